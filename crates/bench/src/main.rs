@@ -1,0 +1,67 @@
+//! Measures Hanse beside kube-apiserver + etcd, in one run on one machine, and prints the ratios.
+//!
+//! ```text
+//!   api ──┬── servers    start, restart and stop either server; its process ids
+//!         ├── machine    CPU time, memory and bytes written of those processes
+//!         ├── client     HTTP/2 over TLS with a client certificate
+//!         ├── load       N workers, each waiting for its answer: create, update, patch, get, delete
+//!         ├── lists      whole lists, pages, informer starts
+//!         ├── watches    many watchers on one stream of writes
+//!         └── report     figures of all repetitions → one Markdown page
+//! ```
+//!
+//! Absolute figures are those of the machine; ratios and CPU per operation are what to compare. Nothing here asserts
+//! a timing.
+
+// A benchmark measures real time on real files, processes and sockets.
+#![allow(clippy::disallowed_methods)]
+
+mod aims;
+mod api;
+mod client;
+mod figures;
+mod lists;
+mod load;
+mod machine;
+mod objects;
+mod report;
+mod servers;
+mod watches;
+
+use anyhow::{Result, bail};
+use clap::{CommandFactory, Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Benchmarks of Hanse beside kube-apiserver + etcd", arg_required_else_help = true)]
+struct Arguments {
+    /// Say which benchmarks there are
+    #[arg(long)]
+    list: bool,
+    #[command(subcommand)]
+    benchmark: Option<Benchmark>,
+}
+
+#[derive(Subcommand)]
+enum Benchmark {
+    /// API requests, lists, watches, start and memory of one server
+    Api(api::Options),
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        for benchmark in Arguments::command().get_subcommands() {
+            println!("{:<8} {}", benchmark.get_name(), benchmark.get_about().unwrap_or_default());
+        }
+        return Ok(());
+    }
+    let Some(Benchmark::Api(options)) = arguments.benchmark else { bail!("name a benchmark, see --list") };
+    // One client thread: it shares the machine with the server it measures.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            result = api::run(options) => result,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        }
+    })
+}

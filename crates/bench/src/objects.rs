@@ -1,0 +1,185 @@
+//! The objects of a run: ConfigMaps with a payload that differs from object to object and does not compress.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use anyhow::Result;
+use bytes::Bytes;
+use http::{Method, Uri};
+use memchr::memmem;
+
+use crate::client::{self, Connection, Endpoint, Request};
+
+/// What is done to one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    Create,
+    Update,
+    MergePatch,
+    Get,
+    Delete,
+}
+
+/// The ConfigMaps `bench-000000`, `bench-000001`, … of one namespace.
+pub struct Population {
+    pub namespace: String,
+    payload: usize,
+    /// How many payloads were drawn. No two are equal: a server need not write an update that changes nothing.
+    drawn: AtomicU64,
+    collection: Uri,
+    members: Vec<Member>,
+}
+
+struct Member {
+    name: String,
+    uri: Uri,
+    /// As last answered, for the next update; 0 before the first answer.
+    version: AtomicU64,
+}
+
+impl Population {
+    /// Creates the namespace, and no object yet. `payload` is in bytes.
+    pub async fn new(
+        endpoint: &Endpoint,
+        connection: &mut Connection,
+        namespace: &str,
+        count: usize,
+        payload: usize,
+    ) -> Result<Arc<Self>> {
+        let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
+        let request =
+            client::with_body(Method::POST, endpoint.uri("/api/v1/namespaces")?, JSON, Bytes::from(body));
+        connection.call(request).await?;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let members = (0..count).map(|index| {
+            let name = format!("bench-{index:06}");
+            let uri = endpoint.uri(&format!("{path}/{name}"))?;
+            Ok(Member { name, uri, version: AtomicU64::new(0) })
+        });
+        Ok(Arc::new(Self {
+            namespace: namespace.to_owned(),
+            payload,
+            drawn: AtomicU64::new(0),
+            collection: endpoint.uri(&path)?,
+            members: members.collect::<Result<_>>()?,
+        }))
+    }
+
+    pub fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The `sequence`-th request of a row; after the last object it begins again with the first. An update carries the
+    /// version it replaces, as a controller's does.
+    pub fn request(&self, verb: Verb, sequence: usize) -> Request {
+        let member = &self.members[sequence % self.members.len()];
+        match verb {
+            Verb::Create => {
+                let body = config_map(&self.namespace, &member.name, 0, &self.payload());
+                client::with_body(Method::POST, self.collection.clone(), JSON, body)
+            }
+            Verb::Update => {
+                let version = member.version.load(Ordering::Relaxed);
+                let body = config_map(&self.namespace, &member.name, version, &self.payload());
+                client::with_body(Method::PUT, member.uri.clone(), JSON, body)
+            }
+            Verb::MergePatch => {
+                let body = format!(r#"{{"data":{{"payload":"{}"}}}}"#, self.payload());
+                client::with_body(Method::PATCH, member.uri.clone(), MERGE_PATCH, Bytes::from(body))
+            }
+            Verb::Get => client::get(member.uri.clone()),
+            Verb::Delete => client::bare(Method::DELETE, member.uri.clone()),
+        }
+    }
+
+    fn payload(&self) -> String {
+        payload(&self.namespace, self.drawn.fetch_add(1, Ordering::Relaxed), self.payload)
+    }
+
+    /// Takes note of the answer to `request(_, sequence)`.
+    pub fn answered(&self, sequence: usize, body: &[u8]) {
+        if let Some(version) = resource_version(body) {
+            self.members[sequence % self.members.len()].version.store(version, Ordering::Relaxed);
+        }
+    }
+}
+
+const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+
+fn config_map(namespace: &str, name: &str, version: u64, payload: &str) -> Bytes {
+    let version = if version == 0 { String::new() } else { format!(r#","resourceVersion":"{version}""#) };
+    Bytes::from(format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"{namespace}"{version}}},"data":{{"payload":"{payload}"}}}}"#
+    ))
+}
+
+/// `length` characters of the base64 alphabet from a generator seeded with the other two (SplitMix64).
+fn payload(namespace: &str, number: u64, length: usize) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const CHARACTERS_PER_WORD: usize = 10;
+    let salt = namespace.bytes().fold(0_u64, |salt, byte| salt.wrapping_mul(31).wrapping_add(byte.into()));
+    let mut state = (salt << 40) ^ (number << 8);
+    let mut text = String::with_capacity(length + CHARACTERS_PER_WORD);
+    while text.len() < length {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^= word >> 31;
+        for _ in 0..CHARACTERS_PER_WORD {
+            text.push(ALPHABET[(word & 63) as usize].into());
+            word >>= 6;
+        }
+    }
+    text.truncate(length);
+    text
+}
+
+/// The first `resourceVersion` in an object or event, found without parsing the rest.
+pub fn resource_version(json: &[u8]) -> Option<u64> {
+    number_after(json, b"\"resourceVersion\":\"")
+}
+
+/// The number in the name of an object or of an event's object.
+pub fn index(json: &[u8]) -> Option<usize> {
+    usize::try_from(number_after(json, b"\"name\":\"bench-")?).ok()
+}
+
+fn number_after(json: &[u8], marker: &[u8]) -> Option<u64> {
+    let rest = &json[memmem::find(json, marker)? + marker.len()..];
+    let digits = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_have_their_length_and_differ() {
+        let of = |namespace, number| payload(namespace, number, 1024);
+        assert_eq!(of("a", 0).len(), 1024);
+        assert_eq!(of("a", 7), of("a", 7));
+        assert_ne!(of("a", 7), of("a", 8));
+        assert_ne!(of("a", 7), of("b", 7));
+    }
+
+    #[test]
+    fn numbers_are_read_out_of_an_event() {
+        let event =
+            br#"{"type":"ADDED","object":{"metadata":{"name":"bench-000123","resourceVersion":"4567"}}}"#;
+        assert_eq!(index(event), Some(123));
+        assert_eq!(resource_version(event), Some(4567));
+        assert_eq!(resource_version(b"{}"), None);
+    }
+
+    #[test]
+    fn an_update_carries_the_version_it_replaces() {
+        let body = config_map("ns", "bench-000001", 12, "x");
+        assert_eq!(resource_version(&body), Some(12));
+        assert_eq!(resource_version(&config_map("ns", "bench-000001", 0, "x")), None);
+        assert!(serde_json::from_slice::<serde_json::Value>(&body).is_ok());
+    }
+}

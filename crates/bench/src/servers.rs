@@ -1,0 +1,361 @@
+//! The two servers: how each is started, asked whether it is ready, restarted on its data, and stopped.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use tempfile::TempDir;
+use testing::real::{self, RealCluster};
+use tokio::time::sleep;
+
+use crate::{
+    client::{self, Connection, Endpoint},
+    machine,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Subject {
+    Kube,
+    Hanse,
+}
+
+impl Subject {
+    pub const ALL: [Self; 2] = [Self::Kube, Self::Hanse];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kube => "kube",
+            Self::Hanse => "hanse",
+        }
+    }
+}
+
+/// A server with data of its own, running or not. Dropping it ends its processes and removes its data.
+pub struct Server {
+    /// In the order in which they start.
+    parts: Vec<Part>,
+    credentials: Credentials,
+    log: PathBuf,
+    _data: Data,
+}
+
+/// One process of a server.
+struct Part {
+    binary: PathBuf,
+    arguments: Vec<String>,
+    directory: PathBuf,
+    child: Option<Child>,
+}
+
+enum Credentials {
+    Known(Endpoint),
+    /// The server writes it before it is ready.
+    Kubeconfig(PathBuf),
+}
+
+/// Held for as long as the server needs its files.
+enum Data {
+    Kube { _cluster: Box<RealCluster>, _log: TempDir },
+    Hanse { _directory: TempDir },
+}
+
+/// A server that answers.
+pub struct Ready {
+    pub endpoint: Endpoint,
+    /// From starting the first process to 200 from `/readyz`.
+    pub after: Duration,
+}
+
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two attempts to connect: an attempt before the server listens costs it nothing.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(2);
+/// Between two questions to a server that answers, but is not ready.
+const READY_INTERVAL: Duration = Duration::from_millis(20);
+
+impl Server {
+    /// kube-apiserver and etcd with fsync, stopped and without data.
+    ///
+    /// `RealCluster` makes the certificates and knows the flags. Its processes are ended and their command lines used
+    /// again, so that both servers are started, timed and restarted in the same way.
+    pub async fn kube() -> Result<Self> {
+        let cluster = RealCluster::start(real::Options { fsync: true, ..real::Options::default() })?;
+        let endpoint =
+            Endpoint::new(&cluster.url, &cluster.ca_pem, &cluster.admin_cert_pem, &cluster.admin_key_pem)?;
+        let pids = cluster.pids();
+        let parts = pids.iter().map(|(_, pid)| Part::like(*pid)).collect::<Result<Vec<_>>>()?;
+        for (name, pid) in pids.iter().rev() {
+            end(*pid, || machine::has_ended(*pid)).await.with_context(|| format!("cannot end {name}"))?;
+        }
+        let database = parts
+            .iter()
+            .flat_map(|part| &part.arguments)
+            .find_map(|argument| argument.strip_prefix("--data-dir="))
+            .context("etcd was started without --data-dir")?;
+        fs::remove_dir_all(database)?;
+        let log = TempDir::with_prefix("hanse-bench-")?;
+        Ok(Self {
+            parts,
+            credentials: Credentials::Known(endpoint),
+            log: log.path().join("log"),
+            _data: Data::Kube { _cluster: Box::new(cluster), _log: log },
+        })
+    }
+
+    /// Hanse, stopped and without data.
+    pub fn hanse(binary: &Path) -> Result<Self> {
+        // In the same place as etcd's data, so that both write to the same disk.
+        let directory = TempDir::with_prefix("hanse-bench-")?;
+        let data = directory.path().join("data");
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let part = Part {
+            binary: binary.to_owned(),
+            arguments: vec![
+                "serve".to_owned(),
+                "--data".to_owned(),
+                data.display().to_string(),
+                "--listen".to_owned(),
+                format!("127.0.0.1:{port}"),
+            ],
+            directory: directory.path().to_owned(),
+            child: None,
+        };
+        Ok(Self {
+            parts: vec![part],
+            credentials: Credentials::Kubeconfig(data.join("admin.kubeconfig")),
+            log: directory.path().join("log"),
+            _data: Data::Hanse { _directory: directory },
+        })
+    }
+
+    /// Starts the processes and returns when the server is ready.
+    pub async fn start(&mut self) -> Result<Ready> {
+        let started = Instant::now();
+        for part in &mut self.parts {
+            part.start(&self.log)?;
+        }
+        let mut connection = None;
+        loop {
+            let interval = match self.ask(&mut connection).await {
+                Ok(endpoint) => return Ok(Ready { endpoint, after: started.elapsed() }),
+                Err(_) if connection.is_some() => READY_INTERVAL,
+                Err(_) => CONNECT_INTERVAL,
+            };
+            if let Some(part) = self.parts.iter_mut().find_map(Part::ended) {
+                bail!("{part} ended before it was ready:\n{}", self.log_tail());
+            }
+            ensure!(started.elapsed() < START_TIMEOUT, "not ready in time:\n{}", self.log_tail());
+            sleep(interval).await;
+        }
+    }
+
+    /// One question to `/readyz`, over the connection of the last one if there is any.
+    async fn ask(&self, kept: &mut Option<Connection>) -> Result<Endpoint> {
+        let endpoint = self.endpoint()?;
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => endpoint.connect().await?,
+        };
+        match connection.call(client::get(endpoint.uri("/readyz")?)).await {
+            Ok(_) => Ok(endpoint),
+            Err(failure) => {
+                // Kept unless it is gone.
+                if matches!(failure, client::Failure::Refused { .. }) {
+                    *kept = Some(connection);
+                }
+                Err(failure.into())
+            }
+        }
+    }
+
+    fn endpoint(&self) -> Result<Endpoint> {
+        match &self.credentials {
+            Credentials::Known(endpoint) => Ok(endpoint.clone()),
+            Credentials::Kubeconfig(path) => read_kubeconfig(&fs::read_to_string(path)?),
+        }
+    }
+
+    /// Ends the processes as a service manager would; the data stays.
+    pub async fn stop(&mut self) -> Result<()> {
+        for part in self.parts.iter_mut().rev() {
+            part.stop().await?;
+        }
+        Ok(())
+    }
+
+    pub fn pids(&self) -> Vec<u32> {
+        self.parts.iter().filter_map(|part| Some(part.child.as_ref()?.id())).collect()
+    }
+
+    /// What the server says of itself, with the first line of `--version` of each part.
+    pub async fn version(&self, endpoint: &Endpoint) -> Result<String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            git_version: String,
+        }
+        let answer = endpoint.connect().await?.call(client::get(endpoint.uri("/version")?)).await?;
+        let served: Version = serde_json::from_slice(&answer)?;
+        let own = self.parts.iter().map(|part| {
+            let output = Command::new(&part.binary).arg("--version").stderr(Stdio::null()).output();
+            let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+            text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+        });
+        let own: Vec<String> = own.filter(|line| !line.is_empty()).collect();
+        Ok(format!("{} (API {})", own.join(", "), served.git_version))
+    }
+
+    fn log_tail(&self) -> String {
+        const LINES: usize = 25;
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
+}
+
+impl Part {
+    /// The command of a process that runs, to be run again.
+    fn like(pid: u32) -> Result<Self> {
+        let command = fs::read(format!("/proc/{pid}/cmdline"))?;
+        let words = command.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        let mut words: Vec<String> = words.map(|word| word.into_owned()).collect();
+        // The list ends with a NUL, and so in an empty word.
+        words.pop();
+        Ok(Self {
+            binary: fs::read_link(format!("/proc/{pid}/exe"))?,
+            arguments: words.split_off(1),
+            directory: fs::read_link(format!("/proc/{pid}/cwd"))?,
+            child: None,
+        })
+    }
+
+    fn start(&mut self, log: &Path) -> Result<()> {
+        let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
+        let child = Command::new(&self.binary)
+            .args(&self.arguments)
+            .current_dir(&self.directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Its name, if it was started and has ended.
+    fn ended(&mut self) -> Option<String> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        let name = self.binary.file_name().unwrap_or_default().to_string_lossy();
+        Some(format!("{name} ({status})"))
+    }
+
+    async fn stop(&mut self) -> Result<()> {
+        let Some(child) = &mut self.child else { return Ok(()) };
+        end(child.id(), || child.try_wait().is_ok_and(|status| status.is_some())).await?;
+        self.child = None;
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Asks a process to end and waits until it has.
+async fn end(pid: u32, mut has_ended: impl FnMut() -> bool) -> Result<()> {
+    let pid = Pid::from_raw(pid.cast_signed()).context("not a process id")?;
+    kill_process(pid, Signal::TERM)?;
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while !has_ended() {
+        if Instant::now() > deadline {
+            kill_process(pid, Signal::KILL)?;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// The binary of `HANSE_BIN`, or a release build of this workspace's.
+pub fn hanse_binary() -> Result<PathBuf> {
+    if let Some(binary) = std::env::var_os("HANSE_BIN") {
+        return Ok(binary.into());
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--release", "-p", "cli", "--message-format", "json-render-diagnostics"])
+        .current_dir(workspace())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(output.status.success(), "cannot build hanse");
+    #[derive(Deserialize)]
+    struct Message {
+        executable: Option<PathBuf>,
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable)
+        .find(|path| path.file_name().is_some_and(|name| name == "hanse"))
+        .context("cargo built no hanse")
+}
+
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A kubeconfig with one cluster and one user, all data inline.
+fn read_kubeconfig(yaml: &str) -> Result<Endpoint> {
+    #[derive(Deserialize)]
+    struct Kubeconfig {
+        clusters: Vec<NamedCluster>,
+        users: Vec<NamedUser>,
+    }
+    #[derive(Deserialize)]
+    struct NamedCluster {
+        cluster: Cluster,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct Cluster {
+        server: String,
+        certificate_authority_data: String,
+    }
+    #[derive(Deserialize)]
+    struct NamedUser {
+        user: User,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct User {
+        client_certificate_data: String,
+        client_key_data: String,
+    }
+    let config: Kubeconfig = serde_saphyr::from_str(yaml)?;
+    let (Some(NamedCluster { cluster }), Some(NamedUser { user })) =
+        (config.clusters.first(), config.users.first())
+    else {
+        bail!("a kubeconfig without a cluster or a user");
+    };
+    let pem = |data: &str| anyhow::Ok(String::from_utf8(BASE64_STANDARD.decode(data.trim())?)?);
+    Endpoint::new(
+        &cluster.server,
+        &pem(&cluster.certificate_authority_data)?,
+        &pem(&user.client_certificate_data)?,
+        &pem(&user.client_key_data)?,
+    )
+}

@@ -1,0 +1,67 @@
+//! Listening and dialling.
+
+use std::{io, net::SocketAddr};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::BoxFuture;
+
+pub mod sim;
+
+/// Where something listens: an IP address and a port.
+pub type Address = SocketAddr;
+
+/// A connected byte stream.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+
+/// Accepts connections until dropped.
+pub trait Listener: Send + Sync + 'static {
+    fn local_address(&self) -> io::Result<Address>;
+    fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn Stream>, Address)>>;
+}
+
+/// Makes listeners and connections.
+pub trait Network: Send + Sync + 'static {
+    /// Listens on `address`; port 0 picks a free one.
+    fn listen(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>>;
+    fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
+}
+
+/// TCP on this machine.
+pub struct RealNetwork;
+
+struct RealListener(tokio::net::TcpListener);
+
+impl Listener for RealListener {
+    fn local_address(&self) -> io::Result<Address> {
+        self.0.local_addr()
+    }
+
+    fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn Stream>, Address)>> {
+        Box::pin(async move {
+            let (stream, peer) = self.0.accept().await?;
+            // Answers are written whole; waiting to fill a packet only adds latency.
+            stream.set_nodelay(true)?;
+            Ok((Box::new(stream) as Box<dyn Stream>, peer))
+        })
+    }
+}
+
+impl Network for RealNetwork {
+    fn listen(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        Box::pin(async move {
+            let listener = tokio::net::TcpListener::bind(address).await?;
+            Ok(Box::new(RealListener(listener)) as Box<dyn Listener>)
+        })
+    }
+
+    fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+        Box::pin(async move {
+            let stream = tokio::net::TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! Text as Go prints it: error messages that clients compare carry values in Go's notation.
+
+use std::fmt::Write as _;
+use std::io;
+
+use serde::Serialize;
+use serde_json::{Serializer, Value, ser::Formatter};
+
+/// `fmt.Sprintf("%q", text)`.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\x07' => out.push_str("\\a"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x0b' => out.push_str("\\v"),
+            c if is_print(c) => out.push(c),
+            c if (c as u32) < 0x80 => drop(write!(out, "\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x10000 => drop(write!(out, "\\u{:04x}", c as u32)),
+            c => drop(write!(out, "\\U{:08x}", c as u32)),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// `unicode.IsPrint`: letters, marks, numbers, punctuation, symbols and the ASCII space.
+pub fn is_print(c: char) -> bool {
+    match c {
+        ' '..='~' => true,
+        '\0'..='\x7f' => false,
+        // After another character `escape_debug` leaves marks alone, so it escapes exactly what is not printable.
+        c => {
+            let mut pair = [b'a'; 5];
+            let len = 1 + c.encode_utf8(&mut pair[1..]).len();
+            std::str::from_utf8(&pair[..len]).is_ok_and(|pair| pair.escape_debug().count() == 2)
+        }
+    }
+}
+
+/// `fmt.Sprintf("%#U", c)`: `U+0009`, or `U+00E9 'é'` when it can be printed.
+pub fn code_point(c: char) -> String {
+    if is_print(c) { format!("U+{:04X} '{c}'", c as u32) } else { format!("U+{:04X}", c as u32) }
+}
+
+/// `json.Marshal`: compact, with `<`, `>`, `&`, U+2028 and U+2029 escaped.
+pub fn json(value: &(impl Serialize + ?Sized)) -> String {
+    let mut out = Vec::new();
+    match value.serialize(&mut Serializer::with_formatter(&mut out, GoFormatter)) {
+        Ok(()) => String::from_utf8_lossy(&out).into_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+/// `json.Marshal` of a float.
+pub fn float(value: f64) -> String {
+    let size = value.abs();
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{value:e}");
+        // Go writes the sign of the exponent: 1e+21.
+        return match text.split_once('e') {
+            Some((mantissa, exponent)) if !exponent.starts_with('-') => format!("{mantissa}e+{exponent}"),
+            _ => text,
+        };
+    }
+    format!("{value}")
+}
+
+/// A value inside an error message: strings as `%q`, the rest as JSON.
+pub fn bad_value(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        other => json(other),
+    }
+}
+
+struct GoFormatter;
+
+impl Formatter for GoFormatter {
+    fn write_f64<W: io::Write + ?Sized>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(float(value).as_bytes())
+    }
+
+    fn write_string_fragment<W: io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut start = 0;
+        for (at, c) in fragment.char_indices() {
+            if matches!(c, '<' | '>' | '&' | '\u{2028}' | '\u{2029}') {
+                writer.write_all(&fragment.as_bytes()[start..at])?;
+                write!(writer, "\\u{:04x}", c as u32)?;
+                start = at + c.len_utf8();
+            }
+        }
+        writer.write_all(&fragment.as_bytes()[start..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn strings_are_quoted_as_go_does() {
+        for (text, quoted) in [
+            ("", r#""""#),
+            ("a\"b\\c", r#""a\"b\\c""#),
+            ("\n\t\u{7}\u{b}\u{1b}", r#""\n\t\a\v\x1b""#),
+            ("é日\u{301}", "\"é日\u{301}\""),
+            ("\u{a0}\u{200b}\u{feff}", r#""\u00a0\u200b\ufeff""#),
+            ("\u{e0001}😀", r#""\U000e0001😀""#),
+        ] {
+            assert_eq!(quote(text), quoted);
+        }
+    }
+
+    #[test]
+    fn json_is_escaped_as_go_does() {
+        assert_eq!(
+            json(&json!({"a": "<&>\u{2028}\n", "b": [1, 1.5, null]})),
+            "{\"a\":\"\\u003c\\u0026\\u003e\\u2028\\n\",\"b\":[1,1.5,null]}"
+        );
+        for (value, text) in [
+            (1.0, "1"),
+            (1e20, "100000000000000000000"),
+            (1e21, "1e+21"),
+            (0.000001, "0.000001"),
+            (1.5e-7, "1.5e-7"),
+        ] {
+            assert_eq!(float(value), text);
+        }
+    }
+
+    #[test]
+    fn code_points_show_printable_characters() {
+        assert_eq!(code_point('\t'), "U+0009");
+        assert_eq!(code_point('é'), "U+00E9 'é'");
+    }
+}

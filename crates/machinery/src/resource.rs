@@ -1,0 +1,235 @@
+//! Resource descriptors: everything the server needs to know of a kind, as data.
+//!
+//! A [`Row`] is how a kind is written down, one place per kind. Handlers, discovery, tables and patches are
+//! generic over the [`Resource`] made from it; what is special about a kind is a column of its row.
+
+use serde_json::{Map, Value};
+
+use crate::{
+    field_error::Cause,
+    names::{self, NameRule},
+};
+
+/// The tree of one object, inside one request.
+pub type Tree = Map<String, Value>;
+
+/// A column of `kubectl get`, beside NAME.
+#[derive(Clone, Debug)]
+pub struct Column {
+    pub name: &'static str,
+    /// `string`, `integer`, `date` …
+    pub kind: &'static str,
+    pub format: &'static str,
+    pub description: &'static str,
+    /// 0 is always shown, more only by `-o wide`.
+    pub priority: i32,
+    pub cell: Cell,
+}
+
+/// How a cell is computed.
+#[derive(Clone, Copy, Debug)]
+pub enum Cell {
+    Name,
+    /// How long ago the object was created, for people.
+    Age,
+    /// The value at a path, as JSON.
+    Path(&'static str),
+    /// Given the object and the seconds since 1970.
+    Compute(fn(&Value, i64) -> Value),
+}
+
+/// A field that `fieldSelector` knows, beside `metadata.name` and `metadata.namespace`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelectableField {
+    pub name: &'static str,
+    /// Where its value is, in dots; the first of several that is set and not empty.
+    pub paths: &'static [&'static str],
+}
+
+/// A path below an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub group: &'static str,
+    pub version: &'static str,
+    pub verbs: &'static [&'static str],
+}
+
+/// How another version of a kind spells the fields of the stored one: (stored, here), top level.
+pub type Renames = &'static [(&'static str, &'static str)];
+
+/// A kind, written down.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Empty for the core group.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub namespaced: bool,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub verbs: &'static [&'static str],
+    pub subresources: &'static [Subresource],
+    pub columns: &'static [Column],
+    pub fields: &'static [SelectableField],
+    /// The name of its type in the table of types; empty: not typed.
+    pub type_name: &'static str,
+    pub name_rule: NameRule,
+    /// `spec` and `status` are apart, and a change of the rest counts `metadata.generation` up.
+    pub generation: bool,
+    /// PUT of an object that is not there creates it.
+    pub create_on_update: bool,
+    /// PUT without `resourceVersion` overwrites.
+    pub unconditional_update: bool,
+    /// Seconds after which an object goes by itself.
+    pub ttl_seconds: Option<u32>,
+    /// Before a new object is checked, beside `default`: what only creation sets.
+    pub prepare_create: fn(&mut Tree),
+    /// Given the new object and the old one: keeps what an update of the main resource may not change.
+    pub prepare_update: fn(&mut Tree, &Tree),
+    /// Fills in what the user left open; before every check.
+    pub default: fn(&mut Tree),
+    /// Given the new object and, on update, the old one.
+    pub validate: fn(&Tree, Option<&Tree>) -> Vec<Cause>,
+    /// The version in which objects are stored, if it is another group's.
+    pub stored_as: Option<(&'static str, &'static str)>,
+    pub renames: Renames,
+    /// Served only in the workspace of platform admins.
+    pub only_in_root: bool,
+}
+
+pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+fn no_default(_: &mut Tree) {}
+
+fn keep_nothing(_: &mut Tree, _: &Tree) {}
+
+fn no_validation(_: &Tree, _: Option<&Tree>) -> Vec<Cause> {
+    Vec::new()
+}
+
+impl Row {
+    /// A namespaced kind of the core group with nothing special about it; rows are written as differences to it.
+    pub const PLAIN: Row = Row {
+        group: "",
+        version: "v1",
+        kind: "",
+        plural: "",
+        singular: "",
+        namespaced: true,
+        short_names: &[],
+        categories: &[],
+        verbs: ALL_VERBS,
+        subresources: &[],
+        columns: &[],
+        fields: &[],
+        type_name: "",
+        name_rule: names::subdomain_name,
+        generation: false,
+        create_on_update: false,
+        unconditional_update: true,
+        ttl_seconds: None,
+        prepare_create: no_default,
+        prepare_update: keep_nothing,
+        default: no_default,
+        validate: no_validation,
+        stored_as: None,
+        renames: &[],
+        only_in_root: false,
+    };
+
+    pub fn list_kind(&self) -> String {
+        format!("{}List", self.kind)
+    }
+
+    /// `v1` or `rbac.authorization.k8s.io/v1`.
+    pub fn api_version(&self) -> String {
+        group_version(self.group, self.version)
+    }
+
+    pub fn verb_allowed(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    /// Whether objects are kept, rather than answered at once as access reviews are.
+    pub fn is_stored(&self) -> bool {
+        self.verb_allowed("get")
+    }
+}
+
+pub fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// A row made ready to serve.
+#[derive(Debug)]
+pub struct Resource {
+    pub row: Row,
+    pub api_version: String,
+    pub list_kind: String,
+    /// The `apiVersion` that stored objects carry.
+    pub stored_api_version: String,
+    /// Group of the collection that holds the objects.
+    pub stored_group: &'static str,
+    /// `{"kind":…,"apiVersion":…,` of an object served in this version.
+    pub type_prefix: String,
+    /// Whether stored bytes can be served as they are.
+    pub served_as_stored: bool,
+}
+
+impl Resource {
+    pub fn new(row: Row) -> Self {
+        let api_version = row.api_version();
+        let (stored_group, stored_version) = row.stored_as.unwrap_or((row.group, row.version));
+        let stored_api_version = group_version(stored_group, stored_version);
+        Self {
+            list_kind: row.list_kind(),
+            type_prefix: format!("{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",", row.kind),
+            served_as_stored: api_version == stored_api_version && row.renames.is_empty(),
+            api_version,
+            stored_api_version,
+            stored_group,
+            row,
+        }
+    }
+
+    /// From the spelling of this version to the stored one.
+    pub fn to_storage(&self, tree: &mut Tree) {
+        self.rename(tree, |(stored, here)| (here, stored));
+        tree.insert("apiVersion".into(), Value::from(self.stored_api_version.as_str()));
+    }
+
+    /// From the stored spelling to that of this version.
+    pub fn from_storage(&self, tree: &mut Tree) {
+        self.rename(tree, |(stored, here)| (stored, here));
+        tree.insert("apiVersion".into(), Value::from(self.api_version.as_str()));
+    }
+
+    fn rename(&self, tree: &mut Tree, direction: fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+        for pair in self.row.renames {
+            let (from, to) = direction(*pair);
+            if let Some(value) = tree.remove(from) {
+                tree.insert(to.to_owned(), value);
+            }
+        }
+    }
+}
+
+impl std::ops::Deref for Resource {
+    type Target = Row;
+
+    fn deref(&self) -> &Row {
+        &self.row
+    }
+}

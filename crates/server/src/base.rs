@@ -1,0 +1,295 @@
+//! The shared base: objects that every workspace has without storing them.
+//!
+//! Default namespaces, roles and bindings are one read-only table under all workspaces. A workspace stores only
+//! what it changes: an edited base object is stored whole, a deleted one leaves a *whiteout* at its key.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, LazyLock},
+};
+
+use machinery::{Draft, EventType, Object, Revision, resource::Tree, validation};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use store::{Collection, ItemKey};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const RBAC_VERSION: &str = "rbac.authorization.k8s.io/v1";
+const WHITEOUT_START: &[u8] = br#"{"kind":"Whiteout","#;
+
+/// The namespaces that exist from the start.
+pub const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+type Table = HashMap<Collection, BTreeMap<ItemKey, Tree>>;
+
+static BASE: LazyLock<Table> = LazyLock::new(build);
+
+/// What the base has in `collection`.
+pub fn of(collection: &Collection) -> Option<&'static BTreeMap<ItemKey, Tree>> {
+    BASE.get(collection)
+}
+
+/// A base object as one workspace sees it: with a UID and a creation time of its own.
+pub fn seal(template: &Tree, identity: &str, created: &str, item: &ItemKey) -> Option<Arc<Object>> {
+    let mut tree = template.clone();
+    let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let metadata = tree.get_mut("metadata")?.as_object_mut()?;
+    metadata.insert("uid".into(), json!(derive_uid(&[identity, &kind, &item.0])));
+    metadata.insert("creationTimestamp".into(), json!(created));
+    let draft = Draft::encode(&tree).ok()?;
+    Some(Arc::new(draft.seal(Revision::BASE, EventType::Added)))
+}
+
+/// A UID that follows from `parts` (of the form that RFC 9562 keeps for such ones, version 8).
+fn derive_uid(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let digest = hash.finalize();
+    let mut bytes = [0u8; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    bytes[6] = (bytes[6] & 0x0f) | 0x80;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// What is stored at the key of a base object that was deleted.
+pub fn whiteout(object: &Object) -> Option<Draft> {
+    let tree = json!({
+        "kind": "Whiteout",
+        "apiVersion": "hanse.io/v1alpha1",
+        "metadata": {"name": object.head.name, "namespace": object.head.namespace, "uid": object.head.uid},
+    });
+    Draft::encode(tree.as_object()?).ok()
+}
+
+pub fn is_whiteout(object: &Object) -> bool {
+    object.body_slice().starts_with(WHITEOUT_START)
+}
+
+fn build() -> Table {
+    let mut table = Table::new();
+    let mut add = |group: &str, resource: &str, namespace: &str, name: &str, tree: Value| {
+        if let Value::Object(tree) = tree {
+            let items = table.entry(Collection::new(group, resource)).or_default();
+            items.insert(ItemKey::new(namespace, name), tree);
+        }
+    };
+    for name in NAMESPACES {
+        let mut tree = json!({
+            "kind": "Namespace", "apiVersion": "v1",
+            "metadata": {"name": name}, "spec": {"finalizers": ["kubernetes"]},
+        });
+        if let Some(tree) = tree.as_object_mut() {
+            validation::default_namespace(tree);
+        }
+        add("", "namespaces", "", name, tree);
+    }
+    for role in cluster_roles() {
+        let name = role["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        add(RBAC, "clusterroles", "", &name, role);
+    }
+    for (role, groups) in CLUSTER_BINDINGS {
+        let subjects: Vec<Value> =
+            groups.iter().map(|group| json!({"kind": "Group", "apiGroup": RBAC, "name": group})).collect();
+        let tree = json!({
+            "kind": "ClusterRoleBinding", "apiVersion": RBAC_VERSION,
+            "metadata": bootstrap_metadata(role),
+            "subjects": subjects,
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        });
+        add(RBAC, "clusterrolebindings", "", role, tree);
+    }
+    table
+}
+
+fn bootstrap_metadata(name: &str) -> Value {
+    json!({
+        "name": name,
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+    })
+}
+
+const CLUSTER_BINDINGS: &[(&str, &[&str])] = &[
+    ("cluster-admin", &["system:masters"]),
+    ("system:basic-user", &["system:authenticated"]),
+    ("system:discovery", &["system:authenticated"]),
+    ("system:monitoring", &["system:monitoring"]),
+    ("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
+    ("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
+];
+
+const READ: &[&str] = &["get", "list", "watch"];
+const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+}
+
+fn urls(urls: &[&str]) -> Value {
+    json!({"nonResourceURLs": urls, "verbs": ["get"]})
+}
+
+/// Kinds of an application that its users may see and change, by group.
+const WORKLOADS: &[(&str, &[&str])] = &[
+    ("apps", &[
+        "daemonsets", "deployments", "deployments/scale", "replicasets", "replicasets/scale", "statefulsets",
+        "statefulsets/scale",
+    ]),
+    ("autoscaling", &["horizontalpodautoscalers"]),
+    ("batch", &["cronjobs", "jobs"]),
+    ("networking.k8s.io", &["ingresses", "networkpolicies"]),
+    ("policy", &["poddisruptionbudgets"]),
+];
+
+const CORE_VISIBLE: &[&str] = &[
+    "configmaps", "endpoints", "persistentvolumeclaims", "pods", "replicationcontrollers",
+    "replicationcontrollers/scale", "serviceaccounts", "services",
+];
+
+const CORE_READ_ONLY: &[&str] = &[
+    "bindings", "events", "limitranges", "namespaces", "namespaces/status", "persistentvolumeclaims/status",
+    "pods/log", "pods/status", "replicationcontrollers/status", "resourcequotas", "resourcequotas/status",
+    "services/status",
+];
+
+fn view_rules() -> Vec<Value> {
+    let mut rules = vec![rule(&[""], CORE_VISIBLE, READ), rule(&[""], CORE_READ_ONLY, READ)];
+    for (group, resources) in WORKLOADS {
+        let with_status: Vec<String> = resources
+            .iter()
+            .flat_map(|name| {
+                let status = (!name.contains('/') && *name != "networkpolicies").then(|| format!("{name}/status"));
+                [Some((*name).to_owned()), status].into_iter().flatten()
+            })
+            .collect();
+        rules.push(json!({"apiGroups": [group], "resources": with_status, "verbs": READ}));
+    }
+    rules.push(rule(&["apps"], &["controllerrevisions"], READ));
+    rules.push(rule(&["discovery.k8s.io"], &["endpointslices"], READ));
+    rules
+}
+
+fn edit_rules() -> Vec<Value> {
+    let mut rules = vec![
+        rule(&[""], &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"], READ),
+        rule(&[""], &["serviceaccounts"], &["impersonate"]),
+        rule(&[""], &["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"], WRITE),
+        rule(&[""], &["pods/eviction", "serviceaccounts/token"], &["create"]),
+        rule(
+            &[""],
+            &[
+                "configmaps", "events", "persistentvolumeclaims", "replicationcontrollers",
+                "replicationcontrollers/scale", "secrets", "serviceaccounts", "services", "services/proxy",
+            ],
+            WRITE,
+        ),
+        rule(&["coordination.k8s.io"], &["leases"], &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]),
+    ];
+    rules.extend(WORKLOADS.iter().map(|(group, resources)| rule(&[group], resources, WRITE)));
+    rules
+}
+
+fn admin_rules() -> Vec<Value> {
+    let all: Vec<&str> = READ.iter().chain(WRITE).copied().collect();
+    vec![
+        rule(&["authorization.k8s.io"], &["localsubjectaccessreviews"], &["create"]),
+        rule(&[RBAC], &["rolebindings", "roles"], &all),
+    ]
+}
+
+fn cluster_roles() -> Vec<Value> {
+    let role = |name: &str, rules: Vec<Value>| {
+        json!({
+            "kind": "ClusterRole", "apiVersion": RBAC_VERSION,
+            "metadata": bootstrap_metadata(name), "rules": rules,
+        })
+    };
+    // `admin` collects what is labelled for it; so do `edit` and `view`, so that a CRD's author can join in.
+    let aggregate = |name: &str, upwards: Option<&str>, rules: Vec<Value>| {
+        let mut metadata = bootstrap_metadata(name);
+        if let Some(above) = upwards {
+            metadata["labels"][format!("rbac.authorization.k8s.io/aggregate-to-{above}")] = json!("true");
+        }
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{name}");
+        json!({
+            "kind": "ClusterRole", "apiVersion": RBAC_VERSION, "metadata": metadata,
+            "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]},
+            "rules": rules,
+        })
+    };
+    let part = |name: &str, rules: Vec<Value>| {
+        let mut tree = role(&format!("system:aggregate-to-{name}"), rules);
+        tree["metadata"]["labels"][format!("rbac.authorization.k8s.io/aggregate-to-{name}")] = json!("true");
+        tree
+    };
+    let everything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    let every_url = json!({"nonResourceURLs": ["*"], "verbs": ["*"]});
+    vec![
+        role("cluster-admin", vec![everything, every_url]),
+        aggregate("admin", None, [admin_rules(), edit_rules(), view_rules()].concat()),
+        aggregate("edit", Some("admin"), [edit_rules(), view_rules()].concat()),
+        aggregate("view", Some("edit"), view_rules()),
+        part("admin", admin_rules()),
+        part("edit", edit_rules()),
+        part("view", view_rules()),
+        role(
+            "system:basic-user",
+            vec![
+                rule(
+                    &["authorization.k8s.io"],
+                    &["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+                    &["create"],
+                ),
+                rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
+            ],
+        ),
+        role(
+            "system:discovery",
+            vec![urls(&[
+                "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz",
+                "/version", "/version/",
+            ])],
+        ),
+        role(
+            "system:monitoring",
+            vec![urls(&["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*"])],
+        ),
+        role("system:public-info-viewer", vec![urls(&["/healthz", "/livez", "/readyz", "/version", "/version/"])]),
+        role(
+            "system:service-account-issuer-discovery",
+            vec![urls(&["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"])],
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workspaces_see_the_same_objects_with_uids_of_their_own() {
+        let collection = Collection::new("", "namespaces");
+        let (item, template) = of(&collection).unwrap().iter().next().unwrap();
+        let one = seal(template, "w1", "2030-01-01T00:00:00Z", item).unwrap();
+        let again = seal(template, "w1", "2030-01-01T00:00:00Z", item).unwrap();
+        let other = seal(template, "w2", "2030-01-01T00:00:00Z", item).unwrap();
+        assert_eq!(one.head.name, "default");
+        assert_eq!(one.body(), again.body());
+        assert_ne!(one.head.uid, other.head.uid);
+        assert!(is_whiteout(&whiteout(&one).unwrap().seal(Revision::BASE, EventType::Added)));
+        assert!(!is_whiteout(&one));
+    }
+
+    #[test]
+    fn every_bound_role_exists() {
+        let roles = of(&Collection::new(RBAC, "clusterroles")).unwrap();
+        for (role, _) in CLUSTER_BINDINGS {
+            assert!(roles.contains_key(&ItemKey::new("", role)), "{role}");
+        }
+    }
+}

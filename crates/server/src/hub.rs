@@ -1,0 +1,257 @@
+//! What all requests share.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use env::Env;
+use jiff::Timestamp;
+use machinery::{
+    Draft, Revision,
+    names,
+    status::{About, Status},
+};
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
+use tokio::sync::watch;
+
+use crate::{discovery::Discovered, metrics::Metrics, rbac::Authorizer, registry::Registry, space::Space};
+
+/// How the server is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Largest request body that is read.
+    pub max_body_bytes: usize,
+    /// Largest object that is stored.
+    pub max_object_bytes: usize,
+    /// How often a watch that asked for bookmarks gets one.
+    pub bookmark_every: Duration,
+    /// Longest time a request that is not a watch may take.
+    pub request_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 3 * 1024 * 1024,
+            max_object_bytes: 1536 * 1024,
+            bookmark_every: Duration::from_secs(60),
+            request_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The heart of one API server.
+pub struct Hub {
+    pub env: Env,
+    pub store: Arc<dyn Store>,
+    pub options: Options,
+    pub authorizer: Authorizer,
+    pub metrics: Metrics,
+    /// Turns true when the server stops; watches end then.
+    pub stopping: watch::Receiver<bool>,
+    ordinary: Served,
+    root: Served,
+    spaces: RwLock<HashMap<String, Space>>,
+    installation: Installation,
+}
+
+/// A set of resources and the documents that describe it.
+pub struct Served {
+    pub registry: Registry,
+    pub discovered: Discovered,
+}
+
+impl Served {
+    fn new(root: bool) -> Self {
+        let registry = Registry::builtin(root);
+        let discovered = Discovered::describe(&registry);
+        Self { registry, discovered }
+    }
+}
+
+/// What makes this installation different from every other; kept in root since its first start.
+struct Installation {
+    uid: String,
+    created: String,
+}
+
+pub fn root_id() -> WorkspaceId {
+    WorkspaceId(api::ROOT.into())
+}
+
+pub fn default_id() -> WorkspaceId {
+    WorkspaceId(api::DEFAULT.into())
+}
+
+/// Not a served resource, so no client can reach it.
+fn installation_key() -> Key {
+    Key::new("hanse.io", "installations", "", "self")
+}
+
+impl Hub {
+    pub async fn open(
+        env: Env,
+        store: Arc<dyn Store>,
+        options: Options,
+        stopping: watch::Receiver<bool>,
+    ) -> Result<Arc<Hub>, store::Error> {
+        let installation = Installation::load(&env, &store).await?;
+        Ok(Arc::new(Hub {
+            env,
+            store,
+            options,
+            authorizer: Authorizer::default(),
+            metrics: Metrics::default(),
+            stopping,
+            ordinary: Served::new(false),
+            root: Served::new(true),
+            spaces: RwLock::default(),
+            installation,
+        }))
+    }
+
+    pub fn served(&self, space: &Space) -> &Served {
+        if *space.id() == root_id() { &self.root } else { &self.ordinary }
+    }
+
+    pub fn registry(&self, space: &Space) -> &Registry {
+        &self.served(space).registry
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.env.clock.now()
+    }
+
+    /// As `creationTimestamp` has it: whole seconds.
+    pub fn now_text(&self) -> String {
+        seconds_text(self.now())
+    }
+
+    pub fn new_uid(&self) -> String {
+        let mut bytes = [0; 16];
+        self.env.random.fill(&mut bytes);
+        names::uuid_v4(bytes)
+    }
+
+    /// The workspace called `name`; 404 if there is none, also while it is being deleted.
+    pub fn space(&self, name: &str) -> Result<Space, Status> {
+        let (id, created) = match name {
+            api::ROOT => (root_id(), None),
+            api::DEFAULT => (default_id(), None),
+            _ => {
+                let key = Key::new(api::GROUP, "workspaces", "", name);
+                let object = self.store.get(&root_id(), &key).filter(|object| !object.head.deleting);
+                let about = About { group: api::GROUP, resource: "workspaces", name };
+                let object = object.ok_or_else(|| Status::not_found(about))?;
+                (workspace_id(&object.head.uid), Some(object))
+            }
+        };
+        if let Some(space) = self.spaces.read().get(name).filter(|space| *space.id() == id) {
+            return Ok(space.clone());
+        }
+        let created = created
+            .and_then(|object| object.tree().ok())
+            .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
+            .unwrap_or_else(|| self.installation.created.clone());
+        let identity = format!("{}/{id}", self.installation.uid);
+        let space = Space::new(id, name, identity, created, self.store.clone());
+        self.spaces.write().insert(name.to_owned(), space.clone());
+        Ok(space)
+    }
+
+    /// The workspace with the id `id`, for controllers, which read the feed of all of them.
+    pub fn space_by_id(&self, id: &WorkspaceId) -> Option<Space> {
+        if let Some(space) = self.spaces.read().values().find(|space| space.id() == id) {
+            return Some(space.clone());
+        }
+        if *id == root_id() || *id == default_id() {
+            return self.space(&id.0).ok();
+        }
+        let collection = store::Collection::new(api::GROUP, "workspaces");
+        let listing = self.store.list(&root_id(), &collection, None).ok()?;
+        let name = listing
+            .iter(None, None)
+            .find(|(_, object)| workspace_id(&object.head.uid) == *id)
+            .map(|(_, object)| object.head.name.to_string())?;
+        self.space(&name).ok()
+    }
+
+    pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
+        self.spaces.write().remove(name);
+        self.authorizer.forget(id);
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+}
+
+/// A workspace's short id: the first half of its object's UID, so that a re-created workspace is another one.
+pub fn workspace_id(uid: &str) -> WorkspaceId {
+    WorkspaceId(uid.chars().filter(|it| *it != '-').take(16).collect())
+}
+
+pub fn seconds_text(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+impl Installation {
+    async fn load(env: &Env, store: &Arc<dyn Store>) -> Result<Installation, store::Error> {
+        let key = installation_key();
+        if let Some(object) = store.get(&root_id(), &key)
+            && let Some(found) = Installation::read(&object.tree().unwrap_or_default())
+        {
+            return Ok(found);
+        }
+        let mut bytes = [0; 16];
+        env.random.fill(&mut bytes);
+        let tree = json!({
+            "kind": "Installation", "apiVersion": api::API_VERSION,
+            "metadata": {
+                "name": "self",
+                "uid": names::uuid_v4(bytes),
+                "creationTimestamp": seconds_text(env.clock.now()),
+            },
+        });
+        let Value::Object(tree) = tree else { unreachable!("an object literal") };
+        let draft = Draft::encode(&tree).map_err(|error| store::Error::Unavailable(error.to_string()))?;
+        let change = Change::Put { draft, expires: None };
+        let commit = Commit { guards: vec![], writes: vec![Write { key, expect: Expect::Absent, change }] };
+        store.commit(&root_id(), commit).await?;
+        Installation::read(&tree).ok_or_else(|| store::Error::Unavailable("no installation identity".into()))
+    }
+
+    fn read(tree: &serde_json::Map<String, Value>) -> Option<Installation> {
+        let metadata = tree.get("metadata")?;
+        let text = |key: &str| metadata.get(key).and_then(Value::as_str).map(str::to_owned);
+        Some(Installation { uid: text("uid")?, created: text("creationTimestamp")? })
+    }
+}
+
+/// A store's refusal, as a client reads it. Conflicts are for the caller, who knows what was meant.
+pub fn store_refusal(error: store::Error) -> Status {
+    use machinery::status::Reason;
+    match error {
+        store::Error::Expired { oldest } => {
+            Status::expired(format!("The resourceVersion for the provided watch is too old: oldest is {oldest}"))
+        }
+        store::Error::Ahead { current } => too_large(current),
+        store::Error::NoSpace(why) => {
+            Status::new(Reason::ServiceUnavailable, format!("no space left on the store's disk: {why}")).retry_after(5)
+        }
+        store::Error::Unavailable(why) => {
+            Status::new(Reason::ServiceUnavailable, format!("the store takes no writes: {why}")).retry_after(5)
+        }
+        store::Error::Unknown(why) => Status::internal(format!("the outcome of the write is unknown: {why}")),
+        store::Error::Conflict { key, .. } => Status::internal(format!("unexpected conflict on {key:?}")),
+    }
+}
+
+/// The revision asked for has not happened here yet.
+pub fn too_large(current: Revision) -> Status {
+    use machinery::status::Reason;
+    Status::new(Reason::Timeout, format!("Too large resource version, current: {current}"))
+        .cause("ResourceVersionTooLarge", "Too large resource version", "")
+        .retry_after(1)
+}
+

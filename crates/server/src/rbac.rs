@@ -1,0 +1,401 @@
+//! Role-based access: what a workspace's roles and bindings add up to, and whether they allow a request.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use machinery::{Object, Revision, selector::LabelSelector};
+use parking_lot::RwLock;
+use serde_json::{Map, Value, json};
+use store::{Collection, WorkspaceId};
+
+use crate::{
+    request::{RequestInfo, Target},
+    space::Space,
+    user::{MASTERS, User},
+};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Attributes<'a> {
+    Resource {
+        verb: &'a str,
+        group: &'a str,
+        resource: &'a str,
+        subresource: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    },
+    NonResource {
+        verb: &'a str,
+        path: &'a str,
+    },
+}
+
+impl<'a> Attributes<'a> {
+    pub fn of(request: &'a RequestInfo, method: &'a str) -> Attributes<'a> {
+        match &request.target {
+            Target::NonResource => Attributes::NonResource { verb: method, path: &request.path },
+            Target::Resource(target) => Attributes::Resource {
+                verb: target.verb.as_str(),
+                group: &target.group,
+                resource: &target.resource,
+                subresource: &target.subresource,
+                // A namespace lives in itself, so that its own role bindings count.
+                namespace: match (target.group.as_str(), target.resource.as_str()) {
+                    ("", "namespaces") => &target.name,
+                    _ => &target.namespace,
+                },
+                name: &target.name,
+            },
+        }
+    }
+
+    fn namespace(&self) -> &'a str {
+        match self {
+            Attributes::Resource { namespace, .. } => namespace,
+            Attributes::NonResource { .. } => "",
+        }
+    }
+
+    /// Why it is refused, as kubectl shows it.
+    pub fn refusal(&self, user: &User) -> String {
+        match self {
+            Attributes::NonResource { verb, path } => {
+                format!("User {:?} cannot {verb} path {path:?}", user.name)
+            }
+            Attributes::Resource { verb, group, resource, subresource, namespace, .. } => {
+                let resource = match *subresource {
+                    "" => (*resource).to_owned(),
+                    subresource => format!("{resource}/{subresource}"),
+                };
+                let place = match (*namespace, *resource == *"namespaces") {
+                    ("", _) => "at the cluster scope".to_owned(),
+                    (namespace, _) => format!("in the namespace {namespace:?}"),
+                };
+                format!(
+                    "User {:?} cannot {verb} resource {resource:?} in API group {group:?} {place}",
+                    user.name
+                )
+            }
+        }
+    }
+}
+
+/// One rule of a role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rule {
+    pub verbs: Vec<String>,
+    pub api_groups: Vec<String>,
+    pub resources: Vec<String>,
+    pub resource_names: Vec<String>,
+    pub non_resource_urls: Vec<String>,
+}
+
+fn strings(value: Option<&Value>) -> Vec<String> {
+    let list = value.and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn holds(list: &[String], value: &str) -> bool {
+    list.iter().any(|item| item == "*" || item == value)
+}
+
+impl Rule {
+    pub fn read(rule: &Map<String, Value>) -> Rule {
+        Rule {
+            verbs: strings(rule.get("verbs")),
+            api_groups: strings(rule.get("apiGroups")),
+            resources: strings(rule.get("resources")),
+            resource_names: strings(rule.get("resourceNames")),
+            non_resource_urls: strings(rule.get("nonResourceURLs")),
+        }
+    }
+
+    fn allows(&self, attributes: &Attributes<'_>) -> bool {
+        match *attributes {
+            Attributes::NonResource { verb, path } => {
+                holds(&self.verbs, verb) && self.non_resource_urls.iter().any(|pattern| path_matches(pattern, path))
+            }
+            Attributes::Resource { verb, group, resource, subresource, name, .. } => {
+                holds(&self.verbs, verb)
+                    && holds(&self.api_groups, group)
+                    && self.resources.iter().any(|pattern| resource_matches(pattern, resource, subresource))
+                    && (self.resource_names.is_empty() || self.resource_names.iter().any(|allowed| allowed == name))
+            }
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        let mut rule = Map::new();
+        let lists = [
+            ("verbs", &self.verbs),
+            ("apiGroups", &self.api_groups),
+            ("resources", &self.resources),
+            ("resourceNames", &self.resource_names),
+            ("nonResourceURLs", &self.non_resource_urls),
+        ];
+        for (key, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+            rule.insert(key.into(), json!(list));
+        }
+        Value::Object(rule)
+    }
+}
+
+fn path_matches(pattern: &str, path: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => pattern == path,
+    }
+}
+
+/// `*`, `pods`, `pods/log` or `*/scale`.
+fn resource_matches(pattern: &str, resource: &str, subresource: &str) -> bool {
+    if pattern == "*" {
+        return true;
+    }
+    match pattern.split_once('/') {
+        None => subresource.is_empty() && pattern == resource,
+        Some((main, sub)) => sub == subresource && (main == "*" || main == resource),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subject {
+    User(String),
+    Group(String),
+    /// Namespace and name.
+    ServiceAccount(String, String),
+}
+
+impl Subject {
+    fn read(subject: &Value, binding_namespace: &str) -> Option<Subject> {
+        let name = subject.get("name")?.as_str()?.to_owned();
+        match subject.get("kind")?.as_str()? {
+            "User" => Some(Subject::User(name)),
+            "Group" => Some(Subject::Group(name)),
+            "ServiceAccount" => {
+                let namespace = subject.get("namespace").and_then(Value::as_str).filter(|text| !text.is_empty());
+                Some(Subject::ServiceAccount(namespace.unwrap_or(binding_namespace).to_owned(), name))
+            }
+            _ => None,
+        }
+    }
+
+    fn is(&self, user: &User) -> bool {
+        match self {
+            Subject::User(name) => *name == user.name,
+            Subject::Group(name) => user.in_group(name),
+            Subject::ServiceAccount(namespace, name) => {
+                User::service_account(&user.name) == Some((namespace.as_str(), name.as_str()))
+            }
+        }
+    }
+}
+
+/// A binding with the rules of its role.
+#[derive(Debug)]
+struct Grant {
+    subjects: Vec<Subject>,
+    rules: Arc<Vec<Rule>>,
+}
+
+/// What a workspace's RBAC objects add up to.
+#[derive(Debug, Default)]
+pub struct Policy {
+    everywhere: Vec<Grant>,
+    by_namespace: HashMap<String, Vec<Grant>>,
+}
+
+/// The four collections a policy is computed from.
+fn collections() -> [Collection; 4] {
+    ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(|name| Collection::new(GROUP, name))
+}
+
+impl Policy {
+    fn compute(space: &Space) -> Policy {
+        let [cluster_roles, cluster_bindings, roles, bindings] = collections();
+        let cluster_roles = read_cluster_roles(space, &cluster_roles);
+        let roles: HashMap<(String, String), Arc<Vec<Rule>>> = trees(space, &roles)
+            .map(|(object, tree)| {
+                ((object.head.namespace.to_string(), object.head.name.to_string()), Arc::new(rules_of(&tree)))
+            })
+            .collect();
+        let mut policy = Policy::default();
+        for (_, tree) in trees(space, &cluster_bindings) {
+            if let Some(grant) = grant(&tree, "", &cluster_roles, &roles) {
+                policy.everywhere.push(grant);
+            }
+        }
+        for (object, tree) in trees(space, &bindings) {
+            let namespace = object.head.namespace.to_string();
+            if let Some(grant) = grant(&tree, &namespace, &cluster_roles, &roles) {
+                policy.by_namespace.entry(namespace).or_default().push(grant);
+            }
+        }
+        policy
+    }
+
+    pub fn allows(&self, user: &User, attributes: &Attributes<'_>) -> bool {
+        self.grants(user, attributes.namespace()).any(|grant| grant.rules.iter().any(|rule| rule.allows(attributes)))
+    }
+
+    /// Every rule that holds for `user` in `namespace`, without doubles, in order.
+    pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<Rule> {
+        let rules: BTreeSet<Rule> =
+            self.grants(user, namespace).flat_map(|grant| grant.rules.iter().cloned()).collect();
+        rules.into_iter().collect()
+    }
+
+    fn grants<'a>(&'a self, user: &'a User, namespace: &str) -> impl Iterator<Item = &'a Grant> {
+        let local = self.by_namespace.get(namespace).into_iter().flatten();
+        let all = self.everywhere.iter().chain(local);
+        all.filter(|grant| grant.subjects.iter().any(|subject| subject.is(user)))
+    }
+}
+
+fn trees(space: &Space, collection: &Collection) -> impl Iterator<Item = (Arc<Object>, Map<String, Value>)> {
+    let listing = space.latest(collection);
+    let objects: Vec<Arc<Object>> = listing.iter(None, None).map(|(_, object)| object.clone()).collect();
+    objects.into_iter().filter_map(|object| {
+        let tree = object.tree().ok()?;
+        Some((object, tree))
+    })
+}
+
+fn rules_of(tree: &Map<String, Value>) -> Vec<Rule> {
+    let list = tree.get("rules").and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_object).map(Rule::read).collect()
+}
+
+/// Cluster roles by name; an aggregated one has the rules of all that its selectors match.
+fn read_cluster_roles(space: &Space, collection: &Collection) -> HashMap<String, Arc<Vec<Rule>>> {
+    let all: Vec<(Arc<Object>, Map<String, Value>)> = trees(space, collection).collect();
+    let own: HashMap<String, Vec<Rule>> =
+        all.iter().map(|(object, tree)| (object.head.name.to_string(), rules_of(tree))).collect();
+    let mut aggregated: HashMap<String, Vec<LabelSelector>> = HashMap::new();
+    for (object, tree) in &all {
+        let selectors = tree.get("aggregationRule").and_then(|rule| rule.get("clusterRoleSelectors"));
+        let selectors: Vec<LabelSelector> = selectors
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(|selector| LabelSelector::from_object(selector).ok())
+            .collect();
+        if !selectors.is_empty() {
+            aggregated.insert(object.head.name.to_string(), selectors);
+        }
+    }
+    let resolve = |name: &str| -> Vec<Rule> {
+        let mut rules = BTreeSet::new();
+        // Roles that are aggregated may themselves aggregate (admin < edit < view), so follow them, each once.
+        let mut seen = BTreeSet::from([name.to_owned()]);
+        let mut open = vec![name.to_owned()];
+        while let Some(current) = open.pop() {
+            let Some(selectors) = aggregated.get(&current) else {
+                rules.extend(own.get(&current).into_iter().flatten().cloned());
+                continue;
+            };
+            for (object, _) in &all {
+                let matches = selectors.iter().any(|selector| selector.matches(&object.head.labels));
+                if matches && seen.insert(object.head.name.to_string()) {
+                    open.push(object.head.name.to_string());
+                }
+            }
+        }
+        rules.into_iter().collect()
+    };
+    own.keys().map(|name| (name.clone(), Arc::new(resolve(name)))).collect()
+}
+
+fn grant(
+    binding: &Map<String, Value>,
+    namespace: &str,
+    cluster_roles: &HashMap<String, Arc<Vec<Rule>>>,
+    roles: &HashMap<(String, String), Arc<Vec<Rule>>>,
+) -> Option<Grant> {
+    let role = binding.get("roleRef")?;
+    let name = role.get("name")?.as_str()?;
+    let rules = match role.get("kind")?.as_str()? {
+        "ClusterRole" => cluster_roles.get(name)?,
+        "Role" => roles.get(&(namespace.to_owned(), name.to_owned()))?,
+        _ => return None,
+    };
+    let list = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
+    let subjects = list.filter_map(|subject| Subject::read(subject, namespace)).collect();
+    Some(Grant { subjects, rules: rules.clone() })
+}
+
+/// Answers for every workspace, computing its policy when RBAC objects have changed since the last time.
+#[derive(Default)]
+pub struct Authorizer {
+    policies: RwLock<HashMap<WorkspaceId, Cached>>,
+}
+
+struct Cached {
+    at: [Revision; 4],
+    policy: Arc<Policy>,
+}
+
+impl Authorizer {
+    pub fn policy(&self, space: &Space) -> Arc<Policy> {
+        // Read before computing: a change in between makes the next request compute again, never serve a stale one.
+        let at = collections().map(|collection| space.last_change(&collection));
+        if let Some(cached) = self.policies.read().get(space.id()).filter(|cached| cached.at == at) {
+            return cached.policy.clone();
+        }
+        let policy = Arc::new(Policy::compute(space));
+        self.policies.write().insert(space.id().clone(), Cached { at, policy: policy.clone() });
+        policy
+    }
+
+    pub fn allows(&self, space: &Space, user: &User, attributes: &Attributes<'_>) -> bool {
+        user.in_group(MASTERS) || self.policy(space).allows(user, attributes)
+    }
+
+    pub fn forget(&self, workspace: &WorkspaceId) {
+        self.policies.write().remove(workspace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        assert!(resource_matches("*", "pods", "log"));
+        assert!(resource_matches("pods", "pods", ""));
+        assert!(!resource_matches("pods", "pods", "log"));
+        assert!(resource_matches("pods/log", "pods", "log"));
+        assert!(resource_matches("*/scale", "deployments", "scale"));
+        assert!(!resource_matches("*/scale", "deployments", ""));
+        assert!(path_matches("/healthz/*", "/healthz/ping"));
+        assert!(!path_matches("/healthz", "/healthz/ping"));
+    }
+
+    #[test]
+    fn names_limit_a_rule() {
+        let rule = Rule {
+            verbs: vec!["get".into()],
+            api_groups: vec!["".into()],
+            resources: vec!["configmaps".into()],
+            resource_names: vec!["a".into()],
+            ..Rule::default()
+        };
+        let ask = |name| Attributes::Resource {
+            verb: "get",
+            group: "",
+            resource: "configmaps",
+            subresource: "",
+            namespace: "n",
+            name,
+        };
+        assert!(rule.allows(&ask("a")));
+        assert!(!rule.allows(&ask("b")));
+        assert!(!rule.allows(&ask("")), "a list has no name");
+    }
+}

@@ -1,0 +1,77 @@
+//! Which objects a list, a watch or a mass deletion is about.
+
+use compact_str::CompactString;
+use machinery::{
+    Object,
+    resource::Resource,
+    selector::{FieldSelector, LabelSelector},
+    status::Status,
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Label and field selectors, made ready for one resource.
+#[derive(Clone)]
+pub struct Selection {
+    labels: LabelSelector,
+    fields: FieldSelector,
+    resource: Arc<Resource>,
+}
+
+impl Selection {
+    /// Refuses a field that the kind does not select by.
+    pub fn new(labels: LabelSelector, fields: FieldSelector, resource: &Arc<Resource>) -> Result<Self, Status> {
+        for term in fields.terms() {
+            let known = match term.field.as_str() {
+                "metadata.name" => true,
+                "metadata.namespace" => resource.namespaced || resource.plural == "namespaces",
+                name => resource.fields.iter().any(|field| field.name == name),
+            };
+            if !known {
+                return Err(Status::bad_request(format!("field label not supported: {}", term.field)));
+            }
+        }
+        Ok(Self { labels, fields, resource: resource.clone() })
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.terms().is_empty()
+    }
+
+    /// The only name it can match, if there is one.
+    pub fn name(&self) -> Option<&str> {
+        self.fields.exact("metadata.name")
+    }
+
+    pub fn matches(&self, object: &Object) -> bool {
+        self.labels.matches(&object.head.labels)
+            && (self.fields.terms().is_empty() || self.fields.matches(|field| self.field(object, field)))
+    }
+
+    fn field<'a>(&self, object: &'a Object, field: &str) -> Option<&'a str> {
+        match field {
+            "metadata.name" => return Some(&object.head.name),
+            "metadata.namespace" => return Some(&object.head.namespace),
+            _ => {}
+        }
+        let at = self.resource.fields.iter().position(|it| it.name == field)?;
+        let values = object.fields(|object| read_fields(object, &self.resource));
+        values.get(at).map(CompactString::as_str)
+    }
+}
+
+/// The values of a kind's selectable fields, in the order of its row; absent is empty, as upstream has it.
+fn read_fields(object: &Object, resource: &Resource) -> Box<[CompactString]> {
+    let tree = object.tree().map(Value::Object).unwrap_or(Value::Null);
+    let value = |path: &str| -> CompactString {
+        let found = path.split('.').try_fold(&tree, |value, key| value.get(key));
+        match found {
+            Some(Value::String(text)) => text.into(),
+            Some(Value::Bool(flag)) => flag.to_string().into(),
+            Some(Value::Number(number)) => number.to_string().into(),
+            _ => CompactString::default(),
+        }
+    };
+    let first = |paths: &[&str]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty()).unwrap_or_default();
+    resource.fields.iter().map(|field| first(field.paths)).collect()
+}

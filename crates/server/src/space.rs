@@ -1,0 +1,137 @@
+//! One workspace as the server reads it: what it stores, over the shared base.
+
+use std::sync::Arc;
+
+use machinery::{EventType, Object, Revision};
+use store::{Collection, Error, Event, Expect, ItemKey, Key, Listing, Span, Store, Watch, WorkspaceId};
+
+use crate::base;
+
+/// A workspace's name, identity and objects. Cheap to clone.
+#[derive(Clone)]
+pub struct Space(Arc<Inner>);
+
+struct Inner {
+    id: WorkspaceId,
+    name: String,
+    /// What the UIDs of its base objects are derived from.
+    identity: String,
+    /// RFC 3339; the creation time of its base objects.
+    created: String,
+    store: Arc<dyn Store>,
+}
+
+/// An object as it is now, and what must hold in the store for that to be still so.
+pub struct Current {
+    pub object: Option<Arc<Object>>,
+    pub expect: Expect,
+}
+
+/// A change of an object, with the base taken into account.
+pub struct Change {
+    pub old: Option<Arc<Object>>,
+    /// `None`: removed, and `last` is what it was, at the revision of the removal.
+    pub new: Option<Arc<Object>>,
+    pub last: Arc<Object>,
+}
+
+impl Space {
+    pub fn new(id: WorkspaceId, name: &str, identity: String, created: String, store: Arc<dyn Store>) -> Self {
+        Self(Arc::new(Inner { id, name: name.to_owned(), identity, created, store }))
+    }
+
+    pub fn id(&self) -> &WorkspaceId {
+        &self.0.id
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    pub fn head(&self) -> Revision {
+        self.0.store.head(&self.0.id)
+    }
+
+    pub fn last_change(&self, collection: &Collection) -> Revision {
+        self.0.store.last_change(&self.0.id, collection)
+    }
+
+    fn base(&self, collection: &Collection, item: &ItemKey) -> Option<Arc<Object>> {
+        let template = base::of(collection)?.get(item)?;
+        base::seal(template, &self.0.identity, &self.0.created, item)
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        self.current(key).object
+    }
+
+    pub fn current(&self, key: &Key) -> Current {
+        match self.0.store.get(&self.0.id, key) {
+            Some(object) => {
+                let expect = Expect::At(object.revision);
+                let hidden = base::of(&key.collection).is_some() && base::is_whiteout(&object);
+                Current { object: (!hidden).then_some(object), expect }
+            }
+            None => Current { object: self.base(&key.collection, &key.item), expect: Expect::Absent },
+        }
+    }
+
+    /// Whether removing the object at `key` must leave a whiteout.
+    pub fn in_base(&self, key: &Key) -> bool {
+        base::of(&key.collection).is_some_and(|items| items.contains_key(&key.item))
+    }
+
+    pub fn latest(&self, collection: &Collection) -> Listing {
+        match self.list(collection, None) {
+            Ok(listing) => listing,
+            // The store refuses only revisions it is asked for.
+            Err(_) => Listing::empty(self.head()),
+        }
+    }
+
+    pub fn list(&self, collection: &Collection, at: Option<Revision>) -> Result<Listing, Error> {
+        let mut listing = self.0.store.list(&self.0.id, collection, at)?;
+        for (item, template) in base::of(collection).into_iter().flatten() {
+            match listing.get(item) {
+                Some(object) if base::is_whiteout(object) => listing.remove(item),
+                Some(_) => {}
+                None => {
+                    if let Some(object) = base::seal(template, &self.0.identity, &self.0.created, item) {
+                        listing.insert(item.clone(), object);
+                    }
+                }
+            }
+        }
+        Ok(listing)
+    }
+
+    pub fn watch(&self, span: Span, after: Revision) -> Result<Watch, Error> {
+        self.0.store.watch(&self.0.id, span, after)
+    }
+
+    /// What `event` means to somebody who sees the base below.
+    pub fn change(&self, event: &Event) -> Change {
+        let new = event.new().cloned();
+        if base::of(&event.key.collection).is_none_or(|items| !items.contains_key(&event.key.item)) {
+            return Change { old: event.old.clone(), new, last: event.object().clone() };
+        }
+        let old = match &event.old {
+            Some(object) => (!base::is_whiteout(object)).then(|| object.clone()),
+            None => self.base(&event.key.collection, &event.key.item),
+        };
+        match new {
+            Some(object) if !base::is_whiteout(&object) => Change { old, last: object.clone(), new: Some(object) },
+            _ => {
+                let last = match &old {
+                    Some(object) => Arc::new(object.with_revision(event.revision, EventType::Deleted)),
+                    None => event.object().clone(),
+                };
+                Change { old, new: None, last }
+            }
+        }
+    }
+}

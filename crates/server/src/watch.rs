@@ -1,0 +1,271 @@
+//! Watching: every change of a span, exactly once, in order, from any revision the history still has.
+//!
+//! ```text
+//!   Initial ──> Marked ──> Live ──> Over
+//!   what is there   the bookmark      changes,      at the time limit, at shutdown,
+//!   already         that ends it      bookmarks     or with ERROR 410
+//! ```
+//!
+//! A watcher has no queue: it holds a place in the store's shared history and is pulled by its socket. One that
+//! reads too slowly falls behind until that history is compacted, and is then told to list again.
+
+use std::{collections::VecDeque, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Response, StatusCode};
+use machinery::{EventType, Object, Revision, status::Status};
+use serde_json::{Value, json};
+use store::{ItemKey, Listing, Watch};
+
+use crate::{
+    body::{self, Body},
+    context::Context,
+    hub::store_refusal,
+    negotiate::Shape,
+    options::{At, ListOptions},
+    present::Presenter,
+    read,
+    selection::Selection,
+    space::Space,
+};
+
+/// Encoded ahead of the socket at most this many lines.
+const LINES_AHEAD: usize = 64;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
+
+pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
+    let presenter = context.presenter()?;
+    let mut options = ListOptions::read(&context.query, true)?;
+    if !context.target.name.is_empty() {
+        // The old path form `/watch/…/<name>`.
+        options.fields = options.fields.and_exact("metadata.name", &context.target.name);
+    }
+    let selection = Selection::new(options.labels.clone(), options.fields.clone(), &context.resource)?;
+    let (initial, after) = match (options.send_initial_events, options.at) {
+        (Some(true), At::NotOlderThan(revision)) | (Some(true), At::Exact(revision)) => {
+            read::wait_for(context, revision).await?;
+            start_with_all(context)?
+        }
+        (Some(true), _) => start_with_all(context)?,
+        (Some(false), At::MostRecent | At::Any) => (None, context.space.head()),
+        (None, At::MostRecent | At::Any) => start_with_all(context)?,
+        (_, At::NotOlderThan(revision) | At::Exact(revision)) => {
+            read::wait_for(context, revision).await?;
+            (None, revision)
+        }
+    };
+    let feed = context.space.watch(context.span(), after).map_err(store_refusal)?;
+    let mut random = [0; 8];
+    context.hub.env.random.fill(&mut random);
+    // Spread over a minute and a half or so, so that clients that came together do not come back together.
+    let spread = Duration::from_millis(u64::from_le_bytes(random) % 1_800_000);
+    let clock = context.hub.env.clock.elapsed();
+    let watcher = Watcher {
+        space: context.space.clone(),
+        feed,
+        selection,
+        presenter,
+        initial: initial.map(|listing| Initial { listing, after: None }),
+        namespace: Some(context.target.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+        mark_initial_end: options.send_initial_events == Some(true) && options.bookmarks,
+        bookmarks: options.bookmarks,
+        sent_to: after,
+        lines: VecDeque::new(),
+        columns_sent: false,
+        over: false,
+        deadline: clock + options.timeout.unwrap_or(DEFAULT_TIMEOUT + spread),
+        next_bookmark: clock + context.hub.options.bookmark_every,
+        hub: context.hub.clone(),
+    };
+    context.hub.metrics.watches.inc();
+    let lines = stream::unfold(watcher, |mut watcher| async move {
+        let line = watcher.next().await?;
+        Some((line, watcher))
+    });
+    let mut response = body::encoded(StatusCode::OK, Body::stream(lines));
+    // Some proxies hold small answers back unless told that this one does not end.
+    response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+fn start_with_all(context: &Context) -> Result<(Option<Listing>, Revision), Status> {
+    let listing = context.space.list(&context.collection(), None).map_err(store_refusal)?;
+    let revision = listing.revision;
+    Ok((Some(listing), revision))
+}
+
+struct Initial {
+    listing: Listing,
+    after: Option<ItemKey>,
+}
+
+struct Watcher {
+    hub: std::sync::Arc<crate::hub::Hub>,
+    space: Space,
+    feed: Watch,
+    selection: Selection,
+    presenter: Presenter,
+    initial: Option<Initial>,
+    namespace: Option<String>,
+    mark_initial_end: bool,
+    bookmarks: bool,
+    /// Everything up to here has been sent.
+    sent_to: Revision,
+    lines: VecDeque<Bytes>,
+    columns_sent: bool,
+    over: bool,
+    deadline: Duration,
+    next_bookmark: Duration,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.hub.metrics.watches.dec();
+    }
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Some(line);
+            }
+            if self.over {
+                return None;
+            }
+            if self.initial.is_some() {
+                self.fill_initial();
+                continue;
+            }
+            if self.hub.is_stopping() {
+                self.over = true;
+                continue;
+            }
+            if self.fill_live() {
+                continue;
+            }
+            self.wait().await;
+        }
+    }
+
+    /// Lines for what was there when the watch began, some at a time.
+    fn fill_initial(&mut self) {
+        let Some(mut initial) = self.initial.take() else { return };
+        let mut last = None;
+        let mut matching = Vec::new();
+        let objects = initial.listing.iter(self.namespace.as_deref(), initial.after.as_ref());
+        for (item, object) in objects.take(LINES_AHEAD) {
+            last = Some(item.clone());
+            if self.selection.matches(object) {
+                matching.push(object.clone());
+            }
+        }
+        for object in matching {
+            self.push(EventType::Added, &object);
+        }
+        match last {
+            Some(last) => {
+                initial.after = Some(last);
+                self.initial = Some(initial);
+            }
+            None if self.mark_initial_end => {
+                let annotations = json!({"k8s.io/initial-events-end": "true"});
+                self.push_bookmark(initial.listing.revision, Some(annotations));
+            }
+            None => {}
+        }
+    }
+
+    /// Lines for what has happened since; false if there is nothing new.
+    fn fill_live(&mut self) -> bool {
+        let batch = match self.feed.take(LINES_AHEAD) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.push_error(&store_refusal(error));
+                return true;
+            }
+        };
+        for event in &batch.events {
+            let change = self.space.change(event);
+            let was = change.old.as_deref().is_some_and(|object| self.selection.matches(object));
+            let is = change.new.as_deref().is_some_and(|object| self.selection.matches(object));
+            match (was, is, &change.new, &change.old) {
+                (false, true, Some(object), _) => self.push(EventType::Added, object),
+                (true, true, Some(object), _) => self.push(EventType::Modified, object),
+                (true, false, None, _) => self.push(EventType::Deleted, &change.last),
+                // It left the selection: the watcher is told of the state it knew, at the revision of the change.
+                (true, false, Some(_), Some(old)) => {
+                    let left = old.with_revision(event.revision, EventType::Deleted);
+                    self.push(EventType::Deleted, &left);
+                }
+                _ => {}
+            }
+        }
+        self.sent_to = self.sent_to.max(batch.complete_to);
+        self.hub.metrics.watch_events.inc_by(self.lines.len() as u64);
+        !self.lines.is_empty() || !batch.events.is_empty()
+    }
+
+    async fn wait(&mut self) {
+        let clock = &self.hub.env.clock;
+        let now = clock.elapsed();
+        if now >= self.deadline {
+            if self.bookmarks {
+                self.push_bookmark(self.sent_to, None);
+            }
+            self.over = true;
+            return;
+        }
+        if self.bookmarks && now >= self.next_bookmark {
+            self.next_bookmark = now + self.hub.options.bookmark_every;
+            self.push_bookmark(self.sent_to, None);
+            return;
+        }
+        let until = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
+        let timer = clock.sleep(until.saturating_sub(now));
+        let mut stopping = self.hub.stopping.clone();
+        tokio::select! {
+            () = self.feed.changed() => {}
+            () = timer => {}
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+        }
+    }
+
+    fn push(&mut self, event: EventType, object: &Object) {
+        let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+        self.lines.push_back(self.presenter.event(event, object, with_columns));
+    }
+
+    fn push_bookmark(&mut self, revision: Revision, annotations: Option<Value>) {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if let Some(annotations) = annotations {
+            metadata["annotations"] = annotations;
+        }
+        let object = match self.presenter.shape {
+            Shape::Object => {
+                let resource = &self.presenter.resource;
+                json!({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
+            }
+            Shape::Partial => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
+            Shape::Table => json!({
+                "kind": "Table", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": revision.to_string()},
+                "columnDefinitions": null,
+                "rows": [{"cells": [], "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                }}],
+            }),
+        };
+        let line = format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n");
+        self.lines.push_back(line.into());
+    }
+
+    fn push_error(&mut self, status: &Status) {
+        let line = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.to_json());
+        self.lines.push_back(line.into());
+        self.over = true;
+    }
+}

@@ -1,0 +1,406 @@
+//! What is committed, in memory: the part that every engine shares.
+//!
+//! ```text
+//!   Live ── workspace ── State: head + one ordered map per collection   (swapped whole, by one pointer)
+//!     |         └─────── topic per collection: ring of recent events, wake-up of its watchers
+//!     └── one queue of all events, oldest first: change feed, and the bound on the rings' memory
+//! ```
+//!
+//! An engine validates and applies commits to a [`Stage`], makes them durable, and then *publishes* the stage. One
+//! thread publishes at a time; any number read.
+//!
+//! # Why readers never see a half
+//!
+//! A publication 1. appends the events to the rings of their topics, 2. swaps the workspace's [`State`], head and
+//! maps together, 3. wakes the watchers, 4. appends to the feed. Step 2 is one pointer store, so `get` and `list`
+//! see all of a commit or nothing of it, also across collections, and a head is always the end of a commit.
+//!
+//! A watch loads the head H *before* it looks at the ring and takes only events up to H. Events up to H were in
+//! their rings before H could be loaded (1 before 2), so none is missing unless it was evicted, which the ring
+//! remembers. Events after H belong to commits that lists do not show yet and are left for the next time. A list at
+//! H followed by a watch after H therefore has neither gap nor overlap.
+//!
+//! A watcher registers for its wake-up before it looks; a publication wakes after it swapped. Either the look sees
+//! the new head or the wake-up comes.
+
+mod feed;
+mod history;
+mod listing;
+mod stage;
+mod watch;
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use machinery::{Object, Revision};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+
+use crate::{Collection, Error, Event, ItemKey, Key, Span, WorkspaceId};
+
+pub use feed::{Feed, FeedItem};
+pub use history::{Epochs, PastEpoch};
+pub use listing::Listing;
+pub use stage::{Journal, NoJournal, Stage};
+pub use watch::{Batch, Watch};
+
+/// Where a record lies in an engine's log; 0 for engines that have none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(pub u64);
+
+/// When an object goes by itself: microseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expiry(pub i64);
+
+impl Expiry {
+    pub const NEVER: Expiry = Expiry(i64::MAX);
+
+    pub fn of(time: Option<Timestamp>) -> Self {
+        time.map_or(Self::NEVER, |time| Self(time.as_microsecond()))
+    }
+}
+
+/// A live object and what the store knows about it beside its content.
+#[derive(Clone, Debug)]
+pub struct Item {
+    pub object: Arc<Object>,
+    pub place: Place,
+    pub expires: Expiry,
+}
+
+/// The live objects of one collection.
+pub type Items = imbl::OrdMap<ItemKey, Item>;
+
+/// One collection at one commit end.
+#[derive(Clone, Default)]
+struct Shelf {
+    items: Items,
+    /// The end of the last commit that touched it; zero if none did.
+    changed: Revision,
+}
+
+/// Everything that readers of one workspace see, at one commit end.
+#[derive(Clone)]
+pub struct State {
+    /// The end of the last commit.
+    pub head: Revision,
+    /// The history up to here is gone by request. The origin if nothing was compacted.
+    pub forgotten: Revision,
+    pub epochs: Epochs,
+    /// By [`Topic::index`]; a collection beyond the end is empty.
+    shelves: Vec<Shelf>,
+}
+
+impl State {
+    fn starting_at(origin: Revision) -> Self {
+        Self { head: origin, forgotten: origin, epochs: Epochs::starting_at(origin), shelves: Vec::new() }
+    }
+
+    fn items(&self, topic: &Topic) -> Option<&Items> {
+        self.shelves.get(topic.index).map(|shelf| &shelf.items)
+    }
+
+    fn shelf_mut(&mut self, topic: &Topic) -> &mut Shelf {
+        if self.shelves.len() <= topic.index {
+            self.shelves.resize_with(topic.index + 1, Shelf::default);
+        }
+        &mut self.shelves[topic.index]
+    }
+
+    /// The position from which a reader that has seen everything up to `after` goes on.
+    fn resume(&self, after: Revision) -> Result<Revision, Error> {
+        let position = self.epochs.resume(after, self.head)?;
+        if position < self.forgotten {
+            return Err(Error::Expired { oldest: self.forgotten });
+        }
+        Ok(position)
+    }
+}
+
+/// A workspace as an engine loads it when it starts.
+pub struct Loaded {
+    pub head: Revision,
+    pub forgotten: Revision,
+    pub epochs: Epochs,
+    pub collections: Vec<(Collection, Items)>,
+}
+
+/// One workspace. Outlives its removal for as long as a watch holds it.
+struct Workspace {
+    id: WorkspaceId,
+    state: ArcSwap<State>,
+    topics: RwLock<HashMap<Collection, Arc<Topic>>>,
+    /// Events up to here never were in this process's memory.
+    memory_from: Revision,
+    removed: AtomicBool,
+}
+
+/// One collection of a workspace, as watchers know it.
+struct Topic {
+    collection: Collection,
+    index: usize,
+    ring: RwLock<Ring>,
+    changed: Notify,
+    /// Holds, or has held, objects.
+    touched: AtomicBool,
+}
+
+/// The recent events of a topic, oldest first.
+struct Ring {
+    events: VecDeque<Arc<Event>>,
+    /// The newest revision that is no longer, or never was, in `events`.
+    dropped: Revision,
+}
+
+impl Ring {
+    /// The index of the first event after `position`.
+    fn after(&self, position: Revision) -> usize {
+        self.events.partition_point(|event| event.revision <= position)
+    }
+
+    fn drop_upto(&mut self, upto: Revision) {
+        while self.events.front().is_some_and(|event| event.revision <= upto) {
+            if let Some(event) = self.events.pop_front() {
+                self.dropped = event.revision;
+            }
+        }
+    }
+}
+
+impl Workspace {
+    fn new(id: WorkspaceId, state: State) -> Self {
+        Self {
+            id,
+            memory_from: state.head,
+            state: ArcSwap::from_pointee(state),
+            topics: RwLock::default(),
+            removed: AtomicBool::new(false),
+        }
+    }
+
+    fn topic(&self, collection: &Collection) -> Option<Arc<Topic>> {
+        self.topics.read().get(collection).cloned()
+    }
+
+    fn topic_or_new(&self, collection: &Collection) -> Arc<Topic> {
+        if let Some(topic) = self.topic(collection) {
+            return topic;
+        }
+        let mut topics = self.topics.write();
+        let index = topics.len();
+        let ring = Ring { events: VecDeque::new(), dropped: self.memory_from };
+        let topic = topics.entry(collection.clone()).or_insert_with(|| {
+            Arc::new(Topic {
+                collection: collection.clone(),
+                index,
+                ring: RwLock::new(ring),
+                changed: Notify::new(),
+                touched: AtomicBool::new(false),
+            })
+        });
+        topic.clone()
+    }
+
+    fn has_history(&self) -> bool {
+        let state = self.state.load();
+        state.head > state.epochs.origin() || state.forgotten > state.epochs.origin()
+    }
+}
+
+/// Reads events that have left memory, from wherever the engine keeps them.
+pub trait Archive: Send + Sync + 'static {
+    /// The position after which every record of `workspace` can still be read; `None`: from its origin.
+    fn floor(&self, workspace: &WorkspaceId) -> Option<Revision>;
+
+    /// The first `max` events of a collection with `after` < revision <= `upto`, in order; fewer only if there are
+    /// no more.
+    fn read(
+        &self,
+        workspace: &WorkspaceId,
+        collection: &Collection,
+        after: Revision,
+        upto: Revision,
+        max: usize,
+    ) -> Result<Vec<Arc<Event>>, Error>;
+}
+
+/// How much a live state remembers, and where histories begin.
+pub struct Options {
+    /// Workspaces without a history stand before the first revision of this epoch.
+    pub first_epoch: u32,
+    /// Bytes of history held in memory, over all workspaces.
+    pub ring_bytes: usize,
+    pub archive: Option<Arc<dyn Archive>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { first_epoch: 1, ring_bytes: 64 << 20, archive: None }
+    }
+}
+
+struct Shared {
+    origin: Revision,
+    workspaces: RwLock<HashMap<WorkspaceId, Arc<Workspace>>>,
+    queue: feed::Queue,
+    expiries: Mutex<BTreeSet<(Expiry, WorkspaceId, Key)>>,
+    archive: Option<Arc<dyn Archive>>,
+}
+
+/// The committed state of all workspaces. Cheap to clone; clones share.
+#[derive(Clone)]
+pub struct Live {
+    shared: Arc<Shared>,
+}
+
+impl Live {
+    pub fn new(options: Options) -> Self {
+        let shared = Shared {
+            origin: Revision::start_of_epoch(options.first_epoch),
+            workspaces: RwLock::default(),
+            queue: feed::Queue::new(options.ring_bytes),
+            expiries: Mutex::default(),
+            archive: options.archive,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn workspace(&self, id: &WorkspaceId) -> Option<Arc<Workspace>> {
+        self.shared.workspaces.read().get(id).cloned()
+    }
+
+    fn workspace_or_new(&self, id: &WorkspaceId) -> Arc<Workspace> {
+        if let Some(workspace) = self.workspace(id) {
+            return workspace;
+        }
+        let new = || Arc::new(Workspace::new(id.clone(), State::starting_at(self.shared.origin)));
+        self.shared.workspaces.write().entry(id.clone()).or_insert_with(new).clone()
+    }
+
+    pub fn head(&self, id: &WorkspaceId) -> Revision {
+        self.workspace(id).map_or(self.shared.origin, |workspace| workspace.state.load().head)
+    }
+
+    pub fn get(&self, id: &WorkspaceId, key: &Key) -> Option<Arc<Object>> {
+        let workspace = self.workspace(id)?;
+        let topic = workspace.topic(&key.collection)?;
+        let state = workspace.state.load();
+        state.items(&topic)?.get(&key.item).map(|item| item.object.clone())
+    }
+
+    pub fn list(
+        &self,
+        id: &WorkspaceId,
+        collection: &Collection,
+        at: Option<Revision>,
+    ) -> Result<Listing, Error> {
+        let Some(workspace) = self.workspace(id) else {
+            let state = State::starting_at(self.shared.origin);
+            at.map_or(Ok(state.head), |at| state.resume(at))?;
+            return Ok(Listing::new(state.head, Items::new()));
+        };
+        let topic = workspace.topic_or_new(collection);
+        let state = workspace.state.load_full();
+        let items = state.items(&topic).cloned().unwrap_or_default();
+        match at {
+            None => Ok(Listing::new(state.head, items)),
+            Some(at) if at == state.head => Ok(Listing::new(state.head, items)),
+            Some(at) => listing::in_the_past(&self.shared, &workspace, &topic, &state, at),
+        }
+    }
+
+    pub fn last_change(&self, id: &WorkspaceId, collection: &Collection) -> Revision {
+        let Some(workspace) = self.workspace(id) else { return Revision::ZERO };
+        let state = workspace.state.load();
+        let topic = workspace.topic(collection);
+        let shelf = topic.and_then(|topic| state.shelves.get(topic.index));
+        match shelf {
+            Some(shelf) if shelf.changed > Revision::ZERO => shelf.changed,
+            // It may have held objects before this process started.
+            _ if workspace.memory_from > state.epochs.origin() => workspace.memory_from,
+            _ => Revision::ZERO,
+        }
+    }
+
+    pub fn collections(&self, id: &WorkspaceId) -> Vec<Collection> {
+        let Some(workspace) = self.workspace(id) else { return Vec::new() };
+        let topics = workspace.topics.read();
+        let touched = topics.values().filter(|topic| topic.touched.load(Ordering::Acquire));
+        let mut collections: Vec<_> = touched.map(|topic| topic.collection.clone()).collect();
+        collections.sort();
+        collections
+    }
+
+    pub fn workspaces(&self) -> Vec<WorkspaceId> {
+        let workspaces = self.shared.workspaces.read();
+        let with_history = workspaces.values().filter(|workspace| workspace.has_history());
+        let mut ids: Vec<_> = with_history.map(|workspace| workspace.id.clone()).collect();
+        ids.sort();
+        ids
+    }
+
+    pub fn watch(&self, id: &WorkspaceId, span: Span, after: Revision) -> Result<Watch, Error> {
+        let workspace = self.workspace_or_new(id);
+        let topic = workspace.topic_or_new(&span.collection);
+        Watch::new(self.shared.clone(), workspace, topic, span, after)
+    }
+
+    pub fn feed(&self) -> Feed {
+        Feed::new(self.shared.clone())
+    }
+
+    /// The objects that should be gone by `now`, with the revision at which they expire.
+    pub fn due(&self, now: Timestamp, max: usize) -> Vec<(WorkspaceId, Key, Revision)> {
+        let bound = Expiry(now.as_microsecond());
+        let due: Vec<_> = {
+            let expiries = self.shared.expiries.lock();
+            expiries.iter().take_while(|(expiry, ..)| *expiry <= bound).take(max).cloned().collect()
+        };
+        let at_revision = |(_, id, key): (Expiry, WorkspaceId, Key)| {
+            let revision = self.get(&id, &key)?.revision;
+            Some((id, key, revision))
+        };
+        due.into_iter().filter_map(at_revision).collect()
+    }
+
+    /// What a workspace is right now, for an engine that writes it all down.
+    pub fn snapshot(&self, id: &WorkspaceId) -> Option<Loaded> {
+        let workspace = self.workspace(id)?;
+        let state = workspace.state.load_full();
+        let topics = workspace.topics.read();
+        let mut collections: Vec<_> = topics
+            .values()
+            .filter(|topic| topic.touched.load(Ordering::Acquire))
+            .map(|topic| (topic.collection.clone(), state.items(topic).cloned().unwrap_or_default()))
+            .collect();
+        collections.sort_by(|(left, _), (right, _)| left.cmp(right));
+        let (head, forgotten, epochs) = (state.head, state.forgotten, state.epochs.clone());
+        Some(Loaded { head, forgotten, epochs, collections })
+    }
+
+    /// Puts a workspace in place that was read back. Only before anything is served.
+    pub fn load(&self, id: &WorkspaceId, loaded: Loaded) {
+        let mut state = State::starting_at(self.shared.origin);
+        (state.head, state.forgotten, state.epochs) = (loaded.head, loaded.forgotten, loaded.epochs);
+        let workspace = Workspace::new(id.clone(), state.clone());
+        let mut expiries = self.shared.expiries.lock();
+        for (collection, items) in loaded.collections {
+            let topic = workspace.topic_or_new(&collection);
+            topic.touched.store(true, Ordering::Release);
+            for (name, item) in items.iter().filter(|(_, item)| item.expires != Expiry::NEVER) {
+                let key = Key { collection: collection.clone(), item: name.clone() };
+                expiries.insert((item.expires, id.clone(), key));
+            }
+            *state.shelf_mut(&topic) = Shelf { items, changed: loaded.head };
+        }
+        workspace.state.store(Arc::new(state));
+        self.shared.workspaces.write().insert(id.clone(), Arc::new(workspace));
+    }
+}

@@ -1,0 +1,141 @@
+//! Watches: a cursor into the history of a collection.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use machinery::Revision;
+
+use super::{Shared, Topic, Workspace};
+use crate::{Error, Event, Span};
+
+/// What a watch has for its reader now.
+#[derive(Debug)]
+pub struct Batch {
+    pub events: Vec<Arc<Event>>,
+    /// Everything of the span up to here has been delivered; the end of a commit if nothing is left to take. A
+    /// watch after it continues this one.
+    pub complete_to: Revision,
+}
+
+/// The records of a span after a revision, in order, each once. Holds a position and no queue: a reader that stops
+/// taking costs nothing, and finds [`Error::Expired`] when the history has moved past it.
+pub struct Watch {
+    shared: Arc<Shared>,
+    workspace: Arc<Workspace>,
+    topic: Arc<Topic>,
+    span: Span,
+    /// Everything of the span up to here has been delivered.
+    position: Revision,
+}
+
+/// What lies ahead of a watch.
+enum Ahead {
+    /// Events of the span, or the end of the watch.
+    Something,
+    Nothing,
+}
+
+impl Watch {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        workspace: Arc<Workspace>,
+        topic: Arc<Topic>,
+        span: Span,
+        after: Revision,
+    ) -> Result<Self, Error> {
+        let position = workspace.state.load().resume(after)?;
+        let watch = Self { shared, workspace, topic, span, position };
+        let dropped = watch.topic.ring.read().dropped;
+        if position < dropped {
+            let archive = watch.shared.archive.as_ref().ok_or(Error::Expired { oldest: dropped })?;
+            match archive.floor(&watch.workspace.id) {
+                Some(floor) if position < floor => return Err(Error::Expired { oldest: floor }),
+                _ => {}
+            }
+        }
+        Ok(watch)
+    }
+
+    /// Up to `max` events, possibly none; does not wait for more. Reads from disk when it has fallen out of memory.
+    pub fn take(&mut self, max: usize) -> Result<Batch, Error> {
+        let max = max.max(1);
+        let head = self.head()?;
+        let dropped = {
+            let ring = self.topic.ring.read();
+            if self.position >= ring.dropped {
+                let mut events = Vec::new();
+                let mut complete_to = head;
+                for event in ring.events.range(ring.after(self.position)..) {
+                    if event.revision > head {
+                        break;
+                    }
+                    if !self.span.contains(&event.key.item) {
+                        continue;
+                    }
+                    if events.len() == max {
+                        complete_to = events.last().map_or(head, |event: &Arc<Event>| event.revision);
+                        break;
+                    }
+                    events.push(event.clone());
+                }
+                self.position = complete_to;
+                return Ok(Batch { events, complete_to });
+            }
+            ring.dropped
+        };
+        self.take_from_archive(max, dropped)
+    }
+
+    fn take_from_archive(&mut self, max: usize, upto: Revision) -> Result<Batch, Error> {
+        let archive = self.shared.archive.as_ref().ok_or(Error::Expired { oldest: upto })?;
+        let mut events =
+            archive.read(&self.workspace.id, &self.topic.collection, self.position, upto, max)?;
+        let complete_to = match events.last() {
+            Some(last) if events.len() == max => last.revision,
+            _ => upto,
+        };
+        events.retain(|event| self.span.contains(&event.key.item));
+        self.position = complete_to;
+        Ok(Batch { events, complete_to })
+    }
+
+    /// Resolves when [`Watch::take`] has something new: events, or the reason why there will be none.
+    pub async fn changed(&mut self) {
+        let topic = self.topic.clone();
+        loop {
+            // Registered before looking, so that what is published in between wakes it.
+            let woken = topic.changed.notified();
+            if let Ahead::Something = self.look_ahead() {
+                return;
+            }
+            woken.await;
+        }
+    }
+
+    /// Moves past events of other namespaces, so that nobody looks at them twice.
+    fn look_ahead(&mut self) -> Ahead {
+        let Ok(head) = self.head() else { return Ahead::Something };
+        let ring = self.topic.ring.read();
+        if self.position < ring.dropped {
+            return Ahead::Something;
+        }
+        for event in ring.events.range(ring.after(self.position)..) {
+            if event.revision > head {
+                break;
+            }
+            if self.span.contains(&event.key.item) {
+                return Ahead::Something;
+            }
+            self.position = event.revision;
+        }
+        Ahead::Nothing
+    }
+
+    /// The newest revision that readers may see.
+    fn head(&self) -> Result<Revision, Error> {
+        let head = self.workspace.state.load().head;
+        if self.workspace.removed.load(Ordering::Acquire) {
+            return Err(Error::Expired { oldest: head });
+        }
+        Ok(head)
+    }
+}

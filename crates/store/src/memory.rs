@@ -1,0 +1,162 @@
+//! A store that keeps nothing: for simulated clusters and tests.
+
+use std::sync::Arc;
+
+use env::BoxFuture;
+use jiff::Timestamp;
+use machinery::{Object, Revision};
+use parking_lot::Mutex;
+
+use crate::{
+    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
+    live::{Live, NoJournal, Options, Stage},
+};
+
+/// Live state and one lock that orders commits. History is as long as the memory ring.
+#[derive(Clone)]
+pub struct MemoryStore {
+    live: Live,
+    order: Arc<Mutex<()>>,
+}
+
+impl MemoryStore {
+    pub fn new() -> Self {
+        Self::with_options(Options::default())
+    }
+
+    pub fn with_options(options: Options) -> Self {
+        Self { live: Live::new(options), order: Arc::default() }
+    }
+
+    /// Runs one step of the history with nobody else writing.
+    fn in_order<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&Live) -> Result<T, Error> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, Error>> {
+        let store = self.clone();
+        Box::pin(async move {
+            let _turn = store.order.lock();
+            step(&store.live)
+        })
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What removes an object that has expired, unless somebody was faster.
+pub(crate) fn expiry_commit(key: Key, revision: Revision) -> Commit {
+    let write = Write { key, expect: Expect::At(revision), change: Change::Remove };
+    Commit { guards: Vec::new(), writes: vec![write] }
+}
+
+impl Store for MemoryStore {
+    fn head(&self, workspace: &WorkspaceId) -> Revision {
+        self.live.head(workspace)
+    }
+
+    fn get(&self, workspace: &WorkspaceId, key: &Key) -> Option<Arc<Object>> {
+        self.live.get(workspace, key)
+    }
+
+    fn list(
+        &self,
+        workspace: &WorkspaceId,
+        collection: &Collection,
+        at: Option<Revision>,
+    ) -> Result<Listing, Error> {
+        self.live.list(workspace, collection, at)
+    }
+
+    fn last_change(&self, workspace: &WorkspaceId, collection: &Collection) -> Revision {
+        self.live.last_change(workspace, collection)
+    }
+
+    fn collections(&self, workspace: &WorkspaceId) -> Vec<Collection> {
+        self.live.collections(workspace)
+    }
+
+    fn workspaces(&self) -> Vec<WorkspaceId> {
+        self.live.workspaces()
+    }
+
+    fn commit(
+        &self,
+        workspace: &WorkspaceId,
+        commit: Commit,
+    ) -> BoxFuture<'static, Result<Vec<Committed>, Error>> {
+        let workspace = workspace.clone();
+        self.in_order(move |live| {
+            let mut stage = Stage::new(live);
+            let committed = stage.commit(&workspace, &commit, &mut NoJournal)?;
+            live.publish(stage);
+            Ok(committed)
+        })
+    }
+
+    fn commit_at(
+        &self,
+        workspace: &WorkspaceId,
+        after: Revision,
+        records: Vec<(Revision, Write)>,
+    ) -> BoxFuture<'static, Result<(), Error>> {
+        let workspace = workspace.clone();
+        self.in_order(move |live| {
+            let mut stage = Stage::new(live);
+            stage.commit_at(&workspace, after, &records, &mut NoJournal)?;
+            live.publish(stage);
+            Ok(())
+        })
+    }
+
+    fn watch(&self, workspace: &WorkspaceId, span: Span, after: Revision) -> Result<Watch, Error> {
+        self.live.watch(workspace, span, after)
+    }
+
+    fn feed(&self) -> Feed {
+        self.live.feed()
+    }
+
+    fn begin_epoch(&self, workspace: &WorkspaceId, epoch: u32) -> BoxFuture<'static, Result<Revision, Error>> {
+        let workspace = workspace.clone();
+        self.in_order(move |live| {
+            let start = live.epoch_start(&workspace, epoch)?;
+            live.begin_epoch(&workspace, start);
+            Ok(start)
+        })
+    }
+
+    fn compact(&self, workspace: &WorkspaceId, upto: Revision) -> BoxFuture<'static, Result<(), Error>> {
+        let workspace = workspace.clone();
+        self.in_order(move |live| {
+            if let Some(upto) = live.compaction(&workspace, upto)? {
+                live.compact(&workspace, upto);
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_workspace(&self, workspace: &WorkspaceId) -> BoxFuture<'static, Result<(), Error>> {
+        let workspace = workspace.clone();
+        self.in_order(move |live| {
+            live.remove_workspace(&workspace);
+            Ok(())
+        })
+    }
+
+    fn expire(&self, now: Timestamp) -> BoxFuture<'static, Result<usize, Error>> {
+        self.in_order(move |live| {
+            let mut stage = Stage::new(live);
+            let mut removed = 0;
+            for (workspace, key, revision) in live.due(now, usize::MAX) {
+                let commit = expiry_commit(key, revision);
+                removed += usize::from(stage.commit(&workspace, &commit, &mut NoJournal).is_ok());
+            }
+            live.publish(stage);
+            Ok(removed)
+        })
+    }
+}
