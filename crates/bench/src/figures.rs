@@ -142,11 +142,14 @@ pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self(Histogram::new(3).expect("three digits are allowed"))
+        Self(Histogram::new_with_max(Self::LONGEST, 3).expect("the bounds are valid"))
     }
 }
 
 impl Latencies {
+    /// Ten minutes; a longer one counts as this.
+    const LONGEST: u64 = 600_000_000_000;
+
     pub fn record(&mut self, latency: Duration) {
         self.0.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }

@@ -77,25 +77,39 @@ impl Population {
         let member = &self.members[sequence % self.members.len()];
         match verb {
             Verb::Create => {
-                let body = config_map(&self.namespace, &member.name, 0, &self.payload());
+                let body = self.with_payload(self.head(member, 0));
                 client::with_body(Method::POST, self.collection.clone(), JSON, body)
             }
             Verb::Update => {
-                let version = member.version.load(Ordering::Relaxed);
-                let body = config_map(&self.namespace, &member.name, version, &self.payload());
+                let body = self.with_payload(self.head(member, member.version.load(Ordering::Relaxed)));
                 client::with_body(Method::PUT, member.uri.clone(), JSON, body)
             }
             Verb::MergePatch => {
-                let body = format!(r#"{{"data":{{"payload":"{}"}}}}"#, self.payload());
-                client::with_body(Method::PATCH, member.uri.clone(), MERGE_PATCH, Bytes::from(body))
+                let body = self.with_payload("{".to_owned());
+                client::with_body(Method::PATCH, member.uri.clone(), MERGE_PATCH, body)
             }
             Verb::Get => client::get(member.uri.clone()),
             Verb::Delete => client::bare(Method::DELETE, member.uri.clone()),
         }
     }
 
-    fn payload(&self) -> String {
-        payload(&self.namespace, self.drawn.fetch_add(1, Ordering::Relaxed), self.payload)
+    /// A ConfigMap up to its data; version 0 is none.
+    fn head(&self, member: &Member, version: u64) -> String {
+        let Member { name, .. } = member;
+        let Self { namespace, .. } = self;
+        let version = if version == 0 { String::new() } else { format!(r#","resourceVersion":"{version}""#) };
+        format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"{namespace}"{version}}},"#
+        )
+    }
+
+    fn with_payload(&self, head: String) -> Bytes {
+        let mut body = head.into_bytes();
+        body.reserve_exact(self.payload + 64);
+        body.extend_from_slice(br#""data":{"payload":""#);
+        append_payload(&mut body, &self.namespace, self.drawn.fetch_add(1, Ordering::Relaxed), self.payload);
+        body.extend_from_slice(br#""}}"#);
+        body.into()
     }
 
     /// Takes note of the answer to `request(_, sequence)`.
@@ -109,32 +123,23 @@ impl Population {
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-fn config_map(namespace: &str, name: &str, version: u64, payload: &str) -> Bytes {
-    let version = if version == 0 { String::new() } else { format!(r#","resourceVersion":"{version}""#) };
-    Bytes::from(format!(
-        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"{namespace}"{version}}},"data":{{"payload":"{payload}"}}}}"#
-    ))
-}
-
-/// `length` characters of the base64 alphabet from a generator seeded with the other two (SplitMix64).
-fn payload(namespace: &str, number: u64, length: usize) -> String {
+/// Appends `length` characters of the base64 alphabet from a generator seeded with the other two (SplitMix64).
+fn append_payload(body: &mut Vec<u8>, namespace: &str, number: u64, length: usize) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const CHARACTERS_PER_WORD: usize = 10;
     let salt = namespace.bytes().fold(0_u64, |salt, byte| salt.wrapping_mul(31).wrapping_add(byte.into()));
     let mut state = (salt << 40) ^ (number << 8);
-    let mut text = String::with_capacity(length + CHARACTERS_PER_WORD);
-    while text.len() < length {
+    let end = body.len() + length;
+    while body.len() < end {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^= word >> 31;
-        for _ in 0..CHARACTERS_PER_WORD {
-            text.push(ALPHABET[(word & 63) as usize].into());
-            word >>= 6;
-        }
+        let characters: [u8; CHARACTERS_PER_WORD] =
+            std::array::from_fn(|place| ALPHABET[(word >> (6 * place)) as usize & 63]);
+        body.extend_from_slice(&characters);
     }
-    text.truncate(length);
-    text
+    body.truncate(end);
 }
 
 /// The first `resourceVersion` in an object or event, found without parsing the rest.
@@ -155,15 +160,45 @@ fn number_after(json: &[u8], marker: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
+
     use super::*;
 
-    #[test]
-    fn payloads_have_their_length_and_differ() {
-        let of = |namespace, number| payload(namespace, number, 1024);
-        assert_eq!(of("a", 0).len(), 1024);
-        assert_eq!(of("a", 7), of("a", 7));
-        assert_ne!(of("a", 7), of("a", 8));
-        assert_ne!(of("a", 7), of("b", 7));
+    fn population() -> Population {
+        let uri = Uri::from_static("https://127.0.0.1:1/");
+        let member = Member { name: "bench-000000".to_owned(), uri: uri.clone(), version: AtomicU64::new(0) };
+        Population {
+            namespace: "bench".to_owned(),
+            payload: 1024,
+            drawn: AtomicU64::new(0),
+            collection: uri,
+            members: vec![member],
+        }
+    }
+
+    async fn body(population: &Population, verb: Verb) -> serde_json::Value {
+        let body = population.request(verb, 0).into_body().collect().await.unwrap();
+        serde_json::from_slice(&body.to_bytes()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn every_payload_has_its_length_and_differs_from_the_last() {
+        let population = population();
+        let mut last = serde_json::Value::Null;
+        for verb in [Verb::Create, Verb::Update, Verb::Update, Verb::MergePatch] {
+            let payload = body(&population, verb).await["data"]["payload"].take();
+            assert_eq!(payload.as_str().unwrap().len(), 1024);
+            assert_ne!(payload, last);
+            last = payload;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_update_carries_the_version_it_replaces() {
+        let population = population();
+        assert!(body(&population, Verb::Update).await["metadata"]["resourceVersion"].is_null());
+        population.answered(0, br#"{"metadata":{"resourceVersion":"12"}}"#);
+        assert_eq!(body(&population, Verb::Update).await["metadata"]["resourceVersion"], "12");
     }
 
     #[test]
@@ -173,13 +208,5 @@ mod tests {
         assert_eq!(index(event), Some(123));
         assert_eq!(resource_version(event), Some(4567));
         assert_eq!(resource_version(b"{}"), None);
-    }
-
-    #[test]
-    fn an_update_carries_the_version_it_replaces() {
-        let body = config_map("ns", "bench-000001", 12, "x");
-        assert_eq!(resource_version(&body), Some(12));
-        assert_eq!(resource_version(&config_map("ns", "bench-000001", 0, "x")), None);
-        assert!(serde_json::from_slice::<serde_json::Value>(&body).is_ok());
     }
 }

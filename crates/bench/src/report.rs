@@ -76,6 +76,11 @@ fn write_page(page: &mut String, plan: &Plan, machine: &str, results: &Results) 
     for line in aims::lines(results) {
         writeln!(page, "{line}")?;
     }
+    let disturbed = |row: &Row| Subject::ALL.iter().any(|subject| is_disturbed(results, *subject, *row));
+    let disturbed = results.rows().iter().filter(|row| disturbed(row)).count();
+    if disturbed > 0 {
+        writeln!(page, "\n† Other work on this machine disturbed {disturbed} rows: measure them again.")?;
+    }
     writeln!(page, "\n## Requests\n\n{}\n", conditions(plan))?;
     write_requests(page, results)?;
     writeln!(page, "\n## Cost of a request\n\n{}\n", cost_notes(results))?;
@@ -92,7 +97,7 @@ fn conditions(plan: &Plan) -> String {
         "{} ConfigMaps with {PAYLOAD} bytes of payload that does not compress, JSON, {CONNECTIONS} HTTP/2 connections, \
          closed loop, one client thread. {} with fresh data; where there are several: median (lowest–highest). \
          Ratios are hanse ÷ kube.",
-        number(plan.objects as f64),
+        grouped(&plan.objects.to_string()),
         if plan.repetitions == 1 {
             "One repetition".to_owned()
         } else {
@@ -107,7 +112,7 @@ fn cost_notes(results: &Results) -> String {
     let mut text = format!(
         "CPU is that of all processes of a server, user and system. KiB written are those handed to the disk. Client \
          CPU is that of this benchmark. Other CPU is what the machine did besides, in percent of all cores, interrupts \
-         included: it should be small. The hypervisor took at most {} % in any row.",
+         included; † marks more than {DISTURBED} %, a row to measure again. The hypervisor took at most {} % in any row.",
         number(steal)
     );
     let list = Row { operation: Operation::Many(ListKind::Consistent), workers: 1 };
@@ -119,6 +124,17 @@ fn cost_notes(results: &Results) -> String {
         }
     }
     text
+}
+
+/// Whether something else took enough of the machine, in any repetition, to make the row doubtful.
+fn is_disturbed(results: &Results, subject: Subject, row: Row) -> bool {
+    // The kernel counts in steps of 10 ms: too coarse to blame anyone in a shorter row.
+    let mut samples = results.samples(subject, row).filter(|sample| sample.usage.elapsed.as_secs_f64() > 0.5);
+    samples.any(|sample| other_share(sample) > DISTURBED)
+}
+
+fn other_share(sample: &Sample) -> f64 {
+    share(sample.usage.other, sample.usage.elapsed)
 }
 
 /// In percent of all cores.
@@ -134,12 +150,12 @@ fn write_requests(page: &mut String, results: &Results) -> fmt::Result {
             "workers",
             "kube ops/s",
             "hanse ops/s",
-            "ratio",
+            "rate ratio",
             "kube p50 ms",
             "hanse p50 ms",
             "kube p99 ms",
             "hanse p99 ms",
-            "ratio",
+            "p99 ratio",
         ],
     )?;
     for row in results.rows() {
@@ -165,7 +181,7 @@ fn write_costs(page: &mut String, results: &Results) -> fmt::Result {
             "workers",
             "kube CPU µs/op",
             "hanse CPU µs/op",
-            "ratio",
+            "CPU ratio",
             "kube KiB written/op",
             "hanse KiB written/op",
             "client CPU µs/op, kube",
@@ -183,7 +199,10 @@ fn write_costs(page: &mut String, results: &Results) -> fmt::Result {
         cells.push(ratio(Measure::Cpu.ratio(results, row)));
         cells.extend(of(&|sample| sample.per_operation(sample.usage.written as f64 / 1024.0)));
         cells.extend(of(&|sample| sample.per_operation(sample.usage.client.as_secs_f64() * 1e6)));
-        cells.extend(of(&|sample| share(sample.usage.other, sample.usage.elapsed)));
+        cells.extend(Subject::ALL.map(|subject| {
+            let mark = if is_disturbed(results, subject, row) { " †" } else { "" };
+            format!("{}{mark}", median(results.of_row(subject, row, other_share)))
+        }));
         line(page, &cells)?;
     }
     Ok(())
@@ -219,6 +238,7 @@ fn write_watches(page: &mut String, results: &Results) -> fmt::Result {
     write("client CPU, µs per event", &|sample| {
         sample.usage.client.as_secs_f64() * 1e6 / sample.events as f64
     })?;
+    write("other CPU, % of all cores", &|sample| share(sample.usage.other, sample.usage.elapsed))?;
     let counts: [Line<WatchSample, u64>; 6] = [
         ("events", |sample| sample.events),
         ("lost", |sample| sample.lost),
@@ -230,7 +250,7 @@ fn write_watches(page: &mut String, results: &Results) -> fmt::Result {
     for (name, take) in counts {
         let total = |subject| match results.watches(subject).count() {
             0 => ABSENT.to_owned(),
-            _ => number(results.watches(subject).map(take).sum::<u64>() as f64),
+            _ => grouped(&results.watches(subject).map(take).sum::<u64>().to_string()),
         };
         line(
             page,
@@ -243,7 +263,7 @@ fn write_watches(page: &mut String, results: &Results) -> fmt::Result {
 fn write_figures(page: &mut String, plan: &Plan, results: &Results) -> fmt::Result {
     writeln!(page, "\n## Start and memory\n")?;
     header(page, &["", "kube", "hanse", "ratio"])?;
-    let objects = number(plan.objects as f64);
+    let objects = grouped(&plan.objects.to_string());
     for (name, figure) in [
         ("start to /readyz, empty, ms".to_owned(), Figure::ReadyEmpty),
         (format!("start to /readyz, {objects} objects, ms"), Figure::ReadyLoaded),
@@ -261,29 +281,25 @@ fn write_figures(page: &mut String, plan: &Plan, results: &Results) -> fmt::Resu
 fn write_failures(page: &mut String, results: &Results) -> fmt::Result {
     let mut failures = Vec::new();
     for subject in Subject::ALL {
+        let mut note = |text: String| failures.push(format!("{}, {}", subject.name(), one_line(&text)));
         for row in results.rows() {
-            let count = results.errors(subject, row);
-            let first = results.samples(subject, row).find_map(|sample| sample.errors.first.as_deref());
-            if let Some(first) = first {
-                failures.push(format!(
-                    "{}, {row}: {count} errors, first: {}",
-                    subject.name(),
-                    one_line(first)
-                ));
+            if let Some(first) = results.samples(subject, row).find_map(|sample| sample.errors.first.as_ref())
+            {
+                note(format!("{row}: {} failed, first: {first}", results.errors(subject, row)));
             }
         }
-        for watch in results.watches(subject) {
-            if let Some(first) = &watch.errors.first {
-                let count = watch.errors.count;
-                failures.push(format!(
-                    "{}, watch: {count} errors, first: {}",
-                    subject.name(),
-                    one_line(first)
+        for WatchSample { errors, lost, duplicate, reordered, closed, .. } in results.watches(subject) {
+            if let Some(first) = &errors.first {
+                note(format!("watch: {} writes failed, first: {first}", errors.count));
+            }
+            if lost + duplicate + reordered + closed > 0 {
+                note(format!(
+                    "watch: {lost} lost, {duplicate} duplicate, {reordered} reordered, {closed} closed"
                 ));
             }
         }
         for problem in results.repetitions(subject).iter().flat_map(|repetition| &repetition.problems) {
-            failures.push(format!("{}, {}", subject.name(), one_line(problem)));
+            note(problem.clone());
         }
     }
     if failures.is_empty() {
@@ -294,6 +310,8 @@ fn write_failures(page: &mut String, results: &Results) -> fmt::Result {
 }
 
 const ABSENT: &str = "–";
+/// In percent of all cores.
+const DISTURBED: f64 = 5.0;
 
 /// A line of a table: its name, and its number for one sample.
 type Line<Sample, Number> = (&'static str, fn(&Sample) -> Number);
@@ -341,9 +359,13 @@ pub fn number(value: f64) -> String {
     let (sign, rest) = text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
     let (whole, fraction) =
         rest.split_once('.').map_or((rest, String::new()), |(whole, part)| (whole, format!(".{part}")));
-    let groups: Vec<&str> =
-        whole.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
-    format!("{sign}{}{fraction}", groups.join(" "))
+    format!("{sign}{}{fraction}", grouped(whole))
+}
+
+/// Thousands apart.
+fn grouped(digits: &str) -> String {
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(" ")
 }
 
 fn one_line(text: &str) -> String {

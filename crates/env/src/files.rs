@@ -18,7 +18,7 @@ pub enum Mode {
     Read,
     /// Must exist; read and written.
     Write,
-    /// Must not exist.
+    /// Must not exist; for the owner's eyes only.
     Create,
     /// Must exist; every `write_at` returns only when its bytes are on stable storage (O_DSYNC).
     WriteDurable,
@@ -46,7 +46,7 @@ pub trait File: Send + Sync {
 pub trait Files: Send + Sync + 'static {
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn File>>;
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
-    /// The names of the files directly in `directory`, sorted.
+    /// The paths of the files directly in `directory`, sorted.
     fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>>;
     /// Atomic: after a crash `to` is either the old or the new file, whole.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;

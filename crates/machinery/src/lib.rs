@@ -5,8 +5,17 @@ pub mod field_error;
 pub mod gotext;
 pub mod metadata;
 pub mod names;
+pub mod patch;
+pub mod gojson;
 pub mod object;
+pub mod quantity;
 pub mod revision;
+pub mod validation;
+pub mod table;
+pub mod status;
+pub mod resource;
+pub mod builtin;
+pub mod schema;
 pub mod selector;
 
 pub use object::{Draft, EventType, Head, Object, Owner};

@@ -187,6 +187,22 @@ impl Draft {
         &self.body
     }
 
+    /// The object as it would be stored, without a revision: what a dry run shows.
+    pub fn preview(&self) -> Object {
+        let frame = frame_around(EventType::Added, &[&self.body]);
+        let start = EventType::Added.frame_start().len() as u32;
+        Object {
+            body: start..start + self.body.len() as u32,
+            frame,
+            event: EventType::Added,
+            type_len: self.type_len,
+            meta_end: self.meta_end,
+            revision: Revision::ZERO,
+            head: self.head.clone(),
+            fields: OnceLock::new(),
+        }
+    }
+
     /// Gives the object its revision. `event` is what watchers will mostly be sent for it.
     pub fn seal(&self, revision: Revision, event: EventType) -> Object {
         let insert_at = self.type_len as usize + METADATA_START.len();

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
-use crate::{discovery::Discovered, metrics::Metrics, rbac::Authorizer, registry::Registry, space::Space};
+use crate::{
+    discovery::Discovered, metrics::Metrics, openapi::Documents, rbac::Authorizer, registry::Registry, space::Space,
+};
 
 /// How the server is set up.
 #[derive(Clone, Debug)]
@@ -59,13 +61,15 @@ pub struct Hub {
 pub struct Served {
     pub registry: Registry,
     pub discovered: Discovered,
+    pub openapi: Documents,
 }
 
 impl Served {
     fn new(root: bool) -> Self {
         let registry = Registry::builtin(root);
         let discovered = Discovered::describe(&registry);
-        Self { registry, discovered }
+        let openapi = Documents::describe(&registry);
+        Self { registry, discovered, openapi }
     }
 }
 
@@ -115,7 +119,11 @@ impl Hub {
     }
 
     pub fn registry(&self, space: &Space) -> &Registry {
-        &self.served(space).registry
+        self.registry_of(space.id())
+    }
+
+    pub fn registry_of(&self, workspace: &WorkspaceId) -> &Registry {
+        if *workspace == root_id() { &self.root.registry } else { &self.ordinary.registry }
     }
 
     pub fn now(&self) -> Timestamp {
@@ -186,6 +194,12 @@ impl Hub {
     }
 }
 
+/// Resolves when the server stops.
+pub async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error means that whoever could say so is gone, which is as good as being told.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
 /// A workspace's short id: the first half of its object's UID, so that a re-created workspace is another one.
 pub fn workspace_id(uid: &str) -> WorkspaceId {
     WorkspaceId(uid.chars().filter(|it| *it != '-').take(16).collect())
@@ -244,6 +258,7 @@ pub fn store_refusal(error: store::Error) -> Status {
         }
         store::Error::Unknown(why) => Status::internal(format!("the outcome of the write is unknown: {why}")),
         store::Error::Conflict { key, .. } => Status::internal(format!("unexpected conflict on {key:?}")),
+        other @ (store::Error::Discontinuous { .. } | store::Error::Invalid(_)) => Status::internal(other),
     }
 }
 

@@ -1,0 +1,46 @@
+//! The Kubernetes API server.
+//!
+//! ```text
+//!   listen ──> service: who? what? may they? ──> read · watch · write · delete ──> store
+//!   (TLS)      user, request, rbac               one path for every kind           (one history per workspace)
+//!                                                     ^
+//!                              controllers ───────────┘  (namespaces, garbage, workspaces, expiry)
+//! ```
+//!
+//! Kinds are rows of tables (`machinery::builtin`, `api`); nothing here knows a kind by name but the few rules that
+//! are about one thing: access reviews, namespaces, workspaces.
+
+pub mod admission;
+pub mod base;
+pub mod body;
+mod context;
+pub mod controllers;
+mod decode;
+mod delete;
+mod discovery;
+mod health;
+pub mod hub;
+pub mod kubeconfig;
+pub mod listen;
+pub mod metrics;
+mod negotiate;
+mod openapi;
+mod options;
+mod patch;
+pub mod peer;
+mod pending;
+pub mod pki;
+mod present;
+pub mod rbac;
+mod read;
+pub mod registry;
+pub mod request;
+mod reviews;
+mod selection;
+pub mod service;
+pub mod space;
+pub mod user;
+mod watch;
+mod write;
+
+pub use hub::{Hub, Options};

@@ -235,6 +235,17 @@ impl Page {
     }
 }
 
+/// A list of objects that are at hand.
+pub fn whole_list(presenter: &Presenter, meta: &Value, objects: &[Arc<Object>]) -> Bytes {
+    let mut text = presenter.list_start(meta).into_bytes();
+    let mut first = true;
+    for object in objects {
+        push_item(presenter, object, &mut text, &mut first);
+    }
+    text.extend_from_slice(b"]}\n");
+    text.into()
+}
+
 fn push_item(presenter: &Presenter, object: &Object, chunk: &mut Vec<u8>, first: &mut bool) {
     if !std::mem::take(first) {
         chunk.push(b',');

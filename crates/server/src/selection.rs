@@ -16,6 +16,7 @@ pub struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     resource: Arc<Resource>,
+    only_name: Option<CompactString>,
 }
 
 impl Selection {
@@ -31,21 +32,23 @@ impl Selection {
                 return Err(Status::bad_request(format!("field label not supported: {}", term.field)));
             }
         }
-        Ok(Self { labels, fields, resource: resource.clone() })
+        Ok(Self { labels, fields, resource: resource.clone(), only_name: None })
+    }
+
+    /// The same, of one object only.
+    pub fn named(mut self, name: &str) -> Self {
+        self.only_name = Some(name.into());
+        self
     }
 
     pub fn is_everything(&self) -> bool {
-        self.labels.is_everything() && self.fields.terms().is_empty()
-    }
-
-    /// The only name it can match, if there is one.
-    pub fn name(&self) -> Option<&str> {
-        self.fields.exact("metadata.name")
+        self.only_name.is_none() && self.labels.is_empty() && self.fields.is_empty()
     }
 
     pub fn matches(&self, object: &Object) -> bool {
-        self.labels.matches(&object.head.labels)
-            && (self.fields.terms().is_empty() || self.fields.matches(|field| self.field(object, field)))
+        self.only_name.as_ref().is_none_or(|name| *name == object.head.name)
+            && self.labels.matches(&object.head.labels)
+            && (self.fields.is_empty() || self.fields.matches(|field| self.field(object, field)))
     }
 
     fn field<'a>(&self, object: &'a Object, field: &str) -> Option<&'a str> {

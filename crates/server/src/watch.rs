@@ -21,7 +21,7 @@ use store::{ItemKey, Listing, Watch};
 use crate::{
     body::{self, Body},
     context::Context,
-    hub::store_refusal,
+    hub::{self, store_refusal},
     negotiate::Shape,
     options::{At, ListOptions},
     present::Presenter,
@@ -36,12 +36,12 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
     let presenter = context.presenter()?;
-    let mut options = ListOptions::read(&context.query, true)?;
+    let options = ListOptions::read(&context.query, true)?;
+    let mut selection = Selection::new(options.labels.clone(), options.fields.clone(), &context.resource)?;
     if !context.target.name.is_empty() {
         // The old path form `/watch/…/<name>`.
-        options.fields = options.fields.and_exact("metadata.name", &context.target.name);
+        selection = selection.named(&context.target.name);
     }
-    let selection = Selection::new(options.labels.clone(), options.fields.clone(), &context.resource)?;
     let (initial, after) = match (options.send_initial_events, options.at) {
         (Some(true), At::NotOlderThan(revision)) | (Some(true), At::Exact(revision)) => {
             read::wait_for(context, revision).await?;
@@ -228,7 +228,7 @@ impl Watcher {
         tokio::select! {
             () = self.feed.changed() => {}
             () = timer => {}
-            _ = stopping.wait_for(|stopping| *stopping) => {}
+            () = hub::stopped(&mut stopping) => {}
         }
     }
 

@@ -307,7 +307,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// From now on revisions of `workspace` are of `epoch`, which MUST be later than its current one; answers the
     /// new head. Revisions of earlier epochs that lie after the end this history knows of have `Expired`.
-    fn begin_epoch(&self, workspace: &WorkspaceId, epoch: u32) -> BoxFuture<'static, Result<Revision, Error>>;
+    fn begin_epoch(&self, workspace: &WorkspaceId, epoch: u32)
+    -> BoxFuture<'static, Result<Revision, Error>>;
 
     /// Forgets the history of `workspace` up to and including `upto`; live objects stay. A log record itself.
     fn compact(&self, workspace: &WorkspaceId, upto: Revision) -> BoxFuture<'static, Result<(), Error>>;

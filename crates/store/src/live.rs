@@ -132,6 +132,35 @@ pub struct Loaded {
     pub collections: Vec<(Collection, Items)>,
 }
 
+/// A workspace as it was at one moment, for an engine that writes it down.
+pub struct Snapshot {
+    workspace: Arc<Workspace>,
+    state: Arc<State>,
+}
+
+impl Snapshot {
+    pub fn id(&self) -> &WorkspaceId {
+        &self.workspace.id
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The collections that hold, or have held, objects, in order.
+    pub fn collections(&self) -> Vec<(Collection, Items)> {
+        let topics = self.workspace.topics.read();
+        let touched = topics.values().filter(|topic| topic.touched.load(Ordering::Acquire));
+        let with_items = |topic: &Arc<Topic>| {
+            let items = self.state.items(topic).cloned().unwrap_or_default();
+            (topic.collection.clone(), items)
+        };
+        let mut collections: Vec<_> = touched.map(with_items).collect();
+        collections.sort_by(|(left, _), (right, _)| left.cmp(right));
+        collections
+    }
+}
+
 /// One workspace. Outlives its removal for as long as a watch holds it.
 struct Workspace {
     id: WorkspaceId,
@@ -306,14 +335,14 @@ impl Live {
             at.map_or(Ok(state.head), |at| state.resume(at))?;
             return Ok(Listing::new(state.head, Items::new()));
         };
-        let topic = workspace.topic_or_new(collection);
+        let topic = workspace.topic(collection);
         let state = workspace.state.load_full();
-        let items = state.items(&topic).cloned().unwrap_or_default();
-        match at {
-            None => Ok(Listing::new(state.head, items)),
-            Some(at) if at == state.head => Ok(Listing::new(state.head, items)),
-            Some(at) => listing::in_the_past(&self.shared, &workspace, &topic, &state, at),
+        if let Some(at) = at.filter(|at| *at != state.head) {
+            let topic = topic.unwrap_or_else(|| workspace.topic_or_new(collection));
+            return listing::in_the_past(&self.shared, &workspace, &topic, &state, at);
         }
+        let items = topic.and_then(|topic| state.items(&topic).cloned());
+        Ok(Listing::new(state.head, items.unwrap_or_default()))
     }
 
     pub fn last_change(&self, id: &WorkspaceId, collection: &Collection) -> Revision {
@@ -370,19 +399,18 @@ impl Live {
         due.into_iter().filter_map(at_revision).collect()
     }
 
-    /// What a workspace is right now, for an engine that writes it all down.
-    pub fn snapshot(&self, id: &WorkspaceId) -> Option<Loaded> {
-        let workspace = self.workspace(id)?;
-        let state = workspace.state.load_full();
-        let topics = workspace.topics.read();
-        let mut collections: Vec<_> = topics
-            .values()
-            .filter(|topic| topic.touched.load(Ordering::Acquire))
-            .map(|topic| (topic.collection.clone(), state.items(topic).cloned().unwrap_or_default()))
-            .collect();
-        collections.sort_by(|(left, _), (right, _)| left.cmp(right));
-        let (head, forgotten, epochs) = (state.head, state.forgotten, state.epochs.clone());
-        Some(Loaded { head, forgotten, epochs, collections })
+    /// What every workspace with a history is right now. Only whoever publishes may ask, so that all are of one
+    /// moment; it costs two pointers each.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        let workspaces = self.shared.workspaces.read();
+        let with_history = workspaces.values().filter(|workspace| workspace.has_history());
+        let snapshot = |workspace: &Arc<Workspace>| Snapshot {
+            workspace: workspace.clone(),
+            state: workspace.state.load_full(),
+        };
+        let mut snapshots: Vec<_> = with_history.map(snapshot).collect();
+        snapshots.sort_by(|left, right| left.id().cmp(right.id()));
+        snapshots
     }
 
     /// Puts a workspace in place that was read back. Only before anything is served.

@@ -8,7 +8,8 @@ use machinery::{Object, Revision};
 use parking_lot::Mutex;
 
 use crate::{
-    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
+    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Span, Store, Watch,
+    WorkspaceId, Write,
     live::{Live, NoJournal, Options, Stage},
 };
 
@@ -120,7 +121,11 @@ impl Store for MemoryStore {
         self.live.feed()
     }
 
-    fn begin_epoch(&self, workspace: &WorkspaceId, epoch: u32) -> BoxFuture<'static, Result<Revision, Error>> {
+    fn begin_epoch(
+        &self,
+        workspace: &WorkspaceId,
+        epoch: u32,
+    ) -> BoxFuture<'static, Result<Revision, Error>> {
         let workspace = workspace.clone();
         self.in_order(move |live| {
             let start = live.epoch_start(&workspace, epoch)?;
@@ -158,5 +163,20 @@ impl Store for MemoryStore {
             live.publish(stage);
             Ok(removed)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn keeps_the_contract() {
+        crate::suite::run(async |_| Arc::new(MemoryStore::new()) as Arc<dyn Store>).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn keeps_the_contract_on_many_threads() {
+        crate::suite::run(async |_| Arc::new(MemoryStore::new()) as Arc<dyn Store>).await;
     }
 }

@@ -1,1 +1,9 @@
+//! What tests stand on: hubs in this process, hubs as processes (for kills), real Kubernetes control planes, and a
+//! client for all of them. Everything listens on free ports of this machine and stops when dropped.
+
+#![allow(clippy::disallowed_methods)] // Tests run on the real machine.
+
+pub mod client;
+pub mod hub;
+pub mod process;
 pub mod real;

@@ -64,7 +64,8 @@ impl Epochs {
         if after.epoch() == 0 {
             return Ok(self.origin());
         }
-        let known = after >= self.start || self.past.iter().any(|epoch| epoch.start <= after && after <= epoch.end);
+        let known =
+            after >= self.start || self.past.iter().any(|epoch| epoch.start <= after && after <= epoch.end);
         if known { Ok(after) } else { Err(Error::Expired { oldest: self.start }) }
     }
 }

@@ -20,6 +20,21 @@ impl Listing {
         Self { revision, items }
     }
 
+    /// No objects, at `revision`.
+    pub fn empty(revision: Revision) -> Self {
+        Self { revision, items: Items::new() }
+    }
+
+    /// Lays an object over the snapshot; the store itself does not change.
+    pub fn insert(&mut self, item: ItemKey, object: Arc<Object>) {
+        self.items.insert(item, Item { object, place: Place::default(), expires: Expiry::NEVER });
+    }
+
+    /// Hides an object of the snapshot; the store itself does not change.
+    pub fn remove(&mut self, item: &ItemKey) {
+        self.items.remove(item);
+    }
+
     pub fn len(&self) -> usize {
         self.items.len()
     }

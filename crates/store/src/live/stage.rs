@@ -8,7 +8,7 @@ use std::{
 use machinery::{EventType, Revision};
 
 use super::{Expiry, Item, Live, Place, State, Topic, Workspace};
-use crate::{Change, Commit, Committed, Error, Event, EventChange, Expect, Key, Write, WorkspaceId};
+use crate::{Change, Commit, Committed, Error, Event, EventChange, Expect, Key, WorkspaceId, Write};
 
 /// Where an engine writes records down while a stage takes them in.
 pub trait Journal {
@@ -104,16 +104,12 @@ impl Stage {
     }
 
     fn staged(&mut self, id: &WorkspaceId) -> &mut Staged {
-        // Two look-ups, because the borrow checker does not let one early return hold the map.
-        if !self.workspaces.contains_key(id) {
-            let workspace = self.live.workspace_or_new(id);
+        let live = &self.live;
+        self.workspaces.entry(id.clone()).or_insert_with(|| {
+            let workspace = live.workspace_or_new(id);
             let state = State::clone(&workspace.state.load());
-            self.workspaces.insert(id.clone(), Staged { workspace: workspace.clone(), state });
-        }
-        match self.workspaces.get_mut(id) {
-            Some(staged) => staged,
-            None => unreachable!("inserted above"),
-        }
+            Staged { workspace, state }
+        })
     }
 
     fn apply<'w>(
@@ -214,7 +210,9 @@ fn event_of(
 ) -> Event {
     let old = previous.map(|item| item.object.clone());
     let change = match (&write.change, &old) {
-        (Change::Put { draft, .. }, None) => EventChange::Put(Arc::new(draft.seal(revision, EventType::Added))),
+        (Change::Put { draft, .. }, None) => {
+            EventChange::Put(Arc::new(draft.seal(revision, EventType::Added)))
+        }
         (Change::Put { draft, .. }, Some(_)) => {
             EventChange::Put(Arc::new(draft.seal(revision, EventType::Modified)))
         }

@@ -86,6 +86,10 @@ impl Watch {
     }
 
     fn take_from_archive(&mut self, max: usize, upto: Revision) -> Result<Batch, Error> {
+        let forgotten = self.workspace.state.load().forgotten;
+        if self.position < forgotten {
+            return Err(Error::Expired { oldest: forgotten });
+        }
         let archive = self.shared.archive.as_ref().ok_or(Error::Expired { oldest: upto })?;
         let mut events =
             archive.read(&self.workspace.id, &self.topic.collection, self.position, upto, max)?;

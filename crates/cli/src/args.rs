@@ -1,0 +1,126 @@
+//! The command line.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use env::Env;
+
+use crate::{backup, run, workspace};
+
+/// One Kubernetes API over every cluster, in every region, with no cluster above the others.
+#[derive(Parser)]
+#[command(name = "hanse", version, max_term_width = 100)]
+pub struct Args {
+    /// What to log, to stderr: error, warn, info, debug, or a filter such as server=debug.
+    #[arg(long, global = true, env = "HANSE_LOG", default_value = "warn")]
+    pub log: String,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run everything on this machine, ready for kubectl.
+    ///
+    /// Keeps its state in a directory, so that starting again continues. Writes a kubeconfig there once it is ready:
+    /// context `hanse` is the workspace `default`, context `root` is the workspace of platform admins.
+    Dev {
+        /// Where state, certificates and the kubeconfig are kept.
+        #[arg(long, default_value = ".hanse")]
+        dir: PathBuf,
+        /// The address to serve on.
+        #[arg(long, default_value = "127.0.0.1:7443")]
+        listen: SocketAddr,
+    },
+    /// Run a peer: the API server of one region.
+    ///
+    /// Writes DATA/admin.kubeconfig once it is ready. Stops cleanly on SIGINT and SIGTERM.
+    Serve {
+        /// Where the store and the certificates are kept.
+        #[arg(long)]
+        data: PathBuf,
+        /// The address to serve on.
+        #[arg(long, default_value = "127.0.0.1:6443")]
+        listen: SocketAddr,
+        /// The name or address, with or without a port, that clients are told to use.
+        #[arg(long)]
+        advertise: Option<String>,
+    },
+    /// Create, list and use workspaces: complete, isolated Kubernetes APIs.
+    #[command(alias = "ws")]
+    Workspace {
+        /// The kubeconfig to use and, with `use`, to change.
+        #[arg(long, global = true, env = "KUBECONFIG")]
+        kubeconfig: Option<PathBuf>,
+        #[command(subcommand)]
+        verb: WorkspaceVerb,
+    },
+    /// Write a backup of a peer's store to one file.
+    ///
+    /// The peer must not be running on that directory.
+    Backup {
+        /// The peer's data directory.
+        #[arg(long)]
+        data: PathBuf,
+        /// The file to write; it must not exist.
+        file: PathBuf,
+    },
+    /// Make a new data directory from a backup.
+    ///
+    /// Every workspace begins a new epoch, so that clients notice and list again. Certificates are not part of a
+    /// backup: copy DATA/pki if clients are to keep theirs.
+    Restore {
+        /// The data directory to make; it must not exist.
+        #[arg(long)]
+        data: PathBuf,
+        /// The backup.
+        file: PathBuf,
+    },
+    /// Verify every checksum of a peer's store, and change nothing.
+    Check {
+        /// The peer's data directory.
+        #[arg(long)]
+        data: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum WorkspaceVerb {
+    /// Create a workspace.
+    Create {
+        /// Lower-case letters, digits and dashes.
+        name: String,
+        /// Also switch the kubeconfig to it.
+        #[arg(long)]
+        r#use: bool,
+    },
+    /// List workspaces.
+    List {
+        /// As JSON, for programs.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Switch the kubeconfig to a workspace.
+    Use { name: String },
+}
+
+/// Runs the command to its end.
+pub fn dispatch(command: Command, env: Env) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("hanse")
+        .build()
+        .context("cannot start")?;
+    runtime.block_on(async move {
+        match command {
+            Command::Dev { dir, listen } => run::dev(env, &dir, listen).await,
+            Command::Serve { data, listen, advertise } => run::serve(env, &data, listen, advertise).await,
+            Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
+            Command::Backup { data, file } => backup::backup(&env, &data, &file).await,
+            Command::Restore { data, file } => backup::restore(&env, &data, &file),
+            Command::Check { data } => backup::check(&env, &data),
+        }
+    })
+}

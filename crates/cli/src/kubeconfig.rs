@@ -1,0 +1,103 @@
+//! Reading and changing a user's kubeconfig.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use env::Env;
+use serde_json::{Value, json};
+use server::kubeconfig;
+
+/// A kubeconfig file, and how to reach a Hanse through it.
+pub struct Kubeconfig {
+    path: PathBuf,
+    config: Value,
+}
+
+/// What a client needs of the current context.
+pub struct Access {
+    /// `https://host:port`, without a workspace.
+    pub server: String,
+    pub authority: Vec<u8>,
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
+impl Kubeconfig {
+    /// The file that was named, else the one of `hanse dev` in this directory, else kubectl's own.
+    pub fn open(env: &Env, named: Option<PathBuf>) -> anyhow::Result<Kubeconfig> {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let candidates = match named {
+            Some(path) => vec![path],
+            None => vec![PathBuf::from(".hanse/kubeconfig"), home.join(".kube/config")],
+        };
+        for path in &candidates {
+            match env.files.read(path) {
+                Ok(bytes) => {
+                    let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
+                    let config = serde_saphyr::from_str(&text)
+                        .with_context(|| format!("{} is not a kubeconfig", path.display()))?;
+                    return Ok(Kubeconfig { path: path.clone(), config });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+            }
+        }
+        bail!("no kubeconfig found; name one with --kubeconfig, or start `hanse dev` first")
+    }
+
+    fn entry<'a>(&'a self, list: &str, name: &str) -> anyhow::Result<&'a Value> {
+        let entries = self.config[list].as_array().into_iter().flatten();
+        let entry = entries.into_iter().find(|entry| entry["name"] == name);
+        entry.ok_or_else(|| anyhow!("{} has no {name:?} in its {list}", self.path.display()))
+    }
+
+    pub fn access(&self) -> anyhow::Result<Access> {
+        let current = self.config["current-context"].as_str().unwrap_or_default();
+        let context = &self.entry("contexts", current)?["context"];
+        let cluster = &self.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"];
+        let user = &self.entry("users", context["user"].as_str().unwrap_or_default())?["user"];
+        let data = |value: &Value, key: &str| {
+            let text = value[key].as_str().ok_or_else(|| anyhow!("{} has no {key}", self.path.display()))?;
+            STANDARD.decode(text).with_context(|| format!("{key} is not base64"))
+        };
+        let server = cluster["server"].as_str().unwrap_or_default();
+        let server = server.split_once("/clusters/").map_or(server, |(server, _)| server);
+        Ok(Access {
+            server: server.trim_end_matches('/').to_owned(),
+            authority: data(cluster, "certificate-authority-data")?,
+            certificate: data(user, "client-certificate-data")?,
+            key: data(user, "client-key-data")?,
+        })
+    }
+
+    /// Adds a context for `workspace`, like the current one in all else, and makes it the current one.
+    pub fn use_workspace(&mut self, env: &Env, workspace: &str) -> anyhow::Result<()> {
+        let current = self.config["current-context"].as_str().unwrap_or_default().to_owned();
+        let context = self.entry("contexts", &current)?["context"].clone();
+        let cluster = self.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"].clone();
+        let authority = cluster["certificate-authority-data"].as_str().unwrap_or_default().to_owned();
+        let server = self.access()?.server;
+        // The two contexts that `hanse dev` writes have names of their own.
+        let name = if workspace == api::DEFAULT { "hanse" } else { workspace };
+        let user = context["user"].as_str().unwrap_or_default();
+        self.put("clusters", kubeconfig::cluster(name, &server, workspace, &authority));
+        self.put("contexts", kubeconfig::context_entry(name, user));
+        self.config["current-context"] = json!(name);
+        let text = kubeconfig::to_yaml(&self.config);
+        env.files
+            .write_atomic(&self.path, text.as_bytes(), true)
+            .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    fn put(&mut self, list: &str, entry: Value) {
+        if let Some(entries) = self.config[list].as_array_mut() {
+            entries.retain(|it| it["name"] != entry["name"]);
+            entries.push(entry);
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}

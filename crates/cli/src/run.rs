@@ -1,0 +1,92 @@
+//! `hanse serve` and `hanse dev`: a peer in the foreground.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use env::Env;
+use server::{
+    Options,
+    peer::{Peer, PeerOptions, StartError},
+};
+use store::embedded::EmbeddedStore;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A store and the server on it.
+struct Running {
+    peer: Peer,
+    store: Arc<EmbeddedStore>,
+}
+
+async fn start(env: &Env, data: &Path, listen: SocketAddr, advertise: Option<String>) -> anyhow::Result<Running> {
+    env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+    let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
+        .with_context(|| format!("cannot open the store in {}", data.display()))?;
+    let store = Arc::new(store);
+    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server: Options::default() };
+    match Peer::start(env, store.clone(), options).await {
+        Ok(peer) => Ok(Running { peer, store }),
+        Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!("{address} is taken: is another hanse running there? Choose another address with --listen")
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits for Ctrl-C or SIGTERM, then stops in order: requests first, then the store.
+async fn until_told(running: Running) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    eprintln!("stopping");
+    running.peer.stop().await;
+    running.store.close().await;
+    Ok(())
+}
+
+fn write_private(env: &Env, path: &Path, text: &str) -> anyhow::Result<()> {
+    env.files
+        .write_atomic(path, text.as_bytes(), true)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+pub async fn serve(env: Env, data: &Path, listen: SocketAddr, advertise: Option<String>) -> anyhow::Result<()> {
+    let running = start(&env, data, listen, advertise).await?;
+    let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
+    let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
+    let path = data.join("admin.kubeconfig");
+    write_private(&env, &path, &kubeconfig)?;
+    eprintln!("serving on {} (admin: {})", running.peer.url(), path.display());
+    until_told(running).await
+}
+
+pub async fn dev(env: Env, dir: &Path, listen: SocketAddr) -> anyhow::Result<()> {
+    let running = start(&env, dir, listen, None).await?;
+    let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
+    let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
+    let path: PathBuf = dir.join("kubeconfig");
+    write_private(&env, &path, &kubeconfig)?;
+    println!("Hanse is ready on {}. Ctrl-C stops it; starting it again continues.", running.peer.url());
+    println!();
+    println!("In another terminal:");
+    println!();
+    println!("  export KUBECONFIG={}", shown(&path));
+    println!("  kubectl create configmap hello --from-literal=who=world");
+    println!("  kubectl get configmaps -A");
+    println!();
+    until_told(running).await
+}
+
+/// A path that works from any directory of the other terminal.
+fn shown(path: &Path) -> String {
+    match std::path::absolute(path) {
+        Ok(path) => path.display().to_string(),
+        Err(_) => path.display().to_string(),
+    }
+}

@@ -1,0 +1,214 @@
+//! What the hub does by itself: empties namespaces and workspaces, collects garbage, lets events expire.
+//!
+//! ```text
+//!   store's feed ──> index (who belongs to whom) ──> queue, keyed ──> workers ──> ordinary writes
+//! ```
+//!
+//! One feed and one queue serve all workspaces. Work is named by what it is about and may be done twice without
+//! harm; what fails is tried again later.
+
+mod garbage;
+mod namespaces;
+mod queue;
+mod workspaces;
+
+use std::{sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use machinery::{resource::Resource, status::Status};
+use parking_lot::Mutex;
+use store::{Collection, Event, FeedItem, Key, WorkspaceId};
+
+use crate::{
+    context::Context,
+    hub::{self, Hub, root_id},
+    options::Query,
+    request::{ResourceTarget, Verb},
+    space::Space,
+    user::{MASTERS, User},
+};
+use queue::{Queue, Work};
+
+const WORKERS: usize = 2;
+const EXPIRE_EVERY: Duration = Duration::from_secs(5);
+
+/// The index that all workers share, and their queue.
+struct Controllers {
+    hub: Arc<Hub>,
+    queue: Queue,
+    owners: Mutex<garbage::Owners>,
+}
+
+/// Starts them; they end when the hub stops.
+pub fn start(hub: &Arc<Hub>) {
+    let feed = hub.store.feed();
+    let controllers = Arc::new(Controllers {
+        hub: hub.clone(),
+        queue: Queue::default(),
+        owners: Mutex::default(),
+    });
+    hub.env.tasks.spawn(Box::pin(follow(controllers.clone(), feed)));
+    for _ in 0..WORKERS {
+        hub.env.tasks.spawn(Box::pin(work(controllers.clone())));
+    }
+    hub.env.tasks.spawn(Box::pin(expire(hub.clone())));
+}
+
+/// Reads the feed for ever; after a gap, looks at everything.
+async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
+    // The feed began before this look, so nothing falls between them.
+    controllers.look_at_everything();
+    let mut stopping = controllers.hub.stopping.clone();
+    loop {
+        let item = tokio::select! {
+            item = feed.next() => item,
+            () = hub::stopped(&mut stopping) => return,
+        };
+        match item {
+            FeedItem::Event(event) => controllers.observe(&event),
+            FeedItem::WorkspaceRemoved(workspace) => controllers.owners.lock().forget(&workspace),
+            FeedItem::Lagged => controllers.look_at_everything(),
+        }
+    }
+}
+
+async fn work(controllers: Arc<Controllers>) {
+    let mut stopping = controllers.hub.stopping.clone();
+    loop {
+        let work = tokio::select! {
+            work = controllers.queue.take() => work,
+            () = hub::stopped(&mut stopping) => return,
+        };
+        let outcome = controllers.perform(&work).await;
+        match outcome {
+            Ok(()) => controllers.queue.done(&work),
+            Err(status) => {
+                let pause = controllers.queue.failed(&work);
+                tracing::debug!(?work, %status, ?pause, "will try again");
+                let again = controllers.clone();
+                let work = work.clone();
+                controllers.hub.env.tasks.spawn(Box::pin(async move {
+                    again.hub.env.clock.sleep(pause).await;
+                    again.queue.add(work);
+                }));
+            }
+        }
+    }
+}
+
+async fn expire(hub: Arc<Hub>) {
+    let mut stopping = hub.stopping.clone();
+    loop {
+        tokio::select! {
+            () = hub.env.clock.sleep(EXPIRE_EVERY) => {}
+            () = hub::stopped(&mut stopping) => return,
+        }
+        if let Err(error) = hub.store.expire(hub.now()).await {
+            tracing::warn!(%error, "cannot remove expired objects");
+        }
+    }
+}
+
+impl Controllers {
+    fn look_at_everything(&self) {
+        for workspace in self.hub.store.workspaces() {
+            for collection in self.hub.store.collections(&workspace) {
+                let Ok(listing) = self.hub.store.list(&workspace, &collection, None) else { continue };
+                for (item, object) in listing.iter(None, None) {
+                    let key = Key { collection: collection.clone(), item: item.clone() };
+                    self.look_at(&workspace, &key, None, Some(object));
+                }
+            }
+        }
+    }
+
+    fn observe(&self, event: &Event) {
+        self.look_at(&event.workspace, &event.key, event.old.as_deref(), event.new().map(AsRef::as_ref));
+    }
+
+    /// Notes what a change means for the index, and queues what it asks for.
+    fn look_at(
+        &self,
+        workspace: &WorkspaceId,
+        key: &Key,
+        old: Option<&machinery::Object>,
+        new: Option<&machinery::Object>,
+    ) {
+        let released = self.owners.lock().observe(workspace, key, old, new, &self.queue);
+        if !released.is_empty() {
+            let registry = self.hub.registry_of(workspace);
+            for owner in released.iter().filter_map(|owner| garbage::key_of(registry, owner, key)) {
+                self.queue.add(Work::Owner(workspace.clone(), owner));
+            }
+        }
+        let deleting = new.is_some_and(|object| object.head.deleting);
+        if key.collection == namespaces_collection() && deleting {
+            self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
+        }
+        if *workspace == root_id() && key.collection == workspaces_collection() && deleting {
+            self.queue.add(Work::Workspace(key.item.name().into()));
+        }
+        // Something left a namespace: it may be the last thing that held it.
+        if new.is_none() && !key.item.namespace().is_empty() {
+            let namespace = key.item.namespace();
+            let namespace_key = Key::new("", "namespaces", "", namespace);
+            let emptied = self.hub.store.get(workspace, &namespace_key).is_some_and(|object| object.head.deleting);
+            if emptied {
+                self.queue.add(Work::Namespace(workspace.clone(), namespace.into()));
+            }
+        }
+    }
+
+    async fn perform(&self, work: &Work) -> Result<(), Status> {
+        match work {
+            Work::Namespace(workspace, name) => match self.hub.space_by_id(workspace) {
+                Some(space) => namespaces::empty(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::Workspace(name) => workspaces::remove(self, name).await,
+            Work::Owner(workspace, key) => match self.hub.space_by_id(workspace) {
+                Some(space) => garbage::finish_owner(self, &space, key).await,
+                None => Ok(()),
+            },
+            Work::Dependent(workspace, key) => match self.hub.space_by_id(workspace) {
+                Some(space) => garbage::check_dependent(self, &space, key).await,
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// A request of the hub's own, about objects of `collection`.
+    fn context(&self, space: &Space, collection: &Collection, namespace: &str, name: &str) -> Option<Context> {
+        let resource: Arc<Resource> = self.hub.registry(space).stored(collection)?.clone();
+        let target = ResourceTarget {
+            verb: Verb::Delete,
+            group: resource.group.to_owned(),
+            version: resource.version.to_owned(),
+            namespace: namespace.to_owned(),
+            resource: resource.plural.to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        };
+        Some(Context {
+            hub: self.hub.clone(),
+            space: space.clone(),
+            resource,
+            target,
+            query: Query::default(),
+            headers: HeaderMap::new(),
+            user: User { name: "system:hanse".into(), groups: vec![MASTERS.into()], ..User::default() },
+        })
+    }
+
+    fn context_for(&self, space: &Space, key: &Key) -> Option<Context> {
+        self.context(space, &key.collection, key.item.namespace(), key.item.name())
+    }
+}
+
+fn namespaces_collection() -> Collection {
+    Collection::new("", "namespaces")
+}
+
+fn workspaces_collection() -> Collection {
+    Collection::new(api::GROUP, "workspaces")
+}

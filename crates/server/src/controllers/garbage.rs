@@ -1,0 +1,238 @@
+//! Garbage collection: what becomes of objects when those they belong to go.
+//!
+//! An owner counts as gone only on evidence: its place in the store is empty, or holds an object with another UID.
+//! An owner of a kind that this workspace does not serve is unknown, and unknown is not gone.
+
+use std::collections::{HashMap, HashSet};
+
+use compact_str::CompactString;
+use machinery::{Object, Owner, status::Status};
+use serde_json::Value;
+use store::{Key, WorkspaceId};
+
+use super::{
+    Controllers,
+    queue::{Queue, Work},
+};
+use crate::{
+    delete::{self, FOREGROUND, ORPHAN, Options, Propagation},
+    registry::Registry,
+    space::Space,
+    write,
+};
+
+type Uid = CompactString;
+
+/// Who belongs to whom, by the UID of the owner. Only objects with owners are in it.
+#[derive(Default)]
+pub struct Owners {
+    dependents: HashMap<(WorkspaceId, Uid), HashSet<Key>>,
+}
+
+impl Owners {
+    /// Notes a change. Returns the owners the object no longer belongs to: they may wait for that.
+    pub fn observe(
+        &mut self,
+        workspace: &WorkspaceId,
+        key: &Key,
+        old: Option<&Object>,
+        new: Option<&Object>,
+        queue: &Queue,
+    ) -> Vec<Owner> {
+        let owners = |object: Option<&Object>| object.map_or(&[][..], |object| &object.head.owners).to_vec();
+        let (before, after) = (owners(old), owners(new));
+        let released: Vec<Owner> =
+            before.into_iter().filter(|owner| !after.iter().any(|it| it.uid == owner.uid)).collect();
+        for owner in &released {
+            self.remove(workspace, &owner.uid, key);
+        }
+        for owner in &after {
+            self.dependents.entry((workspace.clone(), owner.uid.clone())).or_default().insert(key.clone());
+        }
+        if !after.is_empty() {
+            queue.add(Work::Dependent(workspace.clone(), key.clone()));
+        }
+        match new {
+            Some(object) if object.head.deleting && waits_for_dependents(object) => {
+                queue.add(Work::Owner(workspace.clone(), key.clone()));
+            }
+            Some(_) => {}
+            None => {
+                if let Some(object) = old {
+                    for dependent in self.of(workspace, &object.head.uid) {
+                        queue.add(Work::Dependent(workspace.clone(), dependent));
+                    }
+                }
+            }
+        }
+        released
+    }
+
+    fn remove(&mut self, workspace: &WorkspaceId, owner: &Uid, key: &Key) {
+        let entry = (workspace.clone(), owner.clone());
+        if let Some(keys) = self.dependents.get_mut(&entry) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.dependents.remove(&entry);
+            }
+        }
+    }
+
+    pub fn of(&self, workspace: &WorkspaceId, owner: &Uid) -> Vec<Key> {
+        self.dependents.get(&(workspace.clone(), owner.clone())).into_iter().flatten().cloned().collect()
+    }
+
+    pub fn forget(&mut self, workspace: &WorkspaceId) {
+        self.dependents.retain(|(id, _), _| id != workspace);
+    }
+}
+
+fn waits_for_dependents(object: &Object) -> bool {
+    object.head.finalizers.iter().any(|it| it == ORPHAN || it == FOREGROUND)
+}
+
+fn has_finalizer(object: &Object, name: &str) -> bool {
+    object.head.finalizers.iter().any(|it| it == name)
+}
+
+/// What is known of an owner.
+enum OwnerState {
+    /// There, or of a kind not known here.
+    Solid,
+    /// There, and waits for its dependents to go first.
+    Waiting(Key),
+    /// Its place is empty, or another object is there.
+    Gone,
+}
+
+/// Where an owner is. `None`: of a kind not served here, or a cluster-scoped object that claims to belong to a
+/// namespaced one; either way there is no evidence that it is gone.
+pub fn key_of(registry: &Registry, owner: &Owner, dependent: &Key) -> Option<Key> {
+    let resource = registry.find_kind(&owner.api_version, &owner.kind)?;
+    let namespace = if resource.namespaced { dependent.item.namespace() } else { "" };
+    if resource.namespaced && namespace.is_empty() {
+        return None;
+    }
+    Some(Key::new(resource.stored_group, resource.plural, namespace, &owner.name))
+}
+
+fn state_of(controllers: &Controllers, space: &Space, owner: &Owner, dependent: &Key) -> OwnerState {
+    let Some(key) = key_of(controllers.hub.registry(space), owner, dependent) else { return OwnerState::Solid };
+    match space.get(&key) {
+        Some(object) if object.head.uid == owner.uid => {
+            if object.head.deleting && has_finalizer(&object, FOREGROUND) {
+                OwnerState::Waiting(key)
+            } else {
+                OwnerState::Solid
+            }
+        }
+        _ => OwnerState::Gone,
+    }
+}
+
+/// Looks whether an object still belongs to anybody, and deletes it if not.
+pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key) -> Result<(), Status> {
+    let Some(object) = space.get(key) else {
+        return Ok(());
+    };
+    let Some(context) = controllers.context_for(space, key) else { return Ok(()) };
+    if object.head.owners.is_empty() {
+        return Ok(());
+    }
+    let mut lost: Vec<Uid> = Vec::new();
+    let mut waiting: Vec<(Uid, Key, bool)> = Vec::new();
+    let mut solid = false;
+    for owner in &object.head.owners {
+        match state_of(controllers, space, owner, key) {
+            OwnerState::Solid => solid = true,
+            OwnerState::Gone => lost.push(owner.uid.clone()),
+            OwnerState::Waiting(owner_key) => {
+                waiting.push((owner.uid.clone(), owner_key, owner.block_owner_deletion));
+            }
+        }
+    }
+    if lost.is_empty() && waiting.is_empty() {
+        return Ok(());
+    }
+    if solid {
+        // It still belongs to somebody: only the references to the others go.
+        let dropped: Vec<Uid> = lost.into_iter().chain(waiting.iter().map(|(uid, ..)| uid.clone())).collect();
+        write::edit(&context, key, &object.head.uid, |tree| drop_owners(tree, &dropped)).await?;
+    } else if !object.head.deleting {
+        let has_dependents = !controllers.owners.lock().of(space.id(), &object.head.uid).is_empty();
+        let blocking = waiting.iter().any(|(.., blocks)| *blocks);
+        let propagation = match (has_finalizer(&object, ORPHAN), has_finalizer(&object, FOREGROUND)) {
+            (true, _) => Propagation::Orphan,
+            (_, true) => Propagation::Foreground,
+            // Its owner waits until all below it is gone, so it waits for its own dependents in turn.
+            _ if blocking && has_dependents => Propagation::Foreground,
+            _ => Propagation::Background,
+        };
+        let options = Options {
+            propagation: Some(propagation),
+            uid: Some(object.head.uid.to_string()),
+            revision: Some(object.revision.to_string()),
+            ..Options::default()
+        };
+        match delete::delete_one(&context, key, &options).await {
+            Ok(_) => {
+                controllers.hub.metrics.collected.inc();
+            }
+            Err(status) if status.code() == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    for (_, owner_key, _) in waiting {
+        controllers.queue.add(Work::Owner(space.id().clone(), owner_key));
+    }
+    Ok(())
+}
+
+fn drop_owners(tree: &mut serde_json::Map<String, Value>, uids: &[Uid]) {
+    let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
+        owners.retain(|owner| owner["uid"].as_str().is_none_or(|uid| !uids.iter().any(|it| it == uid)));
+        if owners.is_empty() {
+            metadata.remove("ownerReferences");
+        }
+    }
+}
+
+fn drop_finalizer(tree: &mut serde_json::Map<String, Value>, name: &str) {
+    let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {
+        finalizers.retain(|finalizer| finalizer != name);
+        if finalizers.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+}
+
+/// Brings an object that is being deleted nearer to its end: orphans its dependents, or waits until they are gone.
+pub async fn finish_owner(controllers: &Controllers, space: &Space, key: &Key) -> Result<(), Status> {
+    let Some(object) = space.get(key).filter(|object| object.head.deleting) else { return Ok(()) };
+    let Some(context) = controllers.context_for(space, key) else { return Ok(()) };
+    let dependents = controllers.owners.lock().of(space.id(), &object.head.uid);
+    if has_finalizer(&object, ORPHAN) {
+        for dependent in dependents {
+            let Some(child) = space.get(&dependent) else { continue };
+            let Some(child_context) = controllers.context_for(space, &dependent) else { continue };
+            let uids = [object.head.uid.clone()];
+            write::edit(&child_context, &dependent, &child.head.uid, |tree| drop_owners(tree, &uids)).await?;
+        }
+        return write::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, ORPHAN)).await;
+    }
+    if has_finalizer(&object, FOREGROUND) {
+        let mut blocked = false;
+        for dependent in dependents {
+            let Some(child) = space.get(&dependent) else { continue };
+            let owner = child.head.owners.iter().find(|owner| owner.uid == object.head.uid);
+            blocked |= owner.is_some_and(|owner| owner.block_owner_deletion);
+            controllers.queue.add(Work::Dependent(space.id().clone(), dependent));
+        }
+        if !blocked {
+            return write::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FOREGROUND)).await;
+        }
+    }
+    Ok(())
+}

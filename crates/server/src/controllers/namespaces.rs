@@ -1,0 +1,123 @@
+//! Emptying a namespace that is being deleted, and letting it go when nothing is left.
+
+use machinery::{
+    resource::Tree,
+    status::Status,
+};
+use serde_json::{Value, json};
+use store::Key;
+
+use super::Controllers;
+use crate::{
+    delete::{self, Options, Outcome, Propagation},
+    space::Space,
+    write,
+};
+
+/// What is still in a namespace.
+#[derive(Default)]
+struct Remaining {
+    /// (resource, how many).
+    resources: Vec<(String, usize)>,
+    /// (finalizer, how many objects it holds).
+    finalizers: Vec<(String, usize)>,
+}
+
+pub async fn empty(controllers: &Controllers, space: &Space, name: &str) -> Result<(), Status> {
+    let key = Key::new("", "namespaces", "", name);
+    let Some(namespace) = space.get(&key).filter(|object| object.head.deleting) else { return Ok(()) };
+    let remaining = delete_content(controllers, space, name).await?;
+    let Some(context) = controllers.context_for(space, &key) else { return Ok(()) };
+    let now = controllers.hub.now_text();
+    let uid = namespace.head.uid.clone();
+    if remaining.resources.is_empty() {
+        return write::edit(&context, &key, &uid, |tree| {
+            let finalizers = tree.get_mut("spec").and_then(|spec| spec.get_mut("finalizers"));
+            if let Some(finalizers) = finalizers.and_then(Value::as_array_mut) {
+                finalizers.retain(|finalizer| finalizer != "kubernetes");
+            }
+            set_conditions(tree, &remaining, &now);
+        })
+        .await;
+    }
+    // The removal of the last object brings the namespace up again; nothing needs to poll.
+    write::edit(&context, &key, &uid, |tree| set_conditions(tree, &remaining, &now)).await
+}
+
+async fn delete_content(controllers: &Controllers, space: &Space, name: &str) -> Result<Remaining, Status> {
+    let mut remaining = Remaining::default();
+    for collection in space.store().collections(space.id()) {
+        let Some(context) = controllers.context(space, &collection, name, "") else { continue };
+        if !context.resource.namespaced {
+            continue;
+        }
+        let listing = space.latest(&collection);
+        let mut held = 0;
+        for (item, object) in listing.iter(Some(name), None) {
+            let key = Key { collection: collection.clone(), item: item.clone() };
+            let options = Options {
+                // What was decided for an object that is going already stays decided.
+                propagation: (!object.head.deleting).then_some(Propagation::Background),
+                uid: Some(object.head.uid.to_string()),
+                ..Options::default()
+            };
+            match delete::delete_one(&context, &key, &options).await {
+                Ok(Outcome::Gone(_)) => {}
+                Ok(Outcome::Held(object)) => {
+                    held += 1;
+                    for finalizer in &object.head.finalizers {
+                        match remaining.finalizers.iter_mut().find(|(name, _)| name == finalizer) {
+                            Some((_, count)) => *count += 1,
+                            None => remaining.finalizers.push((finalizer.to_string(), 1)),
+                        }
+                    }
+                }
+                Err(status) if status.code() == 404 => {}
+                Err(status) => return Err(status),
+            }
+        }
+        if held > 0 {
+            remaining.resources.push((format!("{}.{}", context.resource.plural, context.resource.group), held));
+        }
+    }
+    Ok(remaining)
+}
+
+/// The five conditions by which `kubectl describe namespace` tells why a namespace does not go.
+fn set_conditions(tree: &mut Tree, remaining: &Remaining, now: &str) {
+    let resources: Vec<String> = remaining
+        .resources
+        .iter()
+        .map(|(name, count)| format!("{} has {count} resource instances", name.trim_end_matches('.')))
+        .collect();
+    let finalizers: Vec<String> = remaining
+        .finalizers
+        .iter()
+        .map(|(name, count)| format!("{name} in {count} resource instances"))
+        .collect();
+    let rows = [
+        ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", "All resources successfully discovered".into()),
+        ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", "All legacy kube types successfully parsed".into()),
+        ("NamespaceDeletionContentFailure", false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization".into()),
+        match resources.is_empty() {
+            true => ("NamespaceContentRemaining", false, "ContentRemoved", "All content successfully removed".into()),
+            false => ("NamespaceContentRemaining", true, "SomeResourcesRemain", format!("Some resources are remaining: {}", resources.join(", "))),
+        },
+        match finalizers.is_empty() {
+            true => ("NamespaceFinalizersRemaining", false, "ContentHasNoFinalizers", "All content-preserving finalizers finished".into()),
+            false => ("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", "))),
+        },
+    ];
+    let status = tree.entry("status").or_insert_with(|| json!({}));
+    let old: Vec<Value> = status["conditions"].as_array().cloned().unwrap_or_default();
+    let conditions: Vec<Value> = rows
+        .into_iter()
+        .map(|(kind, holds, reason, message): (&str, bool, &str, String)| {
+            let text = if holds { "True" } else { "False" };
+            let since = old.iter().find(|it| it["type"] == kind && it["status"] == text);
+            let since = since.and_then(|it| it["lastTransitionTime"].as_str()).unwrap_or(now);
+            json!({"type": kind, "status": text, "lastTransitionTime": since, "reason": reason, "message": message})
+        })
+        .collect();
+    status["conditions"] = json!(conditions);
+}

@@ -1,0 +1,181 @@
+//! From a request body to a checked tree.
+
+use bytes::Bytes;
+use machinery::{
+    gojson,
+    resource::Tree,
+
+    status::Status,
+};
+use serde_json::Value;
+
+use crate::pending::{protobuf, schema::{self, Types}};
+use crate::{
+    context::Context,
+    negotiate::{self, Content},
+};
+
+/// An object as the client sent it, of the right type, and what it should be told.
+pub struct Decoded {
+    pub tree: Tree,
+    pub warnings: Vec<String>,
+}
+
+/// What to do about fields that the kind does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strictness {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+fn strictness(context: &Context) -> Result<Strictness, Status> {
+    match context.query.get("fieldValidation") {
+        Some("Ignore") => Ok(Strictness::Ignore),
+        None | Some("" | "Warn") => Ok(Strictness::Warn),
+        Some("Strict") => Ok(Strictness::Strict),
+        Some(other) => {
+            let valid = ["Ignore", "Strict", "Warn"];
+            let cause = machinery::field_error::Cause::not_supported("fieldValidation", &other.into(), &valid);
+            Err(Status::invalid("meta.k8s.io", "CreateOptions", "", vec![cause]))
+        }
+    }
+}
+
+/// The body of a create or an update.
+pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
+    let strictness = strictness(context)?;
+    let content = negotiate::content(&context.headers)?;
+    let (value, duplicates) = parse(context, content, bytes)?;
+    let Value::Object(mut tree) = value else {
+        return Err(unrecognized(context, "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct"));
+    };
+    check_type(context, &mut tree)?;
+    let duplicates = if strictness == Strictness::Ignore { Vec::new() } else { duplicates };
+    conform(context, tree, duplicates, strictness)
+}
+
+/// A tree made by a patch: checked like a body.
+pub fn check(context: &Context, tree: Tree) -> Result<Decoded, Status> {
+    conform(context, tree, Vec::new(), strictness(context)?)
+}
+
+fn parse(context: &Context, content: Content, bytes: &Bytes) -> Result<(Value, Vec<String>), Status> {
+    match content {
+        Content::Json => {
+            let value = gojson::parse(bytes).map_err(|error| {
+                unrecognized(context, &format!("couldn't get version/kind; json parse error: {error}"))
+            })?;
+            Ok((value, schema::find_duplicates(bytes)))
+        }
+        Content::Yaml => {
+            let text = std::str::from_utf8(bytes).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
+            let value = serde_saphyr::from_str::<Value>(text)
+                .map_err(|error| unrecognized(context, &format!("yaml: {error}")))?;
+            Ok((value, Vec::new()))
+        }
+        Content::Protobuf => {
+            let types = Types::builtin();
+            let (_, value) = protobuf::decode(types, bytes).map_err(|error| unrecognized(context, &error.to_string()))?;
+            Ok((value, Vec::new()))
+        }
+    }
+}
+
+fn unrecognized(context: &Context, why: &str) -> Status {
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why}",
+        context.resource.kind
+    ))
+}
+
+/// What the body says it is must be what the path is about; saying nothing is fine.
+fn check_type(context: &Context, tree: &mut Tree) -> Result<(), Status> {
+    let resource = &context.resource;
+    let text = |tree: &Tree, key: &str| tree.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, version) = (text(tree, "kind"), text(tree, "apiVersion"));
+    if !version.is_empty() && version != resource.api_version {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({})",
+            resource.api_version
+        )));
+    }
+    if !kind.is_empty() && kind != resource.kind {
+        return Err(Status::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {}: the kinds differ",
+            resource.version, resource.kind
+        )));
+    }
+    tree.insert("kind".into(), resource.kind.into());
+    tree.insert("apiVersion".into(), resource.api_version.as_str().into());
+    Ok(())
+}
+
+fn conform(
+    context: &Context,
+    tree: Tree,
+    duplicates: Vec<String>,
+    strictness: Strictness,
+) -> Result<Decoded, Status> {
+    let resource = &context.resource;
+    let types = Types::builtin();
+    let mut value = Value::Object(tree);
+    let mut found = duplicates;
+    match types.get(resource.type_name) {
+        Some(message) => {
+            let conformed = schema::conform(types, message, &mut value).map_err(|error| {
+                Status::bad_request(format!(
+                    "{} in version {:?} cannot be handled as a {}: {error}",
+                    resource.kind, resource.version, resource.kind
+                ))
+            })?;
+            found.extend(conformed.unknown);
+        }
+        None => check_metadata(context, types, &mut value, &mut found)?,
+    }
+    let Value::Object(tree) = value else { return Err(Status::bad_request("the body is not an object")) };
+    match strictness {
+        Strictness::Strict if !found.is_empty() => Err(Status::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+            resource.kind,
+            resource.version,
+            resource.kind,
+            found.join(", ")
+        ))),
+        Strictness::Ignore => Ok(Decoded { tree, warnings: Vec::new() }),
+        _ => Ok(Decoded { tree, warnings: found }),
+    }
+}
+
+/// Kinds without a type of their own still have ordinary metadata.
+fn check_metadata(
+    context: &Context,
+    types: &Types,
+    value: &mut Value,
+    found: &mut Vec<String>,
+) -> Result<(), Status> {
+    let Some(message) = types.get("meta/v1.ObjectMeta") else { return Ok(()) };
+    let Some(metadata) = value.get_mut("metadata") else { return Ok(()) };
+    let conformed = schema::conform(types, message, metadata).map_err(|error| {
+        Status::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: {error}",
+            context.resource.kind, context.resource.version, context.resource.kind
+        ))
+    })?;
+    found.extend(conformed.unknown);
+    Ok(())
+}
+
+/// A body of options, as DELETE has them.
+pub fn options(context: &Context, bytes: &Bytes, kind: &str) -> Result<Tree, Status> {
+    let content = negotiate::content(&context.headers)?;
+    let (mut value, _) = parse(context, content, bytes)?;
+    let types = Types::builtin();
+    if let Some(message) = types.get(&format!("meta/v1.{kind}")) {
+        schema::conform(types, message, &mut value).map_err(|error| Status::bad_request(error.to_string()))?;
+    }
+    match value {
+        Value::Object(tree) => Ok(tree),
+        _ => Err(Status::bad_request(format!("the body is not a {kind}"))),
+    }
+}

@@ -1,0 +1,299 @@
+//! Deleting one object or many: finalizers, preconditions, and what becomes of dependents.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use machinery::{
+    Draft, EventType, Object, Revision,
+    field_error::Cause,
+    resource::Tree,
+    status::{self, Status},
+};
+use serde_json::{Value, json};
+use store::{Change, Key, Write};
+
+use crate::{
+    body::{self, Body},
+    context::Context,
+    decode,
+    options::ListOptions,
+    read,
+    selection::Selection,
+    space::Current,
+    write::{commit_one, removal},
+};
+
+pub const ORPHAN: &str = "orphan";
+pub const FOREGROUND: &str = "foregroundDeletion";
+const ATTEMPTS: usize = 8;
+
+/// What becomes of the objects that belong to a deleted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They go afterwards.
+    Background,
+    /// They go first.
+    Foreground,
+    /// They stay, and belong to nobody.
+    Orphan,
+}
+
+/// `DeleteOptions`, from the body or the query.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub propagation: Option<Propagation>,
+    pub orphan_dependents: Option<bool>,
+    pub uid: Option<String>,
+    pub revision: Option<String>,
+    pub dry_run: bool,
+}
+
+impl Options {
+    pub fn read(context: &Context, bytes: &Bytes) -> Result<Options, Status> {
+        let mut tree = match bytes.is_empty() {
+            true => Tree::new(),
+            false => decode::options(context, bytes, "DeleteOptions")?,
+        };
+        for key in ["propagationPolicy", "orphanDependents", "gracePeriodSeconds"] {
+            if let Some(text) = context.query.get(key).filter(|_| bytes.is_empty()) {
+                let value = match key {
+                    "orphanDependents" => json!(!matches!(text, "false" | "0")),
+                    "gracePeriodSeconds" => match text.parse::<i64>() {
+                        Ok(seconds) => json!(seconds),
+                        Err(_) => return Err(Status::bad_request(format!("invalid gracePeriodSeconds: {text:?}"))),
+                    },
+                    _ => json!(text),
+                };
+                tree.insert(key.into(), value);
+            }
+        }
+        Options::check(context, &tree)
+    }
+
+    fn check(context: &Context, tree: &Tree) -> Result<Options, Status> {
+        let mut causes = Vec::new();
+        let orphan_dependents = tree.get("orphanDependents").and_then(Value::as_bool);
+        let policy = tree.get("propagationPolicy").and_then(Value::as_str).filter(|text| !text.is_empty());
+        let propagation = match policy {
+            None => None,
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                let valid = ["Foreground", "Background", "Orphan", "nil"];
+                causes.push(Cause::not_supported("propagationPolicy", &json!(other), &valid));
+                None
+            }
+        };
+        if policy.is_some() && orphan_dependents.is_some() {
+            causes.push(Cause::invalid(
+                "propagationPolicy",
+                &json!(policy),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
+        }
+        let mut dry_run = context.dry_run()?;
+        for value in tree.get("dryRun").and_then(Value::as_array).into_iter().flatten() {
+            match value.as_str() {
+                Some("All") => dry_run = true,
+                _ => causes.push(Cause::not_supported("dryRun", value, &["All"])),
+            }
+        }
+        if !causes.is_empty() {
+            return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", causes));
+        }
+        let precondition = |key: &str| {
+            let value = tree.get("preconditions")?.get(key)?.as_str()?;
+            Some(value.to_owned())
+        };
+        Ok(Options {
+            propagation,
+            orphan_dependents,
+            uid: precondition("uid"),
+            revision: precondition("resourceVersion"),
+            dry_run,
+        })
+    }
+
+    fn check_preconditions(&self, context: &Context, object: &Object) -> Result<(), Status> {
+        let about = context.about(&object.head.name);
+        if let Some(uid) = self.uid.as_ref().filter(|uid| **uid != object.head.uid) {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object.head.uid);
+            return Err(Status::conflict(about, &why));
+        }
+        if let Some(revision) = self.revision.as_ref().filter(|it| Revision::parse(it) != Some(object.revision)) {
+            let why = format!(
+                "Precondition failed: ResourceVersion in precondition: {revision}, ResourceVersion in object meta: {}",
+                object.revision
+            );
+            return Err(Status::conflict(about, &why));
+        }
+        Ok(())
+    }
+
+    /// The finalizers an object has once these options are applied to it.
+    fn finalizers(&self, object: &Object) -> Vec<String> {
+        let has = |name: &str| object.head.finalizers.iter().any(|it| it == name);
+        let (orphan, foreground) = match (self.propagation, self.orphan_dependents) {
+            (Some(Propagation::Orphan), _) | (None, Some(true)) => (true, false),
+            (Some(Propagation::Foreground), _) => (false, true),
+            (Some(Propagation::Background), _) | (None, Some(false)) => (false, false),
+            // Nothing said: what was decided before stays.
+            (None, None) => (has(ORPHAN), has(FOREGROUND)),
+        };
+        let others = object.head.finalizers.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
+        let mut finalizers: Vec<String> = others.map(ToString::to_string).collect();
+        finalizers.extend(orphan.then(|| ORPHAN.to_owned()));
+        finalizers.extend(foreground.then(|| FOREGROUND.to_owned()));
+        finalizers
+    }
+
+    fn wants_accepted(&self) -> bool {
+        self.propagation == Some(Propagation::Foreground) || self.orphan_dependents == Some(false)
+    }
+}
+
+/// What a deletion came to.
+pub enum Outcome {
+    /// Nothing is left; the last state.
+    Gone(Arc<Object>),
+    /// Something still holds it.
+    Held(Arc<Object>),
+}
+
+pub async fn delete(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
+    let options = Options::read(context, &bytes)?;
+    let name = &context.target.name;
+    let presenter = context.presenter()?;
+    match delete_one(context, &context.key(name), &options).await? {
+        Outcome::Gone(object) => {
+            let success = status::success(context.about(name), &object.head.uid);
+            Ok(body::json(StatusCode::OK, &success))
+        }
+        Outcome::Held(object) => {
+            let code = if options.wants_accepted() { StatusCode::ACCEPTED } else { StatusCode::OK };
+            Ok(body::encoded(code, presenter.one(&object)))
+        }
+    }
+}
+
+pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Result<Outcome, Status> {
+    let name = key.item.name();
+    for _ in 0..ATTEMPTS {
+        let Current { object, expect } = context.space.current(key);
+        let object = object.ok_or_else(|| Status::not_found(context.about(name)))?;
+        options.check_preconditions(context, &object)?;
+        refuse_protected(context, key)?;
+        let (change, held) = match marked(context, &object, options)? {
+            Marked::Free => (removal(context, key, &object), None),
+            Marked::AlreadySo => return Ok(Outcome::Held(object)),
+            Marked::Changed(draft) => (Change::Put { draft: draft.clone(), expires: None }, Some(draft)),
+        };
+        if options.dry_run {
+            return Ok(match held {
+                Some(draft) => Outcome::Held(Arc::new(draft.seal(object.revision, EventType::Modified))),
+                None => Outcome::Gone(object),
+            });
+        }
+        let write = Write { key: key.clone(), expect, change };
+        if let Some(committed) = commit_one(context, Vec::new(), write).await? {
+            return Ok(match held {
+                Some(_) => Outcome::Held(committed.object),
+                None => Outcome::Gone(object),
+            });
+        }
+    }
+    Err(Status::modified(context.about(name)))
+}
+
+/// The namespaces every workspace has cannot go; upstream refuses as well.
+fn refuse_protected(context: &Context, key: &Key) -> Result<(), Status> {
+    let name = key.item.name();
+    if context.resource.plural == "namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
+        return Err(Status::forbidden(context.about(name), "this namespace may not be deleted"));
+    }
+    Ok(())
+}
+
+enum Marked {
+    /// Nothing holds it.
+    Free,
+    /// It is marked already, and the options change nothing.
+    AlreadySo,
+    Changed(Draft),
+}
+
+/// The object marked for deletion, if something holds it.
+fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marked, Status> {
+    let mut tree = object.tree().map_err(Status::internal)?;
+    let finalizers = options.finalizers(object);
+    let held_by_spec = context.resource.subresource("finalize").is_some()
+        && tree
+            .get("spec")
+            .and_then(|spec| spec.get("finalizers"))
+            .and_then(Value::as_array)
+            .is_some_and(|list| !list.is_empty());
+    if finalizers.is_empty() && !held_by_spec {
+        return Ok(Marked::Free);
+    }
+    let before = tree.clone();
+    let now = context.hub.now_text();
+    if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
+        if finalizers.is_empty() {
+            metadata.remove("finalizers");
+        } else {
+            metadata.insert("finalizers".into(), json!(finalizers));
+        }
+        if !object.head.deleting {
+            metadata.insert("deletionTimestamp".into(), json!(now));
+            if !held_by_spec {
+                metadata.insert("deletionGracePeriodSeconds".into(), json!(0));
+            }
+            if object.head.generation > 0 {
+                metadata.insert("generation".into(), json!(object.head.generation + 1));
+            }
+        }
+    }
+    if held_by_spec {
+        // A namespace says in words that it is on its way out.
+        let status = tree.entry("status").or_insert_with(|| json!({}));
+        status["phase"] = json!("Terminating");
+    } else {
+        (context.resource.default)(&mut tree);
+    }
+    if tree == before {
+        return Ok(Marked::AlreadySo);
+    }
+    Draft::encode(&tree).map(Marked::Changed).map_err(Status::internal)
+}
+
+/// Deletes every selected object; those that went, or are on their way, come back as a list.
+pub async fn delete_collection(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
+    let options = Options::read(context, &bytes)?;
+    let list_options = ListOptions::read(&context.query, false)?;
+    let selection = Selection::new(list_options.labels, list_options.fields, &context.resource)?;
+    let presenter = context.presenter()?;
+    let listing = context.space.latest(&context.collection());
+    let namespace = Some(context.target.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    let selected: Vec<Arc<Object>> = listing
+        .iter(namespace, None)
+        .filter(|(_, object)| selection.matches(object))
+        .map(|(_, object)| object.clone())
+        .collect();
+    let mut deleted = Vec::with_capacity(selected.len());
+    for object in selected {
+        let key = Key {
+            collection: context.collection(),
+            item: store::ItemKey::new(&object.head.namespace, &object.head.name),
+        };
+        match delete_one(context, &key, &options).await {
+            Ok(_) => deleted.push(object),
+            // Somebody else was faster: it is gone, which is what was asked for.
+            Err(status) if status.code() == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    let meta = json!({"resourceVersion": listing.revision.to_string()});
+    Ok(body::encoded(StatusCode::OK, read::whole_list(&presenter, &meta, &deleted)))
+}

@@ -1,0 +1,101 @@
+//! Is it alive, is it ready, which version is it, what has it done.
+
+use http::{Response, StatusCode};
+use serde_json::json;
+
+use crate::{
+    body::{self, Body},
+    hub::Hub,
+    options::Query,
+};
+
+/// The release of Kubernetes whose API this server speaks.
+pub const KUBERNETES_VERSION: (&str, &str, &str) = ("1", "36", "v1.36.4");
+
+type Check = (&'static str, fn(&Hub) -> Result<(), String>);
+
+const LIVE: &[Check] = &[("ping", |_| Ok(())), ("log", |_| Ok(()))];
+const READY: &[Check] = &[("ping", |_| Ok(())), ("store", store_answers), ("shutdown", not_stopping)];
+
+fn store_answers(hub: &Hub) -> Result<(), String> {
+    // Reading is in memory; that it answers at all is what counts.
+    let _ = hub.store.head(&crate::hub::root_id());
+    Ok(())
+}
+
+fn not_stopping(hub: &Hub) -> Result<(), String> {
+    if hub.is_stopping() { Err("process is shutting down".into()) } else { Ok(()) }
+}
+
+/// `None`: no such path.
+pub fn answer(hub: &Hub, path: &str, query: &Query) -> Option<Response<Body>> {
+    match path.trim_end_matches('/') {
+        "/version" => Some(body::json(StatusCode::OK, &version())),
+        "/metrics" => Some(body::text(StatusCode::OK, hub.metrics.encode())),
+        "" => Some(body::json(StatusCode::OK, &json!({"paths": [
+            "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version",
+        ]}))),
+        path => {
+            let (root, check) = path.strip_prefix('/')?.split_once('/').unwrap_or((&path[1..], ""));
+            let checks = match root {
+                "livez" | "healthz" => LIVE,
+                "readyz" => READY,
+                _ => return None,
+            };
+            report(hub, root, checks, check, query)
+        }
+    }
+}
+
+fn report(hub: &Hub, root: &str, checks: &[Check], only: &str, query: &Query) -> Option<Response<Body>> {
+    if !only.is_empty() {
+        let (_, check) = checks.iter().find(|(name, _)| *name == only)?;
+        return Some(match check(hub) {
+            Ok(()) => body::text(StatusCode::OK, "ok".into()),
+            Err(why) => body::text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")),
+        });
+    }
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let mut lines = String::new();
+    let mut failed = false;
+    for (name, check) in checks {
+        let line = match (excluded.contains(name), check(hub)) {
+            (true, _) => format!("[+]{name} excluded: ok\n"),
+            (false, Ok(())) => format!("[+]{name} ok\n"),
+            (false, Err(why)) => {
+                failed = true;
+                format!("[-]{name} failed: {why}\n")
+            }
+        };
+        lines.push_str(&line);
+    }
+    Some(match (failed, query.get("verbose")) {
+        (true, _) => body::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{root} check failed\n")),
+        (false, Some(_)) => body::text(StatusCode::OK, format!("{lines}{root} check passed\n")),
+        (false, None) => body::text(StatusCode::OK, "ok".into()),
+    })
+}
+
+fn version() -> serde_json::Value {
+    let (major, minor, git) = KUBERNETES_VERSION;
+    json!({
+        "major": major,
+        "minor": minor,
+        "gitVersion": format!("{git}+hanse-{}", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, go_architecture()),
+    })
+}
+
+/// Architectures by the names Kubernetes gives them.
+fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

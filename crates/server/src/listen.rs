@@ -1,0 +1,113 @@
+//! The socket side: TLS, HTTP/1.1 and HTTP/2, and stopping without cutting anybody off.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use env::{Listener, Stream};
+use hyper::{Request, body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use rustls::ServerConfig;
+use tokio::sync::{mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    hub::{self, Hub},
+    service,
+    user::User,
+};
+
+/// A client that has not finished its handshake or its headers by then is not serious.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// After this, connections that are still busy at shutdown are closed.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// Streams at once on one HTTP/2 connection: an operator with many informers opens hundreds.
+const MAX_STREAMS: u32 = 2000;
+
+/// Accepts connections until `stopping` turns true, then waits for those that are open to finish.
+pub async fn serve(
+    hub: Arc<Hub>,
+    listener: Box<dyn Listener>,
+    tls: Arc<ServerConfig>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let acceptor = TlsAcceptor::from(tls);
+    // Every connection holds a sender; when the last is dropped, all are done.
+    let (open, mut all_closed) = mpsc::channel::<Infallible>(1);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = hub::stopped(&mut stopping) => break,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let work = connection(hub.clone(), acceptor.clone(), stream, stopping.clone(), open.clone());
+                hub.env.tasks.spawn(Box::pin(work));
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: others will finish and free some.
+                tracing::warn!(%error, "cannot accept a connection");
+                hub.env.clock.sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    drop(listener);
+    drop(open);
+    tokio::select! {
+        _ = all_closed.recv() => {}
+        () = hub.env.clock.sleep(DRAIN_LIMIT) => tracing::warn!("closing connections that are still busy"),
+    }
+}
+
+async fn connection(
+    hub: Arc<Hub>,
+    acceptor: TlsAcceptor,
+    stream: Box<dyn Stream>,
+    mut stopping: watch::Receiver<bool>,
+    _open: mpsc::Sender<Infallible>,
+) {
+    let handshake = acceptor.accept(stream);
+    let stream = tokio::select! {
+        done = handshake => match done {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "TLS handshake failed");
+                return;
+            }
+        },
+        () = hub.env.clock.sleep(HANDSHAKE_LIMIT) => return,
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let user = certificate.and_then(|certificate| User::from_certificate(certificate)).map(Arc::new);
+    hub.metrics.connections.inc();
+    let service = service_fn({
+        let hub = hub.clone();
+        move |request: Request<Incoming>| {
+            let answer = service::handle(hub.clone(), user.clone(), request);
+            async move { Ok::<_, Infallible>(answer.await) }
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_LIMIT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(64 * 1024)
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(20));
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let outcome = tokio::select! {
+        outcome = connection.as_mut() => outcome,
+        () = hub::stopped(&mut stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "connection ended");
+    }
+    hub.metrics.connections.dec();
+}

@@ -1,0 +1,89 @@
+//! Counters and timings, under kube-apiserver's names so that its dashboards work.
+
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RequestLabels {
+    pub verb: &'static str,
+    pub group: &'static str,
+    pub version: &'static str,
+    pub resource: &'static str,
+    pub code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct TimingLabels {
+    pub verb: &'static str,
+    pub group: &'static str,
+    pub version: &'static str,
+    pub resource: &'static str,
+}
+
+fn timing() -> Histogram {
+    Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+}
+
+/// Everything that is measured. Labels come from the tables of kinds, never from what a client sent, so that
+/// their number is bounded.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<TimingLabels, Histogram, fn() -> Histogram>,
+    pub inflight: Gauge,
+    pub watches: Gauge,
+    pub watch_events: Counter<u64, AtomicU64>,
+    pub connections: Gauge,
+    pub collected: Counter<u64, AtomicU64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::default();
+        let durations = Family::new_with_constructor(timing as fn() -> Histogram);
+        let inflight = Gauge::default();
+        let watches = Gauge::default();
+        let watch_events = Counter::default();
+        let connections = Gauge::default();
+        let collected = Counter::default();
+        registry.register("apiserver_request", "Requests answered, by verb, resource and code", requests.clone());
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Time to answer a request; for a watch, to its first byte",
+            durations.clone(),
+        );
+        registry.register("apiserver_current_inflight_requests", "Requests being answered", inflight.clone());
+        registry.register("apiserver_longrunning_requests", "Watches that are open", watches.clone());
+        registry.register("apiserver_watch_events", "Events sent to watchers", watch_events.clone());
+        registry.register("hanse_connections", "Open client connections", connections.clone());
+        registry.register("hanse_garbage_collected", "Objects removed because their owners are gone", collected.clone());
+        Self { registry, requests, durations, inflight, watches, watch_events, connections, collected }
+    }
+}
+
+impl Metrics {
+    pub fn request(&self, labels: RequestLabels, took: Duration) {
+        let timing = TimingLabels {
+            verb: labels.verb,
+            group: labels.group,
+            version: labels.version,
+            resource: labels.resource,
+        };
+        self.durations.get_or_create(&timing).observe(took.as_secs_f64());
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// The text that Prometheus reads.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}

@@ -1,0 +1,94 @@
+//! Patching: what a patch makes of an object, checked like a whole object sent by the client.
+
+use bytes::Bytes;
+use machinery::{
+    Object,
+    patch::PatchError,
+    resource::Tree,
+
+    status::{Reason, Status},
+};
+use serde_json::Value;
+
+use crate::pending::schema::Types;
+use crate::{
+    context::Context,
+    decode::{self, Decoded},
+    negotiate::PatchKind,
+};
+
+/// A patch, read once and applied as often as needed.
+pub enum Body {
+    /// RFC 6902.
+    Operations(Bytes),
+    /// RFC 7396.
+    Merge(Bytes),
+    Strategic(Value),
+}
+
+impl Body {
+    pub fn read(kind: PatchKind, bytes: Bytes) -> Result<Body, Status> {
+        Ok(match kind {
+            PatchKind::Json => Body::Operations(bytes),
+            PatchKind::Merge => Body::Merge(bytes),
+            PatchKind::Strategic => {
+                let value = machinery::gojson::parse(&bytes)
+                    .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+                if !value.is_object() {
+                    return Err(Status::bad_request("error decoding patch: the patch is not an object"));
+                }
+                Body::Strategic(value)
+            }
+        })
+    }
+}
+
+/// The object after the patch, in the spelling of the request's version.
+pub fn apply(context: &Context, body: &Body, old: &Object) -> Result<Decoded, Status> {
+    let mut tree = old.tree().map_err(Status::internal)?;
+    context.resource.from_storage(&mut tree);
+    let mut value = Value::Object(tree);
+    let outcome = match body {
+        Body::Operations(bytes) => machinery::patch::json_patch(&mut value, bytes),
+        Body::Merge(patch) => machinery::patch::merge_patch(&mut value, patch),
+        Body::Strategic(patch) => strategic(context, &mut value, patch),
+    };
+    outcome.map_err(|error| refusal(context, old, error))?;
+    let Value::Object(tree) = value else {
+        return Err(Status::bad_request("the patch does not leave an object"));
+    };
+    same_type(context, &tree)?;
+    decode::check(context, tree)
+}
+
+fn strategic(context: &Context, value: &mut Value, patch: &Value) -> Result<(), PatchError> {
+    let types = Types::builtin();
+    match types.get(context.resource.type_name) {
+        Some(message) => crate::pending::strategic::strategic_merge(types, message, value, patch.clone()),
+        None => machinery::patch::merge_patch(value, patch.to_string().as_bytes()),
+    }
+}
+
+/// A patch cannot make another kind of an object.
+fn same_type(context: &Context, tree: &Tree) -> Result<(), Status> {
+    let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let version = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if kind != context.resource.kind || version != context.resource.api_version {
+        return Err(Status::bad_request(format!(
+            "the patch changes the type of the object: {version} {kind} is not {} {}",
+            context.resource.api_version, context.resource.kind
+        )));
+    }
+    Ok(())
+}
+
+fn refusal(context: &Context, old: &Object, error: PatchError) -> Status {
+    match error {
+        PatchError::Malformed(message) => Status::bad_request(message),
+        PatchError::Inapplicable(why) => {
+            let message = "the server rejected our request due to an error in our request";
+            Status::new(Reason::Invalid, message).about(context.about(&old.head.name)).cause("", why, "")
+        }
+        PatchError::TooLarge(message) => Status::new(Reason::RequestEntityTooLarge, message),
+    }
+}

@@ -1,0 +1,123 @@
+//! A running API server: store, certificates, listener and controllers, started and stopped as one.
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use env::Env;
+use store::Store;
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    controllers,
+    hub::{Hub, Options},
+    kubeconfig, listen,
+    pki::{self, Authority, PkiError},
+    user::MASTERS,
+};
+
+/// How a peer is set up.
+#[derive(Clone, Debug)]
+pub struct PeerOptions {
+    /// Where certificates are kept.
+    pub pki: PathBuf,
+    pub listen: SocketAddr,
+    /// The name or address clients are told to use; the listening address if none is given.
+    pub advertise: Option<String>,
+    pub server: Options,
+}
+
+/// Why a peer did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error("the store refused its first write: {0}")]
+    Store(#[from] store::Error),
+}
+
+/// A server that answers. Stops when [`Peer::stop`] is called; dropped without, it stops in the background.
+pub struct Peer {
+    pub hub: Arc<Hub>,
+    pub authority: Authority,
+    pub address: SocketAddr,
+    advertise: String,
+    stop: watch::Sender<bool>,
+    stopped: oneshot::Receiver<()>,
+}
+
+impl Peer {
+    pub async fn start(env: &Env, store: Arc<dyn Store>, options: PeerOptions) -> Result<Peer, StartError> {
+        let failed = |source| StartError::Listen { address: options.listen, source };
+        let listener = env.network.listen(options.listen).await.map_err(failed)?;
+        let address = listener.local_address().map_err(failed)?;
+        let authority = Authority::open(env, &options.pki)?;
+        let tls = pki::server_config(&authority, &hosts(&address, options.advertise.as_deref()))?;
+        let (stop, stopping) = watch::channel(false);
+        let hub = Hub::open(env.clone(), store, options.server, stopping.clone()).await?;
+        controllers::start(&hub);
+        let (done, stopped) = oneshot::channel();
+        let serving = listen::serve(hub.clone(), listener, tls, stopping);
+        env.tasks.spawn(Box::pin(async move {
+            serving.await;
+            // Nobody may be waiting for it.
+            let _ = done.send(());
+        }));
+        let host = match address.ip() {
+            ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+            ip if ip.is_ipv6() => format!("[{ip}]"),
+            ip => ip.to_string(),
+        };
+        let advertise = match options.advertise {
+            Some(name) if name.contains(':') => name,
+            Some(name) => format!("{name}:{}", address.port()),
+            None => format!("{host}:{}", address.port()),
+        };
+        Ok(Peer { hub, authority, address, advertise, stop, stopped })
+    }
+
+    /// `https://host:port`, as clients reach it.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.advertise)
+    }
+
+    /// A kubeconfig for a platform admin, with a context per (context, workspace).
+    pub fn admin_kubeconfig(&self, contexts: &[(&str, &str)]) -> Result<String, PkiError> {
+        let credential = self.authority.client("admin", &[MASTERS])?;
+        let current = contexts.first().map_or("", |(context, _)| context);
+        Ok(kubeconfig::render(
+            &self.url(),
+            self.authority.certificate_pem(),
+            "hanse-admin",
+            &credential,
+            contexts,
+            current,
+        ))
+    }
+
+    /// Stops accepting, ends watches, and waits until requests in flight are answered.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.stopped.await;
+    }
+}
+
+/// Every name and address the serving certificate must be good for.
+fn hosts(address: &SocketAddr, advertise: Option<&str>) -> Vec<String> {
+    let mut hosts: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1"]
+        .map(str::to_owned)
+        .to_vec();
+    if !address.ip().is_unspecified() {
+        hosts.push(address.ip().to_string());
+    }
+    if let Some(name) = advertise {
+        let host = match name.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((inside, _)) => inside,
+            None => name.rsplit_once(':').map_or(name, |(host, _)| host),
+        };
+        hosts.push(host.to_owned());
+    }
+    hosts.sort();
+    hosts.dedup();
+    hosts
+}

@@ -1,0 +1,141 @@
+//! Access reviews: may somebody do something, and who am I. Answered at once, never stored.
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use machinery::{field_error::Cause, resource::Tree, status::Status};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    body::{self, Body},
+    context::Context,
+    decode::{self, Decoded},
+    rbac::Attributes,
+    user::{MASTERS, User},
+};
+
+pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
+    context.dry_run()?;
+    let Decoded { mut tree, warnings } = decode::object(context, bytes)?;
+    let status = match context.resource.kind {
+        "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),
+        "SelfSubjectAccessReview" => access(context, &tree, &context.user)?,
+        "SubjectAccessReview" => access(context, &tree, &subject(context, &tree)?)?,
+        "LocalSubjectAccessReview" => {
+            let user = subject(context, &tree)?;
+            same_namespace(context, &tree)?;
+            access(context, &tree, &user)?
+        }
+        "SelfSubjectRulesReview" => rules(context, &tree)?,
+        kind => return Err(Status::internal(format!("no review of kind {kind}"))),
+    };
+    tree.insert("status".into(), status);
+    let metadata = tree.entry("metadata").or_insert_with(|| json!({}));
+    if context.resource.kind == "SelfSubjectReview" {
+        metadata["creationTimestamp"] = json!(context.hub.now_text());
+    }
+    let mut response = body::json(StatusCode::CREATED, &Value::Object(tree));
+    for warning in &warnings {
+        body::warn(&mut response, warning);
+    }
+    Ok(response)
+}
+
+fn user_info(user: &User) -> Value {
+    let mut info = Map::new();
+    info.insert("username".into(), json!(user.name));
+    if !user.uid.is_empty() {
+        info.insert("uid".into(), json!(user.uid));
+    }
+    info.insert("groups".into(), json!(user.groups));
+    if !user.extra.is_empty() {
+        info.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(info)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn invalid(context: &Context, causes: Vec<Cause>) -> Status {
+    Status::invalid(context.resource.group, context.resource.kind, "", causes)
+}
+
+fn subject(context: &Context, tree: &Tree) -> Result<User, Status> {
+    let null = Value::Null;
+    let spec = tree.get("spec").unwrap_or(&null);
+    let groups: Vec<String> = spec["groups"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    let name = text(spec, "user").to_owned();
+    if name.is_empty() && groups.is_empty() {
+        let detail = "at least one of user or group must be specified";
+        return Err(invalid(context, vec![Cause::invalid("spec.user", &json!(name), detail)]));
+    }
+    Ok(User { name, uid: text(spec, "uid").to_owned(), groups, ..User::default() })
+}
+
+fn same_namespace(context: &Context, tree: &Tree) -> Result<(), Status> {
+    let namespace = tree
+        .get("spec")
+        .and_then(|spec| spec.get("resourceAttributes"))
+        .map_or("", |attributes| text(attributes, "namespace"));
+    if namespace != context.target.namespace {
+        let detail = "must match metadata.namespace";
+        let cause = Cause::invalid("spec.resourceAttributes.namespace", &json!(namespace), detail);
+        return Err(invalid(context, vec![cause]));
+    }
+    Ok(())
+}
+
+fn access(context: &Context, tree: &Tree, user: &User) -> Result<Value, Status> {
+    let null = Value::Null;
+    let spec = tree.get("spec").unwrap_or(&null);
+    let (resource, path) = (spec.get("resourceAttributes"), spec.get("nonResourceAttributes"));
+    let attributes = match (resource, path) {
+        (Some(resource), None) => Attributes::Resource {
+            verb: text(resource, "verb"),
+            group: text(resource, "group"),
+            resource: text(resource, "resource"),
+            subresource: text(resource, "subresource"),
+            namespace: text(resource, "namespace"),
+            name: text(resource, "name"),
+        },
+        (None, Some(path)) => Attributes::NonResource { verb: text(path, "verb"), path: text(path, "path") },
+        (Some(_), Some(_)) => {
+            let detail = "cannot be specified in combination with resourceAttributes";
+            return Err(invalid(context, vec![Cause::invalid("spec.nonResourceAttributes", path.unwrap_or(&null), detail)]));
+        }
+        (None, None) => {
+            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            return Err(invalid(context, vec![Cause::invalid("spec.resourceAttributes", &null, detail)]));
+        }
+    };
+    let allowed = context.hub.authorizer.allows(&context.space, user, &attributes);
+    let mut status = json!({"allowed": allowed});
+    if !allowed {
+        status["reason"] = json!(attributes.refusal(user));
+    }
+    Ok(status)
+}
+
+fn rules(context: &Context, tree: &Tree) -> Result<Value, Status> {
+    let namespace = tree.get("spec").map_or("", |spec| text(spec, "namespace"));
+    if namespace.is_empty() {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    let mut rules = context.hub.authorizer.policy(&context.space).rules_for(&context.user, namespace);
+    if context.user.in_group(MASTERS) {
+        let all = || vec!["*".to_owned()];
+        rules.push(crate::rbac::Rule { verbs: all(), api_groups: all(), resources: all(), ..Default::default() });
+        rules.push(crate::rbac::Rule { verbs: all(), non_resource_urls: all(), ..Default::default() });
+        rules.dedup();
+    }
+    let (urls, resources): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
+    let shown = |rules: Vec<&crate::rbac::Rule>| rules.into_iter().map(crate::rbac::Rule::to_json).collect::<Vec<_>>();
+    Ok(json!({"resourceRules": shown(resources), "nonResourceRules": shown(urls), "incomplete": false}))
+}

@@ -1,0 +1,280 @@
+//! One request, from headers to answer: who, what, may they, do it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, request::Parts};
+use http_body_util::BodyExt;
+use machinery::status::{About, Reason, Status};
+
+use crate::{
+    body::{self, Body},
+    context::Context,
+    delete, health,
+    hub::Hub,
+    metrics::RequestLabels,
+    openapi,
+    options::Query,
+    rbac::Attributes,
+    read,
+    request::{RequestInfo, ResourceTarget, Target, Verb},
+    reviews,
+    space::Space,
+    user::{self, User},
+    watch, write,
+};
+
+/// Answers a request. `connection` is who the client certificate says it is.
+pub async fn handle<B>(hub: Arc<Hub>, connection: Option<Arc<User>>, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let started = hub.env.clock.elapsed();
+    let (parts, body) = request.into_parts();
+    let mut labels = RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 };
+    hub.metrics.inflight.inc();
+    let answered = answer(&hub, connection.as_deref(), &parts, body, &mut labels).await;
+    hub.metrics.inflight.dec();
+    let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
+    if parts.method == Method::HEAD {
+        *response.body_mut() = Body::Whole(None);
+    }
+    labels.code = response.status().as_u16();
+    hub.metrics.request(labels, hub.env.clock.elapsed().saturating_sub(started));
+    if let Ok(id) = HeaderValue::from_str(&hub.new_uid()) {
+        response.headers_mut().insert("audit-id", id);
+    }
+    response
+}
+
+async fn answer<B>(
+    hub: &Arc<Hub>,
+    connection: Option<&User>,
+    parts: &Parts,
+    body: B,
+    labels: &mut RequestLabels,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let query = Query::parse(parts.uri.query())?;
+    let info = RequestInfo::parse(&parts.method, parts.uri.path(), query.flag("watch"))?;
+    labels.verb = verb_label(&info, &parts.method);
+    let user = user::authenticate(connection, &parts.headers)?;
+    // Without a path prefix the request is for `default`.
+    let space = hub.space(info.workspace.as_deref().unwrap_or(api::DEFAULT));
+    let space = match (space, &user) {
+        (Ok(space), _) => space,
+        // Whether a workspace exists is nobody's business who is not known here.
+        (Err(_), user) if user.in_group(user::UNAUTHENTICATED) => {
+            return Err(Status::new(Reason::Unauthorized, "Unauthorized"));
+        }
+        (Err(status), _) => return Err(status),
+    };
+    let user = act_as(hub, &space, user, &parts.headers)?;
+    let method = parts.method.as_str().to_ascii_lowercase();
+    let attributes = Attributes::of(&info, if method == "head" { "get" } else { &method });
+    if !hub.authorizer.allows(&space, &user, &attributes) {
+        return Err(forbidden(&info, &attributes, &user));
+    }
+    match info.target {
+        Target::NonResource => non_resource(hub, &space, parts, &query, &info.path),
+        Target::Resource(target) => resource(hub, space, user, target, query, parts, body, labels).await,
+    }
+}
+
+fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
+    match (&info.target, method) {
+        (Target::Resource(target), _) => match target.verb {
+            Verb::Get => "GET",
+            Verb::List => "LIST",
+            Verb::Watch => "WATCH",
+            Verb::Create => "POST",
+            Verb::Update => "PUT",
+            Verb::Patch => "PATCH",
+            Verb::Delete => "DELETE",
+            Verb::DeleteCollection => "DELETECOLLECTION",
+        },
+        (Target::NonResource, &Method::GET) => "GET",
+        _ => "other",
+    }
+}
+
+fn forbidden(info: &RequestInfo, attributes: &Attributes<'_>, user: &User) -> Status {
+    let why = attributes.refusal(user);
+    match &info.target {
+        Target::Resource(target) => {
+            Status::forbidden(About { group: &target.group, resource: &target.resource, name: &target.name }, &why)
+        }
+        Target::NonResource => Status::new(Reason::Forbidden, format!("forbidden: {why}")),
+    }
+}
+
+/// Impersonation: every part of the identity that is put on must be allowed.
+fn act_as(hub: &Hub, space: &Space, user: User, headers: &HeaderMap) -> Result<User, Status> {
+    let Some(other) = user::impersonated(headers)? else { return Ok(user) };
+    let mut wanted: Vec<(&str, &str, String, &str, &str)> = Vec::new();
+    match User::service_account(&other.name) {
+        Some((namespace, name)) => wanted.push(("", "serviceaccounts", String::new(), namespace, name)),
+        None => wanted.push(("", "users", String::new(), "", &other.name)),
+    }
+    let asked_groups = headers.get_all("impersonate-group").iter().filter_map(|it| it.to_str().ok());
+    wanted.extend(asked_groups.map(|group| ("", "groups", String::new(), "", group)));
+    const GROUP: &str = "authentication.k8s.io";
+    if !other.uid.is_empty() {
+        wanted.push((GROUP, "uids", String::new(), "", &other.uid));
+    }
+    for (key, values) in &other.extra {
+        wanted.extend(values.iter().map(|value| (GROUP, "userextras", key.clone(), "", value.as_str())));
+    }
+    for (group, resource, subresource, namespace, name) in &wanted {
+        let attributes = Attributes::Resource {
+            verb: "impersonate",
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+        };
+        if !hub.authorizer.allows(space, &user, &attributes) {
+            let about = About { group, resource, name };
+            return Err(Status::forbidden(about, &attributes.refusal(&user)));
+        }
+    }
+    Ok(other)
+}
+
+fn non_resource(hub: &Hub, space: &Space, parts: &Parts, query: &Query, path: &str) -> Result<Response<Body>, Status> {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return Err(Status::method_not_allowed("", About { group: "", resource: "", name: "" }));
+    }
+    let served = hub.served(space);
+    if let Some(answer) = served.discovered.answer(path, &parts.headers) {
+        return answer;
+    }
+    if let Some(answer) = openapi::answer(&served.openapi, path, &parts.headers) {
+        return Ok(answer);
+    }
+    health::answer(hub, path, query).ok_or_else(Status::no_such_path)
+}
+
+#[allow(clippy::too_many_arguments)]
+async fn resource<B>(
+    hub: &Arc<Hub>,
+    space: Space,
+    user: User,
+    target: ResourceTarget,
+    query: Query,
+    parts: &Parts,
+    body: B,
+    labels: &mut RequestLabels,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let registry = hub.registry(&space);
+    let resource = registry.find(&target.group, &target.version, &target.resource);
+    let resource = resource.ok_or_else(Status::no_such_path)?.clone();
+    (labels.group, labels.version, labels.resource) = (resource.group, resource.version, resource.plural);
+    check_path(&resource, &target)?;
+    let verb = target.verb;
+    let context =
+        Context { hub: hub.clone(), space, resource, target, query, headers: parts.headers.clone(), user };
+    match verb {
+        Verb::Get => read::get(&context).await,
+        Verb::List => read::list(&context).await,
+        Verb::Watch => watch::watch(&context).await,
+        _ => {
+            let limit = context.hub.options.request_timeout;
+            let timer = context.hub.env.clock.sleep(limit);
+            let work = async {
+                let bytes = read_body(body, context.hub.options.max_body_bytes).await?;
+                write_verb(&context, verb, bytes).await
+            };
+            tokio::select! {
+                done = work => done,
+                () = timer => Err(timed_out(limit)),
+            }
+        }
+    }
+}
+
+async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
+    match verb {
+        Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes),
+        Verb::Create => write::create(context, bytes).await,
+        Verb::Update => write::update(context, bytes).await,
+        Verb::Patch => write::patch(context, bytes).await,
+        Verb::Delete => delete::delete(context, bytes).await,
+        _ => delete::delete_collection(context, bytes).await,
+    }
+}
+
+/// Scope, verb and subresource must be the resource's own.
+fn check_path(resource: &machinery::resource::Resource, target: &ResourceTarget) -> Result<(), Status> {
+    let about = About { group: resource.group, resource: resource.plural, name: &target.name };
+    let allowed = match target.subresource.as_str() {
+        "" => resource.verb_allowed(target.verb.as_str()),
+        name => {
+            let subresource = resource.subresource(name).ok_or_else(Status::no_such_path)?;
+            subresource.verbs.contains(&target.verb.as_str())
+        }
+    };
+    if !resource.namespaced && !target.namespace.is_empty() {
+        return Err(Status::no_such_path());
+    }
+    // Without a namespace a namespaced resource can only be listed and watched, over all of them.
+    let everywhere = resource.namespaced && target.namespace.is_empty();
+    if everywhere && !(target.name.is_empty() && matches!(target.verb, Verb::List | Verb::Watch)) {
+        return match target.name.is_empty() {
+            true => Err(Status::method_not_allowed("", about)),
+            false => Err(Status::no_such_path()),
+        };
+    }
+    let on_collection = target.name.is_empty() && matches!(target.verb, Verb::Update | Verb::Patch);
+    let create_on_item = !target.name.is_empty() && target.verb == Verb::Create && target.subresource.is_empty();
+    if !allowed || on_collection || create_on_item {
+        return Err(Status::method_not_allowed("", about));
+    }
+    Ok(())
+}
+
+fn timed_out(limit: Duration) -> Status {
+    let message = format!("request did not complete within the allowed {} seconds", limit.as_secs());
+    Status::new(Reason::Timeout, message).retry_after(1)
+}
+
+/// The whole body, if it is not larger than `limit`.
+async fn read_body<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let too_large = || {
+        Status::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}"))
+    };
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    let mut first: Option<Bytes> = None;
+    let mut joined: Option<BytesMut> = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Status::bad_request("the body of the request ended too early"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        let so_far = joined.as_ref().map_or(first.as_ref().map_or(0, Bytes::len), BytesMut::len);
+        if so_far + data.len() > limit {
+            return Err(too_large());
+        }
+        match (&mut joined, first.take()) {
+            (Some(joined), _) => joined.extend_from_slice(&data),
+            (None, None) => first = Some(data),
+            (None, Some(start)) => {
+                let mut all = BytesMut::with_capacity(start.len() + data.len());
+                all.extend_from_slice(&start);
+                all.extend_from_slice(&data);
+                joined = Some(all);
+            }
+        }
+    }
+    Ok(joined.map(BytesMut::freeze).or(first).unwrap_or_default())
+}
+

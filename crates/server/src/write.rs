@@ -1,0 +1,473 @@
+//! Creating, replacing and patching objects.
+//!
+//! ```text
+//!   decode ──> prepare ──> default ──> validate ──> admit ──> commit
+//!              what only the server sets                      compare-and-set, tried again when somebody was faster
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use machinery::{
+    Draft, EventType, Object, Revision,
+    field_error::Cause,
+    metadata, names,
+    resource::Tree,
+    status::{Reason, Status},
+};
+use serde_json::{Value, json};
+use store::{Change, Commit, Committed, Error, Expect, Key, Write};
+
+use crate::{
+    admission,
+    body::{self, Body},
+    context::Context,
+    decode::{self, Decoded},
+    hub::store_refusal,
+    negotiate,
+    patch,
+    space::Current,
+};
+
+/// How often a write is tried against a newer object before the client is told.
+const ATTEMPTS: usize = 8;
+
+/// What a write came to.
+pub struct Written {
+    pub object: Arc<Object>,
+    pub created: bool,
+}
+
+fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<Response<Body>, Status> {
+    let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = body::encoded(code, context.presenter()?.one(&written.object));
+    for warning in warnings {
+        body::warn(&mut response, warning);
+    }
+    Ok(response)
+}
+
+pub async fn create(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
+    context.presenter()?;
+    let dry_run = context.dry_run()?;
+    let Decoded { tree, warnings } = decode::object(context, &bytes)?;
+    let written = create_tree(context, tree, dry_run).await?;
+    respond(context, &written, &warnings)
+}
+
+/// Makes a new object of `tree`, in the spelling of the request's version.
+async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result<Written, Status> {
+    let resource = &context.resource;
+    set_namespace(context, &mut tree)?;
+    let generate = generate_prefix(&tree);
+    if context.resource.has_status() {
+        tree.remove("status");
+    }
+    resource.to_storage(&mut tree);
+    prepare_new(context, &mut tree);
+    for attempt in 1.. {
+        if let Some(prefix) = &generate {
+            let mut random = [0; 8];
+            context.hub.env.random.fill(&mut random);
+            metadata_of(&mut tree).insert("name".into(), json!(names::generate_name(prefix, random)));
+        }
+        (resource.prepare_create)(&mut tree);
+        (resource.default)(&mut tree);
+        let name = text(metadata_of(&mut tree), "name").to_owned();
+        let mut causes = metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+        causes.extend((resource.validate)(&tree, None));
+        refuse_if_any(context, &name, causes)?;
+        let guards = admission::admit_create(context)?;
+        let key = context.key(&name);
+        let Current { object, expect } = context.space.current(&key);
+        if object.is_some() {
+            if generate.is_some() && attempt < ATTEMPTS {
+                continue;
+            }
+            return Err(exists(context, &name, generate.is_some()));
+        }
+        let draft = encode(context, &tree)?;
+        if dry_run {
+            return Ok(Written { object: Arc::new(draft.preview()), created: true });
+        }
+        let change = Change::Put { draft, expires: expiry(context) };
+        match commit_one(context, guards, Write { key, expect, change }).await? {
+            Some(committed) => return Ok(Written { object: committed.object, created: true }),
+            // Somebody made it, or the namespace changed: look again.
+            None if attempt < ATTEMPTS => continue,
+            None => return Err(exists(context, &name, generate.is_some())),
+        }
+    }
+    unreachable!("the loop returns")
+}
+
+fn exists(context: &Context, name: &str, generated: bool) -> Status {
+    if generated {
+        let message = format!("unable to find a free name like {name:?}; try again");
+        return Status::new(Reason::AlreadyExists, message).about(context.about(name)).retry_after(1);
+    }
+    Status::already_exists(context.about(name))
+}
+
+fn text<'a>(tree: &'a Tree, key: &str) -> &'a str {
+    tree.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// `metadata`, made if it is not there.
+fn metadata_of(tree: &mut Tree) -> &mut Tree {
+    let value = tree.entry("metadata").or_insert_with(|| json!({}));
+    if !value.is_object() {
+        *value = json!({});
+    }
+    match value {
+        Value::Object(metadata) => metadata,
+        _ => unreachable!("just made an object"),
+    }
+}
+
+fn generate_prefix(tree: &Tree) -> Option<String> {
+    let metadata = tree.get("metadata")?.as_object()?;
+    let prefix = text(metadata, "generateName");
+    (text(metadata, "name").is_empty() && !prefix.is_empty()).then(|| prefix.to_owned())
+}
+
+/// The namespace of the URL is the object's, and the object may not say otherwise.
+fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
+    let wanted = &context.target.namespace;
+    let metadata = metadata_of(tree);
+    let given = text(metadata, "namespace");
+    if !context.resource.namespaced {
+        return Ok(());
+    }
+    if !given.is_empty() && given != wanted {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    metadata.insert("namespace".into(), json!(wanted));
+    Ok(())
+}
+
+/// What only the server decides about a new object.
+fn prepare_new(context: &Context, tree: &mut Tree) {
+    let generation = context.resource.generation;
+    let metadata = metadata_of(tree);
+    for key in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields"] {
+        metadata.remove(key);
+    }
+    metadata.insert("uid".into(), json!(context.hub.new_uid()));
+    metadata.insert("creationTimestamp".into(), json!(context.hub.now_text()));
+    if generation {
+        metadata.insert("generation".into(), json!(1));
+    }
+}
+
+fn refuse_if_any(context: &Context, name: &str, causes: Vec<Cause>) -> Result<(), Status> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(context.resource.group, context.resource.kind, name, causes))
+}
+
+fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
+    let draft = Draft::encode(tree).map_err(|error| Status::bad_request(error.to_string()))?;
+    let limit = context.hub.options.max_object_bytes;
+    if draft.body().len() > limit {
+        let message = format!("the object has {} bytes, more than the limit of {limit}", draft.body().len());
+        return Err(Status::new(Reason::RequestEntityTooLarge, message));
+    }
+    Ok(draft)
+}
+
+fn expiry(context: &Context) -> Option<Timestamp> {
+    let seconds = context.resource.ttl_seconds?;
+    context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
+}
+
+/// `Ok(None)`: something was not as expected; read again.
+pub async fn commit_one(
+    context: &Context,
+    guards: Vec<(Key, Expect)>,
+    write: Write,
+) -> Result<Option<Committed>, Status> {
+    let commit = Commit { guards, writes: vec![write] };
+    match context.space.store().commit(context.space.id(), commit).await {
+        Ok(committed) => Ok(committed.into_iter().next()),
+        Err(Error::Conflict { .. }) => Ok(None),
+        Err(error) => Err(store_refusal(error)),
+    }
+}
+
+pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
+    context.presenter()?;
+    let dry_run = context.dry_run()?;
+    let Decoded { mut tree, warnings } = decode::object(context, &bytes)?;
+    set_namespace(context, &mut tree)?;
+    let name = context.target.name.clone();
+    let given = text(metadata_of(&mut tree), "name").to_owned();
+    if given.is_empty() {
+        metadata_of(&mut tree).insert("name".into(), json!(name));
+    } else if given != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    let key = context.key(&name);
+    for _ in 0..ATTEMPTS {
+        let current = context.space.current(&key);
+        let Some(old) = current.object else {
+            return create_by_update(context, tree, dry_run, &warnings).await;
+        };
+        let mut new = tree.clone();
+        context.resource.to_storage(&mut new);
+        check_preconditions(context, &new, &old, true)?;
+        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else { continue };
+        return respond(context, &written, &warnings);
+    }
+    Err(Status::modified(context.about(&name)))
+}
+
+async fn create_by_update(
+    context: &Context,
+    mut tree: Tree,
+    dry_run: bool,
+    warnings: &[String],
+) -> Result<Response<Body>, Status> {
+    let name = &context.target.name;
+    let wants_existing = !text(metadata_of(&mut tree), "resourceVersion").is_empty()
+        && text(metadata_of(&mut tree), "resourceVersion") != "0";
+    if !context.resource.create_on_update || !context.target.subresource.is_empty() || wants_existing {
+        return Err(Status::not_found(context.about(name)));
+    }
+    if !text(metadata_of(&mut tree), "uid").is_empty() {
+        let why = format!(
+            "Precondition failed: UID in precondition: {}, UID in object meta: ",
+            text(metadata_of(&mut tree), "uid")
+        );
+        return Err(Status::conflict(context.about(name), &why));
+    }
+    let written = create_tree(context, tree, dry_run).await?;
+    respond(context, &written, warnings)
+}
+
+/// What the client says it saw must be what is there.
+fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool) -> Result<(), Status> {
+    let empty = Tree::new();
+    let metadata = new.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let name = old.head.name.as_str();
+    let uid = text(metadata, "uid");
+    if !uid.is_empty() && uid != old.head.uid {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.head.uid);
+        return Err(Status::conflict(context.about(name), &why));
+    }
+    match text(metadata, "resourceVersion") {
+        "" | "0" if whole && !context.resource.unconditional_update => {
+            let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            refuse_if_any(context, name, vec![cause])
+        }
+        "" | "0" => Ok(()),
+        given => match Revision::parse(given) {
+            Some(revision) if revision == old.revision => Ok(()),
+            Some(_) => Err(Status::modified(context.about(name))),
+            None => {
+                let cause = Cause::invalid("metadata.resourceVersion", &json!(given), "must be an integer");
+                refuse_if_any(context, name, vec![cause])
+            }
+        },
+    }
+}
+
+/// Puts `new` (in the stored spelling) in the place of `old`. `Ok(None)`: somebody was faster.
+async fn replace(
+    context: &Context,
+    key: &Key,
+    old: &Arc<Object>,
+    expect: Expect,
+    mut new: Tree,
+    dry_run: bool,
+) -> Result<Option<Written>, Status> {
+    let old_tree = old.tree().map_err(Status::internal)?;
+    prepare_replacement(context, &mut new, &old_tree)?;
+    let name = old.head.name.as_str();
+    let revision = json!(old.revision.to_string());
+    metadata_of(&mut new).insert("resourceVersion".into(), revision);
+    let empty = Tree::new();
+    let old_metadata = old_tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
+    causes.extend((context.resource.validate)(&new, Some(&old_tree)));
+    refuse_if_any(context, name, causes)?;
+    count_generation(context, &mut new, &old_tree);
+    if new == old_tree {
+        // Nothing changed: no new revision, no event.
+        return Ok(Some(Written { object: old.clone(), created: false }));
+    }
+    let draft = encode(context, &new)?;
+    if dry_run {
+        return Ok(Some(Written { object: Arc::new(draft.seal(old.revision, EventType::Modified)), created: false }));
+    }
+    let finished = is_finished(context, &draft, &new);
+    let change = match finished {
+        true => removal(context, key, old),
+        false => Change::Put { draft: draft.clone(), expires: expiry(context) },
+    };
+    let write = Write { key: key.clone(), expect, change };
+    let committed = commit_one(context, Vec::new(), write).await?;
+    Ok(committed.map(|committed| {
+        // The last finalizer went: the client sees the object as it was at the end.
+        let object = match finished {
+            true => Arc::new(draft.seal(committed.revision, EventType::Deleted)),
+            false => committed.object,
+        };
+        Written { object, created: false }
+    }))
+}
+
+/// Nothing holds an object that is being deleted any more.
+fn is_finished(context: &Context, draft: &Draft, tree: &Tree) -> bool {
+    let held_by_spec = context.resource.subresource("finalize").is_some()
+        && tree
+            .get("spec")
+            .and_then(|spec| spec.get("finalizers"))
+            .and_then(Value::as_array)
+            .is_some_and(|list| !list.is_empty());
+    draft.head().deleting && draft.head().finalizers.is_empty() && !held_by_spec
+}
+
+/// What removing `old` means in the store: an object of the shared base leaves a whiteout.
+pub fn removal(context: &Context, key: &Key, old: &Object) -> Change {
+    match crate::base::whiteout(old).filter(|_| context.space.in_base(key)) {
+        Some(draft) => Change::Put { draft, expires: None },
+        None => Change::Remove,
+    }
+}
+
+/// Keeps what this request may not change.
+fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<(), Status> {
+    let resource = &context.resource;
+    match context.target.subresource.as_str() {
+        "" => {
+            if resource.has_status() {
+                keep(new, old, "status");
+            }
+            (resource.prepare_update)(new, old);
+            (resource.default)(new);
+        }
+        "status" => {
+            let status = new.remove("status");
+            let labels_and_more = new.remove("metadata");
+            *new = old.clone();
+            set(new, "status", status);
+            // Upstream lets labels and annotations through here as well; the rest of metadata is checked below.
+            set(new, "metadata", labels_and_more);
+        }
+        "finalize" => {
+            let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
+            let revision = new.get("metadata").cloned();
+            *new = old.clone();
+            let mut spec = old.get("spec").cloned().unwrap_or_else(|| json!({}));
+            if let Some(spec) = spec.as_object_mut() {
+                set(spec, "finalizers", finalizers.filter(|list| list.as_array().is_some_and(|it| !it.is_empty())));
+            }
+            new.insert("spec".into(), spec);
+            set(new, "metadata", revision);
+        }
+        other => return Err(Status::internal(format!("no such subresource: {other}"))),
+    }
+    let old_metadata = old.get("metadata").and_then(Value::as_object);
+    let metadata = metadata_of(new);
+    metadata.remove("selfLink");
+    metadata.remove("managedFields");
+    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"] {
+        let given = metadata.get(key).is_some_and(|value| !value.is_null());
+        // Left out means "as it was"; a different value is refused by validation, except generation, which is ours.
+        if !given || key == "generation" {
+            set(metadata, key, old_metadata.and_then(|old| old.get(key)).cloned());
+        }
+    }
+    Ok(())
+}
+
+fn set(tree: &mut Tree, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => tree.insert(key.into(), value),
+        None => tree.remove(key),
+    };
+}
+
+fn keep(new: &mut Tree, old: &Tree, key: &str) {
+    set(new, key, old.get(key).cloned());
+}
+
+/// `generation` counts the changes of everything but metadata and status.
+fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
+    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64) else {
+        return;
+    };
+    if !context.resource.generation {
+        return;
+    }
+    let meaningful = |tree: &Tree| -> Tree {
+        tree.iter()
+            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    if meaningful(new) != meaningful(old) {
+        metadata_of(new).insert("generation".into(), json!(generation + 1));
+    }
+}
+
+pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
+    context.presenter()?;
+    let dry_run = context.dry_run()?;
+    let kind = negotiate::patch(&context.headers, !context.resource.type_name.is_empty())?;
+    let name = context.target.name.clone();
+    let key = context.key(&name);
+    let body = patch::Body::read(kind, bytes)?;
+    for _ in 0..ATTEMPTS {
+        let current = context.space.current(&key);
+        let old = current.object.ok_or_else(|| Status::not_found(context.about(&name)))?;
+        let patched = patch::apply(context, &body, &old)?;
+        let mut new = patched.tree;
+        let given = text(metadata_of(&mut new), "name").to_owned();
+        if given != name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        set_namespace(context, &mut new)?;
+        context.resource.to_storage(&mut new);
+        check_preconditions(context, &new, &old, false)?;
+        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else { continue };
+        return respond(context, &written, &patched.warnings);
+    }
+    Err(Status::modified(context.about(&name)))
+}
+
+/// A change by the hub itself to the object at `key` that has `uid`; nothing if that one is gone. What the change
+/// leaves of an object that is being deleted may be nothing at all.
+pub async fn edit(context: &Context, key: &Key, uid: &str, change: impl Fn(&mut Tree)) -> Result<(), Status> {
+    for _ in 0..ATTEMPTS {
+        let Current { object, expect } = context.space.current(key);
+        let Some(old) = object.filter(|object| object.head.uid == uid) else { return Ok(()) };
+        let before = old.tree().map_err(Status::internal)?;
+        let mut tree = before.clone();
+        change(&mut tree);
+        let draft = encode(context, &tree)?;
+        let finished = is_finished(context, &draft, &tree);
+        if tree == before && !finished {
+            return Ok(());
+        }
+        let change = match finished {
+            true => removal(context, key, &old),
+            false => Change::Put { draft, expires: expiry(context) },
+        };
+        let write = Write { key: key.clone(), expect, change };
+        if commit_one(context, Vec::new(), write).await?.is_some() {
+            return Ok(());
+        }
+    }
+    Err(Status::modified(context.about(key.item.name())))
+}

@@ -1,0 +1,72 @@
+//! A hub in this process.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Result;
+use env::Env;
+use server::{
+    Options,
+    peer::{Peer, PeerOptions},
+};
+use store::{Store, memory::MemoryStore};
+use tempfile::TempDir;
+
+use crate::client::Client;
+
+/// A peer on a free port. Dropped, it stops.
+pub struct TestHub {
+    pub peer: Peer,
+    _directory: TempDir,
+}
+
+impl TestHub {
+    /// On a store in memory.
+    pub async fn start() -> Result<TestHub> {
+        Self::start_on(Arc::new(MemoryStore::new()), Options::default()).await
+    }
+
+    pub async fn start_on(store: Arc<dyn Store>, server: Options) -> Result<TestHub> {
+        let directory = tempfile::tempdir()?;
+        let options = PeerOptions {
+            pki: directory.path().join("pki"),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertise: None,
+            server,
+        };
+        let peer = Peer::start(&Env::real(), store, options).await?;
+        Ok(TestHub { peer, _directory: directory })
+    }
+
+    /// A client as a platform admin.
+    pub async fn admin(&self) -> Result<Client> {
+        self.user("admin", &["system:masters"]).await
+    }
+
+    pub async fn user(&self, name: &str, groups: &[&str]) -> Result<Client> {
+        let credential = self.peer.authority.client(name, groups)?;
+        let identity = (credential.certificate_pem.as_str(), credential.key_pem.as_str());
+        Client::connect(&self.peer.url(), self.peer.authority.certificate_pem(), Some(identity)).await
+    }
+
+    /// A client without a certificate.
+    pub async fn nobody(&self) -> Result<Client> {
+        Client::connect(&self.peer.url(), self.peer.authority.certificate_pem(), None).await
+    }
+}
+
+/// Asks until the answer is yes; fails after half a minute.
+pub async fn eventually<F, T>(what: &str, mut ask: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<Option<T>>>,
+{
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = ask().await? {
+            return Ok(found);
+        }
+        if tokio::time::Instant::now() > deadline {
+            anyhow::bail!("it did not come to pass: {what}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
