@@ -1,4 +1,5 @@
-//! The benchmark `api`: the same requests to kube-apiserver + etcd and to Hanse, one after the other, on fresh data.
+//! The benchmark `api`: the same requests to kube-apiserver + etcd and to Hanse, one after the other, on fresh
+//! data.
 //!
 //! One repetition with one server:
 //!

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use http::{Method, StatusCode, Uri, header};
+use http::{Method, StatusCode, Uri, header, uri::Scheme};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Response,
@@ -39,17 +39,22 @@ pub enum Failure {
 /// A server and the administrator's credentials for it.
 #[derive(Clone)]
 pub struct Endpoint {
-    url: String,
+    /// `https://ADDRESS:PORT`
+    server: String,
+    /// Of the API within the server: empty, or `/clusters/NAME`.
+    prefix: String,
     address: SocketAddr,
     tls: TlsConnector,
 }
 
 impl Endpoint {
-    /// `url` is `https://ADDRESS:PORT`; the rest is PEM.
+    /// `url` is `https://ADDRESS:PORT`, perhaps with a path; the rest is PEM.
     pub fn new(url: &str, ca: &str, certificate: &str, key: &str) -> Result<Self> {
-        let address = url.strip_prefix("https://").context("a server's URL starts with https://")?;
-        let address =
-            address.trim_end_matches('/').parse().with_context(|| format!("not an address: {url}"))?;
+        let uri: Uri = url.parse().with_context(|| format!("not a URL: {url}"))?;
+        ensure!(uri.scheme() == Some(&Scheme::HTTPS), "a server's URL starts with https://, not {url}");
+        let address = uri.authority().context("a URL without a server")?.as_str();
+        let address: SocketAddr = address.parse().with_context(|| format!("not an address: {address}"))?;
+        let prefix = uri.path().trim_end_matches('/').to_owned();
         let mut roots = rustls::RootCertStore::empty();
         for ca in CertificateDer::pem_slice_iter(ca.as_bytes()) {
             roots.add(ca?)?;
@@ -61,11 +66,17 @@ impl Endpoint {
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { url: format!("https://{address}"), address, tls: Arc::new(tls).into() })
+        Ok(Self { server: format!("https://{address}"), prefix, address, tls: Arc::new(tls).into() })
     }
 
+    /// Of the API.
     pub fn uri(&self, path_and_query: &str) -> Result<Uri> {
-        Ok(format!("{}{path_and_query}", self.url).parse()?)
+        Ok(format!("{}{}{path_and_query}", self.server, self.prefix).parse()?)
+    }
+
+    /// Of the server itself.
+    pub fn server_uri(&self, path: &str) -> Result<Uri> {
+        Ok(format!("{}{path}", self.server).parse()?)
     }
 
     pub async fn connect(&self) -> Result<Connection> {

@@ -105,7 +105,7 @@ pub struct WatchSample {
     pub lost: u64,
     pub duplicate: u64,
     pub reordered: u64,
-    /// Watches that ended before their time.
+    /// Watches that ended before their time, and were opened again where they ended.
     pub closed: u64,
     pub errors: Errors,
     pub usage: Usage,

@@ -10,8 +10,8 @@
 //!         └── report     figures of all repetitions → one Markdown page
 //! ```
 //!
-//! Absolute figures are those of the machine; ratios and CPU per operation are what to compare. Nothing here asserts
-//! a timing.
+//! Absolute figures are those of the machine; ratios and CPU per operation are what to compare. Nothing here
+//! asserts a timing.
 
 // A benchmark measures real time on real files, processes and sockets.
 #![allow(clippy::disallowed_methods)]

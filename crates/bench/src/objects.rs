@@ -26,7 +26,7 @@ pub enum Verb {
 pub struct Population {
     pub namespace: String,
     payload: usize,
-    /// How many payloads were drawn. No two are equal: a server need not write an update that changes nothing.
+    /// How many payloads were drawn. No two are equal: an update that changes nothing need not be written.
     drawn: AtomicU64,
     collection: Uri,
     members: Vec<Member>,
@@ -71,8 +71,8 @@ impl Population {
         self.members.len()
     }
 
-    /// The `sequence`-th request of a row; after the last object it begins again with the first. An update carries the
-    /// version it replaces, as a controller's does.
+    /// The `sequence`-th request of a row; after the last object it begins again with the first. An update carries
+    /// the version it replaces, as a controller's does.
     pub fn request(&self, verb: Verb, sequence: usize) -> Request {
         let member = &self.members[sequence % self.members.len()];
         match verb {
@@ -123,7 +123,7 @@ impl Population {
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// Appends `length` characters of the base64 alphabet from a generator seeded with the other two (SplitMix64).
+/// Appends `length` base64 characters from a generator seeded with the other two (SplitMix64).
 fn append_payload(body: &mut Vec<u8>, namespace: &str, number: u64, length: usize) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const CHARACTERS_PER_WORD: usize = 10;

@@ -94,9 +94,9 @@ fn write_page(page: &mut String, plan: &Plan, machine: &str, results: &Results) 
 
 fn conditions(plan: &Plan) -> String {
     format!(
-        "{} ConfigMaps with {PAYLOAD} bytes of payload that does not compress, JSON, {CONNECTIONS} HTTP/2 connections, \
-         closed loop, one client thread. {} with fresh data; where there are several: median (lowest–highest). \
-         Ratios are hanse ÷ kube.",
+        "{} ConfigMaps with {PAYLOAD} bytes of payload that does not compress, JSON, {CONNECTIONS} HTTP/2 \
+         connections, closed loop, one client thread. {} with fresh data; where there are several: median \
+         (lowest–highest). Ratios are hanse ÷ kube.",
         grouped(&plan.objects.to_string()),
         if plan.repetitions == 1 {
             "One repetition".to_owned()
@@ -110,9 +110,10 @@ fn cost_notes(results: &Results) -> String {
     let samples = || results.0.values().flatten().flat_map(|repetition| repetition.samples.values());
     let steal = samples().map(|sample| share(sample.usage.steal, sample.usage.elapsed)).fold(0.0, f64::max);
     let mut text = format!(
-        "CPU is that of all processes of a server, user and system. KiB written are those handed to the disk. Client \
-         CPU is that of this benchmark. Other CPU is what the machine did besides, in percent of all cores, interrupts \
-         included; † marks more than {DISTURBED} %, a row to measure again. The hypervisor took at most {} % in any row.",
+        "CPU is that of all processes of a server, user and system. KiB written are those handed to the \
+         disk. Client CPU is that of this benchmark. Other CPU is what the machine did besides, in percent of \
+         all cores, interrupts included; † marks more than {DISTURBED} %, a row to measure again. The \
+         hypervisor took at most {} % in any row.",
         number(steal)
     );
     let list = Row { operation: Operation::Many(ListKind::Consistent), workers: 1 };
@@ -214,8 +215,8 @@ fn write_watches(page: &mut String, results: &Results) -> fmt::Result {
     };
     writeln!(
         page,
-        "\n## Watch\n\n{} watchers of one namespace, {} writes/s wanted, {WATCH_PAYLOAD} bytes of payload. An event that \
-         is there before the answer to its write counts as 0 ms after it.\n",
+        "\n## Watch\n\n{} watchers of one namespace, {} writes/s wanted, {WATCH_PAYLOAD} bytes of payload. An \
+         event that is there before the answer to its write counts as 0 ms after it.\n",
         first.watchers,
         number(first.wanted)
     )?;
@@ -244,7 +245,7 @@ fn write_watches(page: &mut String, results: &Results) -> fmt::Result {
         ("lost", |sample| sample.lost),
         ("duplicate", |sample| sample.duplicate),
         ("reordered", |sample| sample.reordered),
-        ("watches closed early", |sample| sample.closed),
+        ("watches closed early and opened again", |sample| sample.closed),
         ("writes refused", |sample| sample.errors.count),
     ];
     for (name, take) in counts {
@@ -288,14 +289,12 @@ fn write_failures(page: &mut String, results: &Results) -> fmt::Result {
                 note(format!("{row}: {} failed, first: {first}", results.errors(subject, row)));
             }
         }
-        for WatchSample { errors, lost, duplicate, reordered, closed, .. } in results.watches(subject) {
+        for WatchSample { errors, lost, duplicate, reordered, .. } in results.watches(subject) {
             if let Some(first) = &errors.first {
                 note(format!("watch: {} writes failed, first: {first}", errors.count));
             }
-            if lost + duplicate + reordered + closed > 0 {
-                note(format!(
-                    "watch: {lost} lost, {duplicate} duplicate, {reordered} reordered, {closed} closed"
-                ));
+            if lost + duplicate + reordered > 0 {
+                note(format!("watch: {lost} events lost, {duplicate} duplicate, {reordered} reordered"));
             }
         }
         for problem in results.repetitions(subject).iter().flat_map(|repetition| &repetition.problems) {

@@ -84,8 +84,8 @@ const READY_INTERVAL: Duration = Duration::from_millis(20);
 impl Server {
     /// kube-apiserver and etcd with fsync, stopped and without data.
     ///
-    /// `RealCluster` makes the certificates and knows the flags. Its processes are ended and their command lines used
-    /// again, so that both servers are started, timed and restarted in the same way.
+    /// `RealCluster` makes the certificates and knows the flags. Its processes are ended and their command
+    /// lines used again, so that both servers are started, timed and restarted in the same way.
     pub async fn kube() -> Result<Self> {
         let cluster = RealCluster::start(real::Options { fsync: true, ..real::Options::default() })?;
         let endpoint =
@@ -164,7 +164,7 @@ impl Server {
             Some(connection) => connection,
             None => endpoint.connect().await?,
         };
-        match connection.call(client::get(endpoint.uri("/readyz")?)).await {
+        match connection.call(client::get(endpoint.server_uri("/readyz")?)).await {
             Ok(_) => Ok(endpoint),
             Err(failure) => {
                 // Kept unless it is gone.
@@ -202,7 +202,7 @@ impl Server {
         struct Version {
             git_version: String,
         }
-        let answer = endpoint.connect().await?.call(client::get(endpoint.uri("/version")?)).await?;
+        let answer = endpoint.connect().await?.call(client::get(endpoint.server_uri("/version")?)).await?;
         let served: Version = serde_json::from_slice(&answer)?;
         let own = self.parts.iter().map(|part| {
             let output = Command::new(&part.binary).arg("--version").stderr(Stdio::null()).output();
@@ -318,15 +318,29 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A kubeconfig with one cluster and one user, all data inline.
+/// The current context of a kubeconfig that has all data inline.
 fn read_kubeconfig(yaml: &str) -> Result<Endpoint> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     struct Kubeconfig {
+        current_context: String,
+        contexts: Vec<NamedContext>,
         clusters: Vec<NamedCluster>,
         users: Vec<NamedUser>,
     }
     #[derive(Deserialize)]
+    struct NamedContext {
+        name: String,
+        context: Choice,
+    }
+    #[derive(Deserialize)]
+    struct Choice {
+        cluster: String,
+        user: String,
+    }
+    #[derive(Deserialize)]
     struct NamedCluster {
+        name: String,
         cluster: Cluster,
     }
     #[derive(Deserialize)]
@@ -337,6 +351,7 @@ fn read_kubeconfig(yaml: &str) -> Result<Endpoint> {
     }
     #[derive(Deserialize)]
     struct NamedUser {
+        name: String,
         user: User,
     }
     #[derive(Deserialize)]
@@ -345,12 +360,13 @@ fn read_kubeconfig(yaml: &str) -> Result<Endpoint> {
         client_certificate_data: String,
         client_key_data: String,
     }
-    let config: Kubeconfig = serde_saphyr::from_str(yaml)?;
-    let (Some(NamedCluster { cluster }), Some(NamedUser { user })) =
-        (config.clusters.first(), config.users.first())
-    else {
-        bail!("a kubeconfig without a cluster or a user");
-    };
+    let Kubeconfig { current_context, contexts, clusters, users } = serde_saphyr::from_str(yaml)?;
+    let named = contexts.into_iter().find(|named| named.name == current_context);
+    let context = named.context("a kubeconfig without its current context")?.context;
+    let named = clusters.into_iter().find(|named| named.name == context.cluster);
+    let cluster = named.context("a kubeconfig without the cluster of its context")?.cluster;
+    let named = users.into_iter().find(|named| named.name == context.user);
+    let user = named.context("a kubeconfig without the user of its context")?.user;
     let pem = |data: &str| anyhow::Ok(String::from_utf8(BASE64_STANDARD.decode(data.trim())?)?);
     Endpoint::new(
         &cluster.server,

@@ -43,6 +43,8 @@ impl Load {
 const IN_FLIGHT: usize = 64;
 /// How long after the last write an event may arrive before it counts as lost.
 const GRACE: Duration = Duration::from_secs(10);
+const MOST_REOPENINGS: usize = 100;
+const REOPEN_PAUSE: Duration = Duration::from_millis(10);
 
 /// When each write was sent and answered, in nanoseconds since the start; 0: not yet.
 struct Timeline {
@@ -142,8 +144,8 @@ pub async fn measure(
     let mut watching = JoinSet::new();
     let watchers: Vec<_> = (0..load.watchers).map(|_| Arc::new(Mutex::new(Watcher::new(writes)))).collect();
     let streams = open(load.watchers, endpoint, connections, &population.namespace).await?;
-    for (watcher, stream) in watchers.iter().zip(streams) {
-        watching.spawn(follow(stream, Arc::clone(watcher), Arc::clone(&shared)));
+    for (watcher, (feed, stream)) in watchers.iter().zip(streams) {
+        watching.spawn(feed.follow(stream, Arc::clone(watcher), Arc::clone(&shared)));
     }
 
     let before = Reading::take(server)?;
@@ -179,36 +181,58 @@ pub async fn measure(
     })
 }
 
+/// A watch that is opened again where it ended: a server may close one that is too slow for it.
+struct Feed {
+    connection: Connection,
+    endpoint: Endpoint,
+    path: String,
+    version: u64,
+}
+
+impl Feed {
+    async fn open(&mut self) -> Result<Incoming> {
+        let query = format!("{}?watch=1&resourceVersion={}", self.path, self.version);
+        Ok(self.connection.open(client::get(self.endpoint.uri(&query)?)).await?.into_body())
+    }
+
+    /// Reads until it is given up.
+    async fn follow(mut self, mut stream: Incoming, watcher: Arc<Mutex<Watcher>>, shared: Arc<Shared>) {
+        for _ in 0..MOST_REOPENINGS {
+            let mut lines = Lines::default();
+            while let Ok(Some(chunk)) = next_chunk(&mut stream).await {
+                let now = shared.timeline.now();
+                let (mut watcher, mut arrivals) = (watcher.lock(), shared.arrivals.lock());
+                lines.feed(&chunk, |event| watcher.observe(event, now, &shared.timeline, &mut arrivals));
+            }
+            shared.arrivals.lock().closed += 1;
+            self.version = self.version.max(watcher.lock().last_version);
+            sleep(REOPEN_PAUSE).await;
+            match self.open().await {
+                Ok(reopened) => stream = reopened,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
 /// Opens the watches, all from the namespace's present version, spread over the connections.
 async fn open(
     watchers: usize,
     endpoint: &Endpoint,
     connections: &[Connection],
     namespace: &str,
-) -> Result<Vec<Incoming>> {
+) -> Result<Vec<(Feed, Incoming)>> {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let mut connections = connections.to_vec();
-    let list = connections[0].call(client::get(endpoint.uri(&path)?)).await?;
+    let list = connections[0].clone().call(client::get(endpoint.uri(&path)?)).await?;
     let version = objects::resource_version(&list).context("a list without a resourceVersion")?;
-    let uri = endpoint.uri(&format!("{path}?watch=1&resourceVersion={version}"))?;
     let mut streams = Vec::with_capacity(watchers);
-    let count = connections.len();
-    for watcher in 0..watchers {
-        let response = connections[watcher % count].open(client::get(uri.clone())).await?;
-        streams.push(response.into_body());
+    for connection in connections.iter().cycle().take(watchers) {
+        let (connection, endpoint, path) = (connection.clone(), endpoint.clone(), path.clone());
+        let mut feed = Feed { connection, endpoint, path, version };
+        let stream = feed.open().await?;
+        streams.push((feed, stream));
     }
     Ok(streams)
-}
-
-/// Reads one watch until it ends or is given up.
-async fn follow(mut stream: Incoming, watcher: Arc<Mutex<Watcher>>, shared: Arc<Shared>) {
-    let mut lines = Lines::default();
-    while let Ok(Some(chunk)) = next_chunk(&mut stream).await {
-        let now = shared.timeline.now();
-        let (mut watcher, mut arrivals) = (watcher.lock(), shared.arrivals.lock());
-        lines.feed(&chunk, |event| watcher.observe(event, now, &shared.timeline, &mut arrivals));
-    }
-    shared.arrivals.lock().closed += 1;
 }
 
 /// An open loop: each write has its moment, whatever became of the ones before.

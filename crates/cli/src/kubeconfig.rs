@@ -97,6 +97,37 @@ impl Kubeconfig {
         }
     }
 
+    /// What `hanse dev` writes when it starts again: the contexts that the user has added since, and the one in use,
+    /// stay; credentials and addresses are the new ones. `fresh` is a kubeconfig with a cluster at least.
+    pub fn continued(env: &Env, path: &Path, fresh: &str) -> anyhow::Result<String> {
+        let mut config: Value = serde_saphyr::from_str(fresh).context("the new kubeconfig does not parse")?;
+        let old = env.files.read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let Some(old) = old.and_then(|text| serde_saphyr::from_str::<Value>(&text).ok()) else {
+            return Ok(fresh.to_owned());
+        };
+        let mut continued = Kubeconfig { path: path.to_owned(), config: config.clone() };
+        let server = continued.access()?.server;
+        let authority = config["clusters"][0]["cluster"]["certificate-authority-data"].clone();
+        let user = config["users"][0]["name"].clone();
+        let known = |list: &str, entry: &Value| {
+            config[list].as_array().into_iter().flatten().any(|it| it["name"] == entry["name"])
+        };
+        for cluster in old["clusters"].as_array().into_iter().flatten().filter(|it| !known("clusters", it)) {
+            let address = cluster["cluster"]["server"].as_str().unwrap_or_default();
+            let Some((_, workspace)) = address.split_once("/clusters/") else { continue };
+            let name = cluster["name"].as_str().unwrap_or_default();
+            let authority = authority.as_str().unwrap_or_default();
+            continued.put("clusters", kubeconfig::cluster(name, &server, workspace, authority));
+            continued.put("contexts", kubeconfig::context_entry(name, user.as_str().unwrap_or_default()));
+        }
+        config = continued.config.clone();
+        let current = old["current-context"].clone();
+        if config["contexts"].as_array().into_iter().flatten().any(|it| it["name"] == current) {
+            config["current-context"] = current;
+        }
+        Ok(kubeconfig::to_yaml(&config))
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -15,6 +15,8 @@ use server::{
 use store::embedded::EmbeddedStore;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::kubeconfig::Kubeconfig;
+
 /// A store and the server on it.
 struct Running {
     peer: Peer,
@@ -46,8 +48,7 @@ async fn until_told(running: Running) -> anyhow::Result<()> {
     }
     eprintln!("stopping");
     running.peer.stop().await;
-    running.store.close().await;
-    Ok(())
+    running.store.close().await.context("the store did not close cleanly")
 }
 
 fn write_private(env: &Env, path: &Path, text: &str) -> anyhow::Result<()> {
@@ -71,6 +72,7 @@ pub async fn dev(env: Env, dir: &Path, listen: SocketAddr) -> anyhow::Result<()>
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");
+    let kubeconfig = Kubeconfig::continued(&env, &path, &kubeconfig)?;
     write_private(&env, &path, &kubeconfig)?;
     println!("Hanse is ready on {}. Ctrl-C stops it; starting it again continues.", running.peer.url());
     println!();

@@ -1,14 +1,15 @@
 //! Writes the declarations as the table that `machinery` reads.
 //!
 //! ```text
-//!   type core/v1.Protocol string values=SCTP|TCP|UDP
-//!   type core/v1.ResourceList map[core/v1.ResourceName]Quantity
-//!   type authentication/v1.ExtraValue []string wrapped
-//!   message core/v1.ServiceSpec
+//!   =core/v1.Protocol string values=SCTP|TCP|UDP
+//!   =core/v1.ResourceList map[core/v1.ResourceName]Quantity
+//!   =authentication/v1.ExtraValue []string wrapped
+//!   >core/v1.ServiceSpec
 //!   ports 1 []core/v1.ServicePort o? patch=merge key=port list=map keys=port,protocol
 //!   + 2 core/v1.VolumeSource
 //! ```
 //!
+//! `=` starts a named type, `>` a message; the lines below a message are its fields.
 //! A field has its JSON name (`+`: its members are inlined), its protobuf number (0: none), its type in Go's notation
 //! and its flags: `o` omitted when empty, `z` omitted when zero, `?` optional, `!` required.
 
@@ -49,7 +50,7 @@ const LEFT_OUT: &[&str] = &["meta/v1.InternalEvent", "meta/v1.Timestamp", "meta/
 pub fn write(packages: &[Package], release: &str) -> Result<String> {
     let mut out = format!("# The types of Kubernetes, modules v{release}; written by `generate`.\n");
     for (_, name) in STRINGS {
-        writeln!(out, "type {name} string")?;
+        writeln!(out, "={name} string")?;
     }
     let mut messages = String::new();
     for package in packages {
@@ -83,7 +84,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn message(&self, out: &mut String, name: &str, members: &[Member]) -> Result<()> {
-        writeln!(out, "message {name}")?;
+        writeln!(out, ">{name}")?;
         for member in members {
             let line = self.field(member).with_context(|| member.name.clone())?;
             writeln!(out, "{line}")?;
@@ -103,7 +104,7 @@ impl Writer<'_> {
             let writer = Writer { packages: self.packages, package, declaration: &declaration };
             return writer.message(messages, name, members);
         }
-        let mut line = format!("type {name} {}", self.type_of(target)?);
+        let mut line = format!("={name} {}", self.type_of(target)?);
         if self.declaration.markers.get("protobuf.nullable") == Some("true") {
             line.push_str(" wrapped");
         }

@@ -1,6 +1,5 @@
 //! Text as Go prints it: error messages that clients compare carry values in Go's notation.
 
-use std::fmt::Write as _;
 use std::io;
 
 use serde::Serialize;
@@ -22,9 +21,9 @@ pub fn quote(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\x0b' => out.push_str("\\v"),
             c if is_print(c) => out.push(c),
-            c if (c as u32) < 0x80 => drop(write!(out, "\\x{:02x}", c as u32)),
-            c if (c as u32) < 0x10000 => drop(write!(out, "\\u{:04x}", c as u32)),
-            c => drop(write!(out, "\\U{:08x}", c as u32)),
+            c if (c as u32) < 0x80 => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x10000 => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push_str(&format!("\\U{:08x}", c as u32)),
         }
     }
     out.push('"');
@@ -78,6 +77,49 @@ pub fn bad_value(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
         other => json(other),
+    }
+}
+
+/// `fmt.Sprintf("%v", value)` of a decoded JSON value: `map[a:1 b:[x <nil>]]`.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => number.to_string(),
+            None => plain_float(number.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| format!("{key}:{}", plain(value)));
+            format!("map[{}]", members.collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
+/// `%v` of a float: an exponent of two digits below 1e-4 and from 1e21.
+fn plain_float(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || (1e-4..1e21).contains(&size) {
+        return format!("{value}");
+    }
+    let text = format!("{value:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+/// What Go calls the type of a decoded JSON value.
+pub fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
     }
 }
 
@@ -139,6 +181,16 @@ mod tests {
         ] {
             assert_eq!(float(value), text);
         }
+    }
+
+    #[test]
+    fn decoded_json_prints_as_go_prints_it() {
+        let value = json!({"b": [1, "x", null, true], "a": {"c": 1.5}});
+        assert_eq!(plain(&value), "map[a:map[c:1.5] b:[1 x <nil> true]]");
+        assert_eq!(
+            [json!(1e21), json!(1e-5), json!(-0.5)].map(|value| plain(&value)),
+            ["1e+21", "1e-05", "-0.5"]
+        );
     }
 
     #[test]

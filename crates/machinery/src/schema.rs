@@ -104,6 +104,7 @@ impl ListType {
 pub struct PatchStrategy {
     pub merge: bool,
     pub retain_keys: bool,
+    pub replace: bool,
     /// As the table and OpenAPI spell it.
     pub text: &'static str,
 }

@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use machinery::{
-    gojson,
+    gojson, protobuf,
     resource::Tree,
-
+    schema::{self, Types},
     status::Status,
 };
 use serde_json::Value;
 
-use crate::pending::{protobuf, schema::{self, Types}};
 use crate::{
     context::Context,
     negotiate::{self, Content},
@@ -46,38 +45,32 @@ fn strictness(context: &Context) -> Result<Strictness, Status> {
 pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
     let strictness = strictness(context)?;
     let content = negotiate::content(&context.headers)?;
-    let (value, duplicates) = parse(context, content, bytes)?;
+    let value = parse(context, content, bytes)?;
     let Value::Object(mut tree) = value else {
         return Err(unrecognized(context, "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct"));
     };
     check_type(context, &mut tree)?;
-    let duplicates = if strictness == Strictness::Ignore { Vec::new() } else { duplicates };
-    conform(context, tree, duplicates, strictness)
+    // Only the text shows what stands in it twice.
+    let text = (content == Content::Json && strictness != Strictness::Ignore).then_some(bytes);
+    conform(context, tree, text, strictness)
 }
 
 /// A tree made by a patch: checked like a body.
 pub fn check(context: &Context, tree: Tree) -> Result<Decoded, Status> {
-    conform(context, tree, Vec::new(), strictness(context)?)
+    conform(context, tree, None, strictness(context)?)
 }
 
-fn parse(context: &Context, content: Content, bytes: &Bytes) -> Result<(Value, Vec<String>), Status> {
+fn parse(context: &Context, content: Content, bytes: &Bytes) -> Result<Value, Status> {
     match content {
-        Content::Json => {
-            let value = gojson::parse(bytes).map_err(|error| {
-                unrecognized(context, &format!("couldn't get version/kind; json parse error: {error}"))
-            })?;
-            Ok((value, schema::find_duplicates(bytes)))
-        }
+        Content::Json => gojson::parse(bytes)
+            .map_err(|error| unrecognized(context, &format!("couldn't get version/kind; json parse error: {error}"))),
         Content::Yaml => {
             let text = std::str::from_utf8(bytes).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
-            let value = serde_saphyr::from_str::<Value>(text)
-                .map_err(|error| unrecognized(context, &format!("yaml: {error}")))?;
-            Ok((value, Vec::new()))
+            serde_saphyr::from_str::<Value>(text).map_err(|error| unrecognized(context, &format!("yaml: {error}")))
         }
         Content::Protobuf => {
-            let types = Types::builtin();
-            let (_, value) = protobuf::decode(types, bytes).map_err(|error| unrecognized(context, &error.to_string()))?;
-            Ok((value, Vec::new()))
+            let decoded = protobuf::decode(Types::builtin(), bytes);
+            decoded.map(|(_, value)| value).map_err(|error| unrecognized(context, &error.to_string()))
         }
     }
 }
@@ -111,68 +104,59 @@ fn check_type(context: &Context, tree: &mut Tree) -> Result<(), Status> {
     Ok(())
 }
 
+/// `text`: the JSON it was read from, if what is unknown or doubled in it is to be reported.
 fn conform(
     context: &Context,
     tree: Tree,
-    duplicates: Vec<String>,
+    text: Option<&Bytes>,
     strictness: Strictness,
 ) -> Result<Decoded, Status> {
     let resource = &context.resource;
     let types = Types::builtin();
     let mut value = Value::Object(tree);
-    let mut found = duplicates;
-    match types.get(resource.type_name) {
+    let found = match types.get(resource.type_name) {
         Some(message) => {
-            let conformed = schema::conform(types, message, &mut value).map_err(|error| {
-                Status::bad_request(format!(
-                    "{} in version {:?} cannot be handled as a {}: {error}",
-                    resource.kind, resource.version, resource.kind
-                ))
-            })?;
-            found.extend(conformed.unknown);
+            let conformed = schema::conform(types, message, &mut value, schema::Options::default())
+                .map_err(|error| not_handled(context, &error.to_string()))?;
+            text.map_or(conformed.unknown, |text| schema::strict_errors(types, message, text))
         }
-        None => check_metadata(context, types, &mut value, &mut found)?,
-    }
+        None => {
+            check_metadata(context, types, &mut value)?;
+            text.map_or(Vec::new(), |text| schema::find_duplicates(text))
+        }
+    };
     let Value::Object(tree) = value else { return Err(Status::bad_request("the body is not an object")) };
     match strictness {
-        Strictness::Strict if !found.is_empty() => Err(Status::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
-            resource.kind,
-            resource.version,
-            resource.kind,
-            found.join(", ")
-        ))),
+        Strictness::Strict if !found.is_empty() => {
+            Err(not_handled(context, &format!("strict decoding error: {}", found.join(", "))))
+        }
         Strictness::Ignore => Ok(Decoded { tree, warnings: Vec::new() }),
         _ => Ok(Decoded { tree, warnings: found }),
     }
 }
 
+fn not_handled(context: &Context, why: &str) -> Status {
+    let (kind, version) = (context.resource.kind, context.resource.version);
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+}
+
 /// Kinds without a type of their own still have ordinary metadata.
-fn check_metadata(
-    context: &Context,
-    types: &Types,
-    value: &mut Value,
-    found: &mut Vec<String>,
-) -> Result<(), Status> {
+fn check_metadata(context: &Context, types: &Types, value: &mut Value) -> Result<(), Status> {
     let Some(message) = types.get("meta/v1.ObjectMeta") else { return Ok(()) };
     let Some(metadata) = value.get_mut("metadata") else { return Ok(()) };
-    let conformed = schema::conform(types, message, metadata).map_err(|error| {
-        Status::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}: {error}",
-            context.resource.kind, context.resource.version, context.resource.kind
-        ))
-    })?;
-    found.extend(conformed.unknown);
+    schema::conform(types, message, metadata, schema::Options::default())
+        .map_err(|error| not_handled(context, &error.to_string()))?;
     Ok(())
 }
 
 /// A body of options, as DELETE has them.
 pub fn options(context: &Context, bytes: &Bytes, kind: &str) -> Result<Tree, Status> {
     let content = negotiate::content(&context.headers)?;
-    let (mut value, _) = parse(context, content, bytes)?;
+    let mut value = parse(context, content, bytes)?;
     let types = Types::builtin();
     if let Some(message) = types.get(&format!("meta/v1.{kind}")) {
-        schema::conform(types, message, &mut value).map_err(|error| Status::bad_request(error.to_string()))?;
+        schema::conform(types, message, &mut value, schema::Options::default())
+            .map_err(|error| Status::bad_request(error.to_string()))?;
     }
     match value {
         Value::Object(tree) => Ok(tree),

@@ -5,12 +5,12 @@ use machinery::{
     Object,
     patch::PatchError,
     resource::Tree,
+    schema::Types,
 
     status::{Reason, Status},
 };
 use serde_json::Value;
 
-use crate::pending::schema::Types;
 use crate::{
     context::Context,
     decode::{self, Decoded},
@@ -64,7 +64,7 @@ pub fn apply(context: &Context, body: &Body, old: &Object) -> Result<Decoded, St
 fn strategic(context: &Context, value: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let types = Types::builtin();
     match types.get(context.resource.type_name) {
-        Some(message) => crate::pending::strategic::strategic_merge(types, message, value, patch.clone()),
+        Some(message) => machinery::strategic::strategic_merge(types, message, value, patch.clone()),
         None => machinery::patch::merge_patch(value, patch.to_string().as_bytes()),
     }
 }

@@ -30,6 +30,7 @@
 //!
 //! [`suite`] holds these as tests that every implementation runs.
 
+pub mod embedded;
 pub mod live;
 pub mod memory;
 pub mod suite;

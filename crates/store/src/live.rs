@@ -1,7 +1,7 @@
 //! What is committed, in memory: the part that every engine shares.
 //!
 //! ```text
-//!   Live ── workspace ── State: head + one ordered map per collection   (swapped whole, by one pointer)
+//!   Live ── workspace ── State: head + one ordered map per collection   (changed commit by commit, under one lock)
 //!     |         └─────── topic per collection: ring of recent events, wake-up of its watchers
 //!     └── one queue of all events, oldest first: change feed, and the bound on the rings' memory
 //! ```
@@ -11,17 +11,24 @@
 //!
 //! # Why readers never see a half
 //!
-//! A publication 1. appends the events to the rings of their topics, 2. swaps the workspace's [`State`], head and
-//! maps together, 3. wakes the watchers, 4. appends to the feed. Step 2 is one pointer store, so `get` and `list`
-//! see all of a commit or nothing of it, also across collections, and a head is always the end of a commit.
+//! For each commit a publication 1. appends the events to the rings of their topics, 2. changes the workspace's
+//! [`State`], maps and head together, under its lock; for the whole batch it then 3. wakes the watchers and
+//! 4. appends to the feed. Because of the lock, `get` and `list` see all of a commit or nothing of it, also across
+//! collections, and a head is always the end of a commit. The lock is held for a microsecond: a list takes a free
+//! snapshot of a persistent map and reads it after letting go. Nodes of the map are copied only while somebody holds
+//! a snapshot; without one a write changes them in place, which is what makes it cheap.
 //!
 //! A watch loads the head H *before* it looks at the ring and takes only events up to H. Events up to H were in
 //! their rings before H could be loaded (1 before 2), so none is missing unless it was evicted, which the ring
 //! remembers. Events after H belong to commits that lists do not show yet and are left for the next time. A list at
 //! H followed by a watch after H therefore has neither gap nor overlap.
 //!
-//! A watcher registers for its wake-up before it looks; a publication wakes after it swapped. Either the look sees
+//! A watcher registers for its wake-up before it looks; a publication wakes after it changed the state. Either the look sees
 //! the new head or the wake-up comes.
+//!
+//! # Locks
+//!
+//! Nobody takes a second lock while holding the lock of a state, a ring or the topics.
 
 mod feed;
 mod history;
@@ -37,7 +44,6 @@ use std::{
     },
 };
 
-use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use machinery::{Object, Revision};
 use parking_lot::{Mutex, RwLock};
@@ -135,7 +141,7 @@ pub struct Loaded {
 /// A workspace as it was at one moment, for an engine that writes it down.
 pub struct Snapshot {
     workspace: Arc<Workspace>,
-    state: Arc<State>,
+    state: State,
 }
 
 impl Snapshot {
@@ -164,7 +170,7 @@ impl Snapshot {
 /// One workspace. Outlives its removal for as long as a watch holds it.
 struct Workspace {
     id: WorkspaceId,
-    state: ArcSwap<State>,
+    state: RwLock<State>,
     topics: RwLock<HashMap<Collection, Arc<Topic>>>,
     /// Events up to here never were in this process's memory.
     memory_from: Revision,
@@ -208,7 +214,7 @@ impl Workspace {
         Self {
             id,
             memory_from: state.head,
-            state: ArcSwap::from_pointee(state),
+            state: RwLock::new(state),
             topics: RwLock::default(),
             removed: AtomicBool::new(false),
         }
@@ -238,7 +244,7 @@ impl Workspace {
     }
 
     fn has_history(&self) -> bool {
-        let state = self.state.load();
+        let state = self.state.read();
         state.head > state.epochs.origin() || state.forgotten > state.epochs.origin()
     }
 }
@@ -314,13 +320,13 @@ impl Live {
     }
 
     pub fn head(&self, id: &WorkspaceId) -> Revision {
-        self.workspace(id).map_or(self.shared.origin, |workspace| workspace.state.load().head)
+        self.workspace(id).map_or(self.shared.origin, |workspace| workspace.state.read().head)
     }
 
     pub fn get(&self, id: &WorkspaceId, key: &Key) -> Option<Arc<Object>> {
         let workspace = self.workspace(id)?;
         let topic = workspace.topic(&key.collection)?;
-        let state = workspace.state.load();
+        let state = workspace.state.read();
         state.items(&topic)?.get(&key.item).map(|item| item.object.clone())
     }
 
@@ -335,20 +341,27 @@ impl Live {
             at.map_or(Ok(state.head), |at| state.resume(at))?;
             return Ok(Listing::new(state.head, Items::new()));
         };
-        let topic = workspace.topic(collection);
-        let state = workspace.state.load_full();
-        if let Some(at) = at.filter(|at| *at != state.head) {
-            let topic = topic.unwrap_or_else(|| workspace.topic_or_new(collection));
-            return listing::in_the_past(&self.shared, &workspace, &topic, &state, at);
+        let topic = match at {
+            Some(_) => Some(workspace.topic_or_new(collection)),
+            None => workspace.topic(collection),
+        };
+        let (head, position, items) = {
+            let state = workspace.state.read();
+            let position = at.map_or(Ok(state.head), |at| state.resume(at))?;
+            let items = topic.as_ref().and_then(|topic| state.items(topic));
+            (state.head, position, items.cloned().unwrap_or_default())
+        };
+        let now = Listing::new(head, items);
+        match topic {
+            Some(topic) if position != head => now.undone_to(position, &self.shared, &workspace, &topic),
+            _ => Ok(now),
         }
-        let items = topic.and_then(|topic| state.items(&topic).cloned());
-        Ok(Listing::new(state.head, items.unwrap_or_default()))
     }
 
     pub fn last_change(&self, id: &WorkspaceId, collection: &Collection) -> Revision {
         let Some(workspace) = self.workspace(id) else { return Revision::ZERO };
-        let state = workspace.state.load();
         let topic = workspace.topic(collection);
+        let state = workspace.state.read();
         let shelf = topic.and_then(|topic| state.shelves.get(topic.index));
         match shelf {
             Some(shelf) if shelf.changed > Revision::ZERO => shelf.changed,
@@ -406,7 +419,7 @@ impl Live {
         let with_history = workspaces.values().filter(|workspace| workspace.has_history());
         let snapshot = |workspace: &Arc<Workspace>| Snapshot {
             workspace: workspace.clone(),
-            state: workspace.state.load_full(),
+            state: workspace.state.read().clone(),
         };
         let mut snapshots: Vec<_> = with_history.map(snapshot).collect();
         snapshots.sort_by(|left, right| left.id().cmp(right.id()));
@@ -428,7 +441,7 @@ impl Live {
             }
             *state.shelf_mut(&topic) = Shelf { items, changed: loaded.head };
         }
-        workspace.state.store(Arc::new(state));
+        *workspace.state.write() = state;
         self.shared.workspaces.write().insert(id.clone(), Arc::new(workspace));
     }
 }

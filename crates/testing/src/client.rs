@@ -13,7 +13,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use serde_json::Value;
-use tokio_rustls::TlsConnector;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// One connection to a server, as one user.
 #[derive(Clone)]
@@ -53,7 +54,8 @@ pub fn tls(ca_pem: &str, identity: Option<(&str, &str)>, alpn: &[&str]) -> Resul
         .with_root_certificates(roots);
     let mut config = match identity {
         Some((certificate, key)) => {
-            let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+            let chain =
+                CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
         }
         None => builder.with_no_client_auth(),
@@ -62,18 +64,42 @@ pub fn tls(ca_pem: &str, identity: Option<(&str, &str)>, alpn: &[&str]) -> Resul
     Ok(config)
 }
 
+fn authority(url: &str) -> Result<&str> {
+    url.strip_prefix("https://").ok_or_else(|| anyhow!("{url} is not https"))
+}
+
+/// A TLS connection that says nothing yet, for those who speak HTTP by hand.
+pub async fn dial(
+    url: &str,
+    ca_pem: &str,
+    identity: Option<(&str, &str)>,
+    alpn: &str,
+) -> Result<TlsStream<TcpStream>> {
+    let authority = authority(url)?;
+    let stream = TcpStream::connect(authority).await.with_context(|| format!("connecting to {url}"))?;
+    stream.set_nodelay(true)?;
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let config = Arc::new(tls(ca_pem, identity, &[alpn])?);
+    Ok(TlsConnector::from(config).connect(ServerName::try_from(host.to_owned())?, stream).await?)
+}
+
 impl Client {
     /// `url` is `https://host:port`; `identity` a certificate and its key.
     pub async fn connect(url: &str, ca_pem: &str, identity: Option<(&str, &str)>) -> Result<Client> {
-        let authority = url.strip_prefix("https://").ok_or_else(|| anyhow!("{url} is not https"))?.to_owned();
-        let stream = tokio::net::TcpStream::connect(&authority).await.with_context(|| format!("connecting to {url}"))?;
-        stream.set_nodelay(true)?;
-        let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
-        let name = ServerName::try_from(host.to_owned())?;
-        let config = tls(ca_pem, identity, &["h2"])?;
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        Self::connect_with_window(url, ca_pem, identity, 1 << 20).await
+    }
+
+    /// `window`: how many bytes of one answer the server may send ahead of its reader.
+    pub async fn connect_with_window(
+        url: &str,
+        ca_pem: &str,
+        identity: Option<(&str, &str)>,
+        window: u32,
+    ) -> Result<Client> {
+        let stream = dial(url, ca_pem, identity, "h2").await?;
+        let authority = authority(url)?.to_owned();
         let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(1 << 20)
+            .initial_stream_window_size(window)
             .initial_connection_window_size(1 << 24)
             .handshake(TokioIo::new(stream))
             .await?;
@@ -156,10 +182,15 @@ pub struct Lines {
 impl Lines {
     /// The next event; `None` at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<Value>> {
+        let line = self.next_line().await?;
+        line.map(|line| serde_json::from_slice(&line).context("a line that is not JSON")).transpose()
+    }
+
+    /// The next event as it came, for those who compare many.
+    pub async fn next_line(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let line = self.rest.split_to(end + 1);
-                return Ok(Some(serde_json::from_slice(&line)?));
+                return Ok(Some(self.rest.split_to(end + 1).freeze()));
             }
             match self.body.frame().await {
                 Some(frame) => {

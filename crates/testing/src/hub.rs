@@ -10,8 +10,10 @@ use server::{
 };
 use store::{Store, memory::MemoryStore};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
-use crate::client::Client;
+use crate::client::{Client, dial};
 
 /// A peer on a free port. Dropped, it stops.
 pub struct TestHub {
@@ -46,6 +48,26 @@ impl TestHub {
         let credential = self.peer.authority.client(name, groups)?;
         let identity = (credential.certificate_pem.as_str(), credential.key_pem.as_str());
         Client::connect(&self.peer.url(), self.peer.authority.certificate_pem(), Some(identity)).await
+    }
+
+    /// A platform admin whose answers may run only `window` bytes ahead of their reader.
+    pub async fn admin_with_window(&self, window: u32) -> Result<Client> {
+        let credential = self.peer.authority.client("admin", &["system:masters"])?;
+        let identity = (credential.certificate_pem.as_str(), credential.key_pem.as_str());
+        let ca_pem = self.peer.authority.certificate_pem();
+        Client::connect_with_window(&self.peer.url(), ca_pem, Some(identity), window).await
+    }
+
+    /// A platform admin's connection without an HTTP client on it.
+    pub async fn dial(&self, alpn: &str) -> Result<TlsStream<TcpStream>> {
+        let credential = self.peer.authority.client("admin", &["system:masters"])?;
+        let identity = (credential.certificate_pem.as_str(), credential.key_pem.as_str());
+        dial(&self.peer.url(), self.peer.authority.certificate_pem(), Some(identity), alpn).await
+    }
+
+    /// Stops as a process does that is told to: watches end, requests in flight are answered.
+    pub async fn stop(self) {
+        self.peer.stop().await;
     }
 
     /// A client without a certificate.

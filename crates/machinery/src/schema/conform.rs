@@ -153,17 +153,20 @@ impl Pass<'_> {
 
     /// Whether Go would hold this value's zero, so that what is written is decided by [`Pass::zero_of`].
     fn is_zero(&self, holder: &Message, field: &Field, value: &Value) -> bool {
-        match value {
-            Value::Null => true,
-            Value::Bool(value) => !value,
-            // A struct of Go's that happens to print as a number is not empty.
-            Value::Number(number) => field.ty != Type::IntOrString && number.as_f64() == Some(0.0),
-            Value::String(text) => text.is_empty() && field.ty != Type::IntOrString,
-            // These types are stored as JSON, which knows empty lists.
-            Value::Array(items) => {
-                items.is_empty() && (field.omit_empty || !holder.name.starts_with("apiextensions/"))
+        match (&field.ty, value) {
+            (_, Value::Null) => true,
+            // Structs of Go's that happen to print as scalars are never empty.
+            (Type::IntOrString | Type::Raw | Type::Quantity, _) => false,
+            (_, Value::Bool(value)) => !value,
+            (_, Value::Number(number)) => number.as_f64() == Some(0.0),
+            (Type::Bytes, Value::String(text)) => text.is_empty() && field.omit_empty,
+            (_, Value::String(text)) => text.is_empty(),
+            (ty, Value::Array(items)) => {
+                // What is stored as JSON, or wrapped, does know empty lists.
+                let told_apart = holder.name.starts_with("apiextensions/") || matches!(ty, Type::Wrapped(_));
+                items.is_empty() && (field.omit_empty || !told_apart)
             }
-            Value::Object(members) => members.is_empty() && matches!(field.ty, Type::Map(_)),
+            (ty, Value::Object(members)) => members.is_empty() && matches!(ty, Type::Map(_)),
         }
     }
 
@@ -223,7 +226,13 @@ impl Pass<'_> {
         }
         match (ty, &mut *value) {
             (Type::Raw, _) | (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(()),
-            (Type::Float64, Value::Number(_)) => Ok(()),
+            (Type::Float64, Value::Number(number)) => {
+                // Go prints whole numbers without a point.
+                if let Some(whole) = number.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 1e15) {
+                    *value = Value::from(whole as i64);
+                }
+                Ok(())
+            }
             (Type::Int32, Value::Number(number)) => {
                 let fits = number.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
                 self.check(fits, value, "int32", place)
@@ -240,6 +249,10 @@ impl Pass<'_> {
             }
             (Type::Bytes, Value::String(text)) => {
                 *text = scalar::base64_canonical(text).map_err(TypeError)?;
+                Ok(())
+            }
+            (Type::Bytes, Value::Array(items)) => {
+                *value = self.bytes(items, place)?;
                 Ok(())
             }
             (Type::Time | Type::MicroTime | Type::Duration | Type::Quantity | Type::IntOrString, _) => {
@@ -280,6 +293,22 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Go takes a list of small numbers for bytes, too.
+    fn bytes(&self, items: &[Value], place: &Place<'_>) -> Result<Value, TypeError> {
+        let mut bytes = Vec::with_capacity(items.len());
+        for item in items {
+            match item {
+                Value::Null => bytes.push(0),
+                Value::Number(number) => match number.as_u64().map(u8::try_from) {
+                    Some(Ok(byte)) => bytes.push(byte),
+                    _ => self.check(false, item, "uint8", place)?,
+                },
+                other => self.mismatch(other, "uint8", place)?,
+            }
+        }
+        Ok(scalar::base64_text(&bytes).into())
+    }
+
     /// An item of a list or map: `null` is the type's zero there.
     fn element(
         &mut self,
@@ -291,6 +320,7 @@ impl Pass<'_> {
         if value.is_null() {
             *value = match ty {
                 Type::Bytes => Value::from(""),
+                Type::Wrapped(_) => Value::Array(Vec::new()),
                 _ => self.zero(ty, place)?,
             };
             return Ok(());
@@ -339,13 +369,13 @@ impl Pass<'_> {
             (_, Value::Object(members)) => self.message(self.types.message(schema), members, Some(place)),
             (Type::SchemaOrBool(_), Value::Bool(_)) => Ok(()),
             (Type::SchemaOrBool(_), _) => Err(TypeError("boolean or JSON schema expected".to_owned())),
-            (Type::SchemaOrArray(_), Value::Array(items)) => {
+            (Type::SchemaOrArray(_), Value::Array(items)) if !items.is_empty() => {
                 self.items(&Type::Message(schema), schema_name, items, place)
             }
             (Type::SchemaOrStrings(_), Value::Array(items)) => {
                 self.items(&Type::String, "string", items, place)
             }
-            // Upstream ignores other values here.
+            // Upstream ignores what else stands here.
             _ => {
                 *value = Value::Null;
                 Ok(())

@@ -11,9 +11,9 @@ struct Draft {
 pub(super) fn read(text: &'static str) -> Types {
     let (mut drafts, mut aliases) = (Vec::<Draft>::new(), Vec::new());
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        if let Some(name) = line.strip_prefix("message ") {
+        if let Some(name) = line.strip_prefix('>') {
             drafts.push(Draft { name, lines: Vec::new() });
-        } else if let Some(alias) = line.strip_prefix("type ") {
+        } else if let Some(alias) = line.strip_prefix('=') {
             aliases.extend(read_alias(alias));
         } else if let Some(draft) = drafts.last_mut() {
             draft.lines.push(line);
@@ -108,7 +108,7 @@ fn read_list_type(text: &str) -> Option<ListType> {
 
 fn read_strategy(text: &'static str) -> PatchStrategy {
     let has = |word| text.split(',').any(|strategy| strategy == word);
-    PatchStrategy { merge: has("merge"), retain_keys: has("retainKeys"), text }
+    PatchStrategy { merge: has("merge"), retain_keys: has("retainKeys"), replace: has("replace"), text }
 }
 
 fn read_type(types: &Types, go_type: &'static str) -> Option<Type> {

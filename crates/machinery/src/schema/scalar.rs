@@ -1,7 +1,5 @@
 //! Times, durations and bytes as Go reads and writes them.
 
-use std::fmt::Write as _;
-
 const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
 const RFC3339_MICRO: &str = "2006-01-02T15:04:05.000000Z07:00";
 const SECONDS_PER_DAY: i64 = 86_400;
@@ -26,7 +24,7 @@ pub fn time_text(seconds: i64, micros: Option<u32>) -> String {
     let sign = if year < 0 { "-" } else { "" };
     let mut out = format!("{sign}{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}", year.abs());
     if let Some(micros) = micros {
-        drop(write!(out, ".{micros:06}"));
+        out.push_str(&format!(".{micros:06}"));
     }
     out.push('Z');
     out
@@ -161,9 +159,9 @@ fn quote(text: &str) -> String {
     let mut out = String::from("\"");
     for byte in text.bytes() {
         match byte {
-            b'"' | b'\\' => drop(write!(out, "\\{}", byte as char)),
+            b'"' | b'\\' => out.extend(['\\', byte as char]),
             b' '..0x80 => out.push(byte as char),
-            _ => drop(write!(out, "\\x{byte:02x}")),
+            _ => out.push_str(&format!("\\x{byte:02x}")),
         }
     }
     out.push('"');
@@ -229,10 +227,9 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     }
     let mut total: i128 = 0;
     while !rest.is_empty() {
-        let number_len = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
-        let (number, after) = rest.split_at(number_len);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        let (whole, after) = split_digits(rest);
+        let (fraction, after) = after.strip_prefix('.').map_or(("", after), split_digits);
+        if whole.is_empty() && fraction.is_empty() {
             return Err(invalid());
         }
         let unit_len = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
@@ -252,6 +249,10 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
         rest = after;
     }
     i64::try_from(if negative { -total } else { total }).map_err(|_| invalid())
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
 /// A duration as Go prints it: `1h30m0s`, `1.5ms`.
@@ -282,17 +283,22 @@ pub fn duration_text(nanos: i64) -> String {
     format!("{sign}{text}")
 }
 
+pub(crate) fn base64_text(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
 /// Base 64 as Go reads it (line ends are skipped, stray bits in the last digit too), written anew.
 pub fn base64_canonical(text: &str) -> Result<String, String> {
     use base64::Engine as _;
-    use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+    use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
         GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
     );
     let digits: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     match LENIENT.decode(&digits) {
-        Ok(bytes) => Ok(STANDARD.encode(bytes)),
+        Ok(bytes) => Ok(base64_text(&bytes)),
         Err(_) => Err(format!("illegal base64 data at input byte {}", corrupt_at(text.as_bytes()))),
     }
 }
@@ -315,7 +321,7 @@ fn corrupt_at(text: &[u8]) -> usize {
         return match (byte, bad, next) {
             (b'=', 0 | 1, _) => at,
             (b'=', 2, None) => text.len(),
-            (b'=', 2, Some((at, byte))) if *byte != b'=' => *at,
+            (b'=', 2, Some((at, byte))) if *byte != b'=' => at - 1,
             (b'=', 2, Some(_)) => digits.get(group * 4 + 4).map_or(text.len(), |(at, _)| *at),
             (b'=', _, next) => next.map_or(text.len(), |(at, _)| *at),
             _ => at,

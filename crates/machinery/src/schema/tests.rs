@@ -13,32 +13,19 @@ fn conformed(message: &str, mut value: Value) -> Result<Value, String> {
 fn the_table_is_complete() {
     let types = Types::builtin();
     let lines = include_str!("../../data/types.txt").lines();
-    let fields =
-        lines.filter(|line| !["message ", "type ", "#"].iter().any(|start| line.starts_with(start))).count();
+    let fields = lines.filter(|line| !line.starts_with(['>', '=', '#'])).count();
     assert_eq!(
         types.messages().map(|message| message.fields.len()).sum::<usize>(),
         fields,
         "every line is a field"
     );
-    assert!(types.messages().count() > 600);
+    assert!(types.messages().count() > 550);
     for message in types.messages() {
         let mut numbers: Vec<u32> =
             message.fields.iter().map(|field| field.number).filter(|number| *number != 0).collect();
         numbers.sort_unstable();
         assert!(numbers.windows(2).all(|pair| pair[0] != pair[1]), "{}", message.name);
     }
-}
-
-#[test]
-fn the_table_is_read_fast_enough() {
-    let start = std::time::Instant::now();
-    let types = read::read(include_str!("../../data/types.txt"));
-    let took = start.elapsed();
-    assert!(types.get("core/v1.Pod").is_some());
-    assert!(
-        took < std::time::Duration::from_millis(500),
-        "{took:?} in a debug build; a release build takes a few milliseconds"
-    );
 }
 
 #[test]

@@ -89,7 +89,8 @@ impl CheckpointHeader {
         let parsed = (|| {
             let (magic, format, checksum) = (reader.take(8)?, reader.u32()?, reader.u32()?);
             let id = reader.log_id()?;
-            let position = Position { sequence: reader.u64()?, segment: reader.u32()?, offset: reader.u32()? };
+            let position =
+                Position { sequence: reader.u64()?, segment: reader.u32()?, offset: reader.u32()? };
             let (first_epoch, created) = (reader.u32()?, reader.i64()?);
             Some((magic, format, checksum, Self { id, position, first_epoch, created }))
         })();
@@ -206,10 +207,14 @@ impl Checkpoint {
         let trailer_offset = size - TRAILER as u64;
         let mut trailer = [0; TRAILER];
         file.read_exact_at(&mut trailer, trailer_offset).map_err(at_path)?;
-        let footer_offset = read_trailer(&trailer, header.id, trailer_offset)
-            .ok_or(OpenError::damaged(path, trailer_offset, "file does not end as a checkpoint does"))?;
+        let footer_offset = read_trailer(&trailer, header.id, trailer_offset).ok_or(OpenError::damaged(
+            path,
+            trailer_offset,
+            "file does not end as a checkpoint does",
+        ))?;
         let path = path.to_owned();
-        let mut checkpoint = Self { path, header, size, file, footer_offset, totals: Totals::default(), index: Vec::new() };
+        let mut checkpoint =
+            Self { path, header, size, file, footer_offset, totals: Totals::default(), index: Vec::new() };
         checkpoint.read_index()?;
         Ok(checkpoint)
     }
@@ -224,7 +229,8 @@ impl Checkpoint {
             .ok_or_else(|| self.damaged(self.footer_offset, "not the footer of a checkpoint"))?;
         let index = self.block(footer.index_offset)?;
         let index = read_index(&index.content);
-        self.index = index.ok_or_else(|| self.damaged(footer.index_offset, "not the index of a checkpoint"))?;
+        self.index =
+            index.ok_or_else(|| self.damaged(footer.index_offset, "not the index of a checkpoint"))?;
         self.totals = footer.totals;
         Ok(())
     }
@@ -273,7 +279,8 @@ impl Checkpoint {
                 Some(&INDEX) => Ok(()),
                 Some(&FOOTER) => {
                     let footer = Footer::read(&block.content);
-                    let right = footer.is_some_and(|footer| footer.totals == totals && footer.digest == digest);
+                    let right =
+                        footer.is_some_and(|footer| footer.totals == totals && footer.digest == digest);
                     let last = offset == self.footer_offset && block.next == self.size - TRAILER as u64;
                     if !right || !last {
                         return Err(self.damaged(offset, "footer does not fit the blocks before it"));
@@ -313,9 +320,16 @@ impl Checkpoint {
     }
 
     /// The body of one object.
-    pub(super) fn find(&self, workspace: &str, collection: &str, item: &str) -> Result<Option<Vec<u8>>, OpenError> {
+    pub(super) fn find(
+        &self,
+        workspace: &str,
+        collection: &str,
+        item: &str,
+    ) -> Result<Option<Vec<u8>>, OpenError> {
         let after = self.index.partition_point(|entry| entry.key() <= (workspace, collection, item));
-        let Some(entry) = after.checked_sub(1).and_then(|index| self.index.get(index)) else { return Ok(None) };
+        let Some(entry) = after.checked_sub(1).and_then(|index| self.index.get(index)) else {
+            return Ok(None);
+        };
         let block = self.block(entry.offset)?;
         let mut found = None;
         let read = read_objects(&block.content, &mut |object| {

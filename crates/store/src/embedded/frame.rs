@@ -114,10 +114,6 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(len)?).ok()
     }
 
-    pub(super) fn rest(self) -> &'a [u8] {
-        self.bytes
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

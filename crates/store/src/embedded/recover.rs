@@ -40,7 +40,7 @@ use super::{
     frame::{BLOCK, Frame, Indexed, Kind, LogId, Record},
     history::{Base, History},
     replay::Replay,
-    segment::{self, Segment, SegmentHeader, UNFINISHED},
+    segment::{self, FirstState, Segment, SegmentHeader, UNFINISHED},
 };
 use crate::{
     Collection, WorkspaceId,
@@ -55,7 +55,8 @@ pub(super) struct Listed {
 }
 
 pub(super) fn list(files: &dyn Files, directory: &Path) -> Result<Listed, OpenError> {
-    let mut listed = Listed { segments: BTreeMap::new(), checkpoints: BTreeMap::new(), unfinished: Vec::new() };
+    let mut listed =
+        Listed { segments: BTreeMap::new(), checkpoints: BTreeMap::new(), unfinished: Vec::new() };
     for path in files.list(directory).map_err(io_at(directory))? {
         if let Some(number) = segment::number_of(&path) {
             listed.segments.insert(number, path);
@@ -71,10 +72,12 @@ pub(super) fn list(files: &dyn Files, directory: &Path) -> Result<Listed, OpenEr
 /// What reading a directory gave, before anything on disk was changed.
 pub(super) struct Scanned {
     pub id: LogId,
-    pub first_epoch: u32,
+    pub first: FirstState,
+    /// The whole log is there, and nothing was before it.
+    pub from_the_beginning: bool,
     pub replay: Replay,
     pub history: History,
-    /// Oldest first; the first is the base of the history.
+    /// Oldest first.
     pub checkpoints: Vec<Base>,
     /// Where the next frame goes.
     pub tail: Position,
@@ -97,7 +100,7 @@ fn open_segments(files: &dyn Files, listed: &Listed) -> Result<Vec<(PathBuf, Seg
     for path in listed.segments.values() {
         let segment = Segment::open(files, path)?;
         let first = segments.first().map_or(segment.header, |(_, first)| first.header);
-        if (segment.header.id, segment.header.first_epoch) != (first.id, first.first_epoch) {
+        if (segment.header.id, segment.header.first) != (first.id, first.first) {
             return Err(OpenError::damaged(path, 0, "segment is of another log"));
         }
         segments.push((path.clone(), segment));
@@ -116,19 +119,17 @@ struct Checkpoints {
 fn open_checkpoints(
     files: &dyn Files,
     listed: &Listed,
-    id: LogId,
-    first_epoch: u32,
+    first: &SegmentHeader,
 ) -> Result<Checkpoints, OpenError> {
-    let first_segment = listed.segments.keys().next().copied().unwrap_or(0);
     let mut found = Checkpoints {
-        replay: Replay::new(first_epoch),
+        replay: Replay::new(first.first.epoch),
         newest: None,
         kept: Vec::new(),
         obsolete: Vec::new(),
     };
     let mut refused = None;
     for path in listed.checkpoints.values().rev() {
-        match open_checkpoint(files, path, id, first_segment, &mut found) {
+        match open_checkpoint(files, path, first, &mut found) {
             Ok(()) => {}
             Err(error @ OpenError::Damaged { .. }) => {
                 tracing::error!(%error, "a checkpoint cannot be used; trying an older one and the log since");
@@ -140,25 +141,31 @@ fn open_checkpoints(
     }
     match refused {
         // The log cannot stand in for a damaged checkpoint when its own beginning is gone.
-        Some(error) if found.newest.is_none() && first_segment > 1 => Err(error),
+        Some(error) if found.newest.is_none() && !from_the_beginning(first) => Err(error),
         _ => Ok(found),
     }
+}
+
+/// Whether a log whose oldest segment is this one can be read without a checkpoint.
+fn from_the_beginning(oldest: &SegmentHeader) -> bool {
+    oldest.first.empty && oldest.number == 1
 }
 
 fn open_checkpoint(
     files: &dyn Files,
     path: &Path,
-    id: LogId,
-    first_segment: u32,
+    oldest: &SegmentHeader,
     found: &mut Checkpoints,
 ) -> Result<(), OpenError> {
     let checkpoint = Checkpoint::open(files, path)?;
-    if checkpoint.header.id != id {
+    if checkpoint.header.id != oldest.id {
         return Err(OpenError::damaged(path, 0, "checkpoint is of another log"));
     }
-    let reaches = checkpoint.header.position.segment >= first_segment;
+    let reaches = checkpoint.header.position.segment >= oldest.number;
     let heads = match found.newest {
-        None if !reaches => return Err(OpenError::damaged(path, 0, "the log since this checkpoint is missing")),
+        None if !reaches => {
+            return Err(OpenError::damaged(path, 0, "the log since this checkpoint is missing"));
+        }
         Some(_) if !reaches => {
             found.obsolete.push(path.to_owned());
             return Ok(());
@@ -237,7 +244,9 @@ impl Scan {
         if frame.sequence != expected {
             let what = format!("frame {} where frame {expected} should be", frame.sequence);
             return Err(match self.stopped.take() {
-                Some((path, offset, _)) => OpenError::damaged(&path, offset, format!("frame {expected} is missing")),
+                Some((path, offset, _)) => {
+                    OpenError::damaged(&path, offset, format!("frame {expected} is missing"))
+                }
                 None => OpenError::damaged(path, offset, what),
             });
         }
@@ -264,7 +273,9 @@ impl Scan {
         for record in &frame.records {
             let workspace = WorkspaceId(record.workspace.into());
             match record.kind {
-                Kind::Put | Kind::Remove => self.history.add_records(std::iter::once(indexed(workspace, record))),
+                Kind::Put | Kind::Remove => {
+                    self.history.add_records(std::iter::once(indexed(workspace, record)))
+                }
                 Kind::RemoveWorkspace => self.history.remove_workspace(&workspace, frame.sequence),
                 Kind::Compact | Kind::BeginEpoch => {}
             }
@@ -290,19 +301,21 @@ pub(super) fn scan(files: &dyn Files, directory: &Path) -> Result<Option<Scanned
     let segments = open_segments(files, &listed)?;
     let Some((_, first)) = segments.first() else {
         return match listed.checkpoints.values().next_back() {
-            Some(path) => Err(OpenError::damaged(path, 0, "the log that belongs to this checkpoint is missing")),
+            Some(path) => {
+                Err(OpenError::damaged(path, 0, "the log that belongs to this checkpoint is missing"))
+            }
             None => Ok(None),
         };
     };
-    let SegmentHeader { id, first_epoch, number: first_number, .. } = first.header;
-    let Checkpoints { replay, newest, kept, mut obsolete } =
-        open_checkpoints(files, &listed, id, first_epoch)?;
-    let base = kept.first().cloned();
-    let start = Position { sequence: 0, segment: first_number, offset: BLOCK as u32 };
+    let oldest = first.header;
+    let Checkpoints { replay, newest, kept, mut obsolete } = open_checkpoints(files, &listed, &oldest)?;
+    let from_the_beginning = from_the_beginning(&oldest);
+    let base = if from_the_beginning { None } else { kept.first().cloned() };
+    let start = Position { sequence: 0, segment: oldest.number, offset: BLOCK as u32 };
     let base_position = base.as_ref().map_or(start, |base| base.checkpoint.header.position);
     let mut scan = Scan {
         replay,
-        history: History::new(id, base),
+        history: History::new(oldest.id, base),
         replayed: newest.map_or(0, |newest| newest.position.sequence),
         indexed: base_position.sequence,
         expected: None,
@@ -338,14 +351,19 @@ pub(super) fn scan(files: &dyn Files, directory: &Path) -> Result<Option<Scanned
     }
     let prepared = sizes.keys().copied().filter(|number| *number > scan.tail.segment).collect();
     Ok(Some(Scanned {
-        id,
-        first_epoch,
+        id: oldest.id,
+        first: oldest.first,
+        from_the_beginning,
         replay: scan.replay,
         history: scan.history,
         checkpoints: kept,
         tail: scan.tail,
         last_frame: scan.last_frame,
-        garbage: dirty.into_iter().filter(|(at, ..)| at.offset == scan.tail.offset && at.segment == scan.tail.segment).map(|(_, n, block)| (n, block)).collect(),
+        garbage: dirty
+            .into_iter()
+            .filter(|(at, ..)| at.offset == scan.tail.offset && at.segment == scan.tail.segment)
+            .map(|(_, n, block)| (n, block))
+            .collect(),
         obsolete,
         prepared,
         sizes,
@@ -392,7 +410,8 @@ pub(super) struct Recovered {
     pub live: Live,
     pub history: Arc<History>,
     pub id: LogId,
-    pub first_epoch: u32,
+    pub first: FirstState,
+    pub from_the_beginning: bool,
     pub tail: Position,
     pub tail_size: u64,
     pub prepared: Option<(u32, u64)>,
@@ -404,10 +423,10 @@ pub(super) fn initialise(
     env: &Env,
     directory: &Path,
     id: LogId,
-    first_epoch: u32,
+    first: FirstState,
     size: u64,
 ) -> Result<(), OpenError> {
-    let header = SegmentHeader { id, number: 1, first_epoch, size };
+    let header = SegmentHeader { id, number: 1, first, size };
     segment::create(&*env.files, directory, &header).map_err(io_at(&segment::path_of(directory, 1)))
 }
 
@@ -426,7 +445,8 @@ pub(super) fn recover(env: &Env, directory: &Path, options: &Options) -> Result<
     let scanned = match scan(files, directory)? {
         Some(scanned) => Some(scanned),
         None => {
-            initialise(env, directory, new_id(env), 1, options.first_segment_bytes)?;
+            let first = FirstState { epoch: 1, empty: true };
+            initialise(env, directory, new_id(env), first, options.first_segment_bytes)?;
             scan(files, directory)?
         }
     };
@@ -434,7 +454,7 @@ pub(super) fn recover(env: &Env, directory: &Path, options: &Options) -> Result<
     scanned.repair(files, directory)?;
     let history = Arc::new(scanned.history);
     let live = Live::new(live::Options {
-        first_epoch: scanned.first_epoch,
+        first_epoch: scanned.first.epoch,
         ring_bytes: options.ring_bytes,
         archive: Some(history.clone()),
     });
@@ -444,7 +464,8 @@ pub(super) fn recover(env: &Env, directory: &Path, options: &Options) -> Result<
         live,
         history,
         id: scanned.id,
-        first_epoch: scanned.first_epoch,
+        first: scanned.first,
+        from_the_beginning: scanned.from_the_beginning,
         tail: scanned.tail,
         tail_size: scanned.sizes.get(&scanned.tail.segment).copied().unwrap_or(0),
         prepared,

@@ -6,10 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use env::{
-    File, Files,
-    files::Mode,
-};
+use env::{File, Files, files::Mode};
 
 use super::{
     OpenError,
@@ -23,13 +20,21 @@ const MAGIC: &[u8; 8] = b"HANSELOG";
 const PREFIX: &str = "log-";
 pub(super) const UNFINISHED: &str = "tmp";
 
+/// What was there before the first frame of the log; the same in all its segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FirstState {
+    /// Histories that are not in the log begin in this epoch.
+    pub epoch: u32,
+    /// Nothing was there. Otherwise the log cannot be read without the checkpoint it began with, or a later one.
+    pub empty: bool,
+}
+
 /// What every segment says about itself in its first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub id: LogId,
     pub number: u32,
-    /// Histories that are not in the log begin in this epoch.
-    pub first_epoch: u32,
+    pub first: FirstState,
     pub size: u64,
 }
 
@@ -41,8 +46,9 @@ impl SegmentHeader {
         block.extend_from_slice(&[0; 4]);
         block.extend_from_slice(&self.id.0);
         block.extend_from_slice(&self.number.to_le_bytes());
-        block.extend_from_slice(&self.first_epoch.to_le_bytes());
+        block.extend_from_slice(&self.first.epoch.to_le_bytes());
         block.extend_from_slice(&self.size.to_le_bytes());
+        block.push(u8::from(self.first.empty));
         block.resize(BLOCK, 0);
         let checksum = header_checksum(&block);
         block[12..16].copy_from_slice(&checksum.to_le_bytes());
@@ -58,8 +64,9 @@ impl SegmentHeader {
             let format = reader.u32()?;
             let checksum = reader.u32()?;
             let id = reader.log_id()?;
-            let (number, first_epoch, size) = (reader.u32()?, reader.u32()?, reader.u64()?);
-            Some((magic, format, checksum, Self { id, number, first_epoch, size }))
+            let (number, epoch, size, empty) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u8()?);
+            let first = FirstState { epoch, empty: empty == 1 };
+            Some((magic, format, checksum, Self { id, number, first, size }))
         })();
         let (magic, format, checksum, header) = header.ok_or(damaged("segment header is cut off"))?;
         if magic != MAGIC {
@@ -158,7 +165,12 @@ mod tests {
     #[test]
     fn a_segment_is_there_whole_or_not_at_all() {
         let directory = Path::new("/data");
-        let header = SegmentHeader { id: LogId([3; 16]), number: 7, first_epoch: 2, size: 4 * BLOCK as u64 };
+        let header = SegmentHeader {
+            id: LogId([3; 16]),
+            number: 7,
+            first: FirstState { epoch: 2, empty: true },
+            size: 4 * BLOCK as u64,
+        };
         for seed in 0..200 {
             let disk = SimDisk::new(seed);
             disk.create_dir_all(directory).unwrap();

@@ -5,7 +5,7 @@ use std::{ops::Bound, sync::Arc};
 use compact_str::format_compact;
 use machinery::{Object, Revision};
 
-use super::{Expiry, Item, Items, Place, Shared, State, Topic, Workspace};
+use super::{Expiry, Item, Items, Place, Shared, Topic, Workspace};
 use crate::{Error, Event, ItemKey};
 
 /// All objects of a collection at the end of a commit. Cheap to clone and to keep: it shares with the live state.
@@ -80,35 +80,36 @@ impl Listing {
     }
 }
 
-/// The collection as it was at the end of the commit that `at` belongs to.
-pub(super) fn in_the_past(
-    shared: &Shared,
-    workspace: &Workspace,
-    topic: &Topic,
-    state: &State,
-    at: Revision,
-) -> Result<Listing, Error> {
-    let at = state.resume(at)?;
-    let since = since(shared, workspace, topic, state.head, at)?;
-    let mut revision = at;
-    let mut items = state.items(topic).cloned().unwrap_or_default();
-    for event in since.iter().rev() {
-        // A list never shows part of a commit: one that began at or before `at` stays.
-        if event.commit_start <= at {
-            revision = revision.max(event.commit_end);
-            continue;
-        }
-        match &event.old {
-            Some(old) => {
-                let item = Item { object: old.clone(), place: Place::default(), expires: Expiry::NEVER };
-                items.insert(event.key.item.clone(), item);
+impl Listing {
+    /// The collection as it was at the end of the commit that `at` belongs to.
+    pub(super) fn undone_to(
+        self,
+        at: Revision,
+        shared: &Shared,
+        workspace: &Workspace,
+        topic: &Topic,
+    ) -> Result<Listing, Error> {
+        let since = since(shared, workspace, topic, self.revision, at)?;
+        let mut revision = at;
+        let mut items = self.items;
+        for event in since.iter().rev() {
+            // A list never shows part of a commit: one that began at or before `at` stays.
+            if event.commit_start <= at {
+                revision = revision.max(event.commit_end);
+                continue;
             }
-            None => {
-                items.remove(&event.key.item);
+            match &event.old {
+                Some(old) => {
+                    let item = Item { object: old.clone(), place: Place::default(), expires: Expiry::NEVER };
+                    items.insert(event.key.item.clone(), item);
+                }
+                None => {
+                    items.remove(&event.key.item);
+                }
             }
         }
+        Ok(Listing::new(revision.max(commit_end_at(topic, at)), items))
     }
-    Ok(Listing::new(revision.max(commit_end_at(topic, at)), items))
 }
 
 /// The events of a topic with `at` < revision <= `head`.

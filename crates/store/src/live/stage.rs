@@ -1,4 +1,4 @@
-//! Commits on their way: validated and applied to a copy, then published or thrown away.
+//! Commits on their way: validated against what the stage adds up to, then published or thrown away.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,7 +7,7 @@ use std::{
 
 use machinery::{EventType, Revision};
 
-use super::{Expiry, Item, Live, Place, State, Topic, Workspace};
+use super::{Epochs, Expiry, Item, Live, Place, Topic, Workspace};
 use crate::{Change, Commit, Committed, Error, Event, EventChange, Expect, Key, WorkspaceId, Write};
 
 /// Where an engine writes records down while a stage takes them in.
@@ -30,22 +30,41 @@ impl Journal for NoJournal {
 pub struct Stage {
     live: Live,
     workspaces: HashMap<WorkspaceId, Staged>,
-    events: Vec<(Arc<Topic>, Arc<Event>)>,
-    expiries: Vec<(Key, WorkspaceId, Expiry, Expiry)>,
+    commits: Vec<StagedCommit>,
 }
 
+/// A workspace as the stage has changed it so far.
 struct Staged {
     workspace: Arc<Workspace>,
-    state: State,
+    head: Revision,
+    epochs: Epochs,
+    /// What keys are now, where that is not what the live state says.
+    changed: HashMap<Key, Option<Item>>,
+}
+
+/// A commit that is to be published.
+struct StagedCommit {
+    workspace: Arc<Workspace>,
+    end: Revision,
+    epochs: Epochs,
+    records: Vec<StagedRecord>,
+}
+
+struct StagedRecord {
+    topic: Arc<Topic>,
+    event: Arc<Event>,
+    place: Place,
+    expires: Expiry,
+    expired_before: Expiry,
 }
 
 impl Stage {
     pub fn new(live: &Live) -> Self {
-        Self { live: live.clone(), workspaces: HashMap::new(), events: Vec::new(), expiries: Vec::new() }
+        Self { live: live.clone(), workspaces: HashMap::new(), commits: Vec::new() }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.events.is_empty()
+        self.commits.is_empty()
     }
 
     /// Gives `commit` the next revisions, or changes nothing.
@@ -56,22 +75,24 @@ impl Stage {
         journal: &mut impl Journal,
     ) -> Result<Vec<Committed>, Error> {
         check_shape(commit.writes.iter())?;
-        let head = self.staged(id).state.head;
-        let count = commit.writes.len() as u64;
-        if head.seq() + count >= 1 << 36 {
-            return Err(Error::Unavailable(format!("epoch {} has no revisions left", head.epoch())));
-        }
-        let end = Revision::from_u64(head.as_u64() + count)
-            .ok_or_else(|| Error::Unavailable("the last epoch has no revisions left".to_owned()))?;
         let staged = self.staged(id);
+        let head = staged.head;
+        let end = head.seq() + commit.writes.len() as u64;
+        let end = (end < 1 << 36).then(|| Revision::from_u64(head.as_u64() - head.seq() + end)).flatten();
+        let end =
+            end.ok_or_else(|| Error::Unavailable(format!("epoch {} has no revisions left", head.epoch())))?;
         for (key, expect) in &commit.guards {
-            staged.check(key, *expect)?;
+            check(key, *expect, staged.current(key))?;
         }
-        for write in &commit.writes {
-            staged.check_write(write)?;
-        }
-        let start = head.next();
-        Ok(self.apply(id, start, end, commit.writes.iter(), journal))
+        let previous = staged.check_writes(commit.writes.iter())?;
+        let staged_commit = staged.apply(id, (head.next(), end), commit.writes.iter(), previous, journal);
+        let committed = |record: &StagedRecord| Committed {
+            revision: record.event.revision,
+            object: record.event.object().clone(),
+        };
+        let answer = staged_commit.records.iter().map(committed).collect();
+        self.commits.push(staged_commit);
+        Ok(answer)
     }
 
     /// Takes over a commit at the revisions a leader gave it, or changes nothing.
@@ -82,24 +103,23 @@ impl Stage {
         records: &[(Revision, Write)],
         journal: &mut impl Journal,
     ) -> Result<(), Error> {
-        check_shape(records.iter().map(|(_, write)| write))?;
+        let writes = || records.iter().map(|(_, write)| write);
+        check_shape(writes())?;
         let (start, end) = (records[0].0, records[records.len() - 1].0);
         let staged = self.staged(id);
-        let head = staged.state.head;
+        let head = staged.head;
         let continues = start.as_u64() == head.as_u64() + 1 && start.seq() > 0;
         let begins_epoch = start.epoch() > head.epoch() && start.seq() == 1;
         let consecutive = records.windows(2).all(|pair| pair[0].0.as_u64() + 1 == pair[1].0.as_u64());
         if after != head || !(continues || begins_epoch) || !consecutive || start.epoch() != end.epoch() {
             return Err(Error::Discontinuous { head });
         }
-        for (_, write) in records {
-            staged.check_write(write)?;
-        }
+        let previous = staged.check_writes(writes())?;
         if begins_epoch {
-            let epoch_start = Revision::start_of_epoch(start.epoch());
-            staged.state.epochs = staged.state.epochs.followed_by(head, epoch_start);
+            staged.epochs = staged.epochs.followed_by(head, Revision::start_of_epoch(start.epoch()));
         }
-        self.apply(id, start, end, records.iter().map(|(_, write)| write), journal);
+        let staged_commit = staged.apply(id, (start, end), writes(), previous, journal);
+        self.commits.push(staged_commit);
         Ok(())
     }
 
@@ -107,83 +127,79 @@ impl Stage {
         let live = &self.live;
         self.workspaces.entry(id.clone()).or_insert_with(|| {
             let workspace = live.workspace_or_new(id);
-            let state = State::clone(&workspace.state.load());
-            Staged { workspace, state }
+            let (head, epochs) = {
+                let state = workspace.state.read();
+                (state.head, state.epochs.clone())
+            };
+            Staged { workspace, head, epochs, changed: HashMap::new() }
         })
-    }
-
-    fn apply<'w>(
-        &mut self,
-        id: &WorkspaceId,
-        start: Revision,
-        end: Revision,
-        writes: impl Iterator<Item = &'w Write>,
-        journal: &mut impl Journal,
-    ) -> Vec<Committed> {
-        let Some(staged) = self.workspaces.get_mut(id) else { return Vec::new() };
-        let mut committed = Vec::with_capacity((end.as_u64() - start.as_u64()) as usize + 1);
-        let mut revision = start;
-        for write in writes {
-            let topic = staged.workspace.topic_or_new(&write.key.collection);
-            let shelf = staged.state.shelf_mut(&topic);
-            shelf.changed = end;
-            let items = &mut shelf.items;
-            let previous = match write.change {
-                Change::Put { .. } => items.get(&write.key.item).cloned(),
-                Change::Remove => items.remove(&write.key.item),
-            };
-            let expires = match &write.change {
-                Change::Put { expires, .. } => Expiry::of(*expires),
-                Change::Remove => Expiry::NEVER,
-            };
-            let event = event_of(id, write, revision, (start, end), previous.as_ref());
-            let place = journal.record(&event, expires, previous.as_ref());
-            if let EventChange::Put(object) = &event.change {
-                let item = Item { object: object.clone(), place, expires };
-                items.insert(write.key.item.clone(), item);
-            }
-            let expired_before = previous.map_or(Expiry::NEVER, |item| item.expires);
-            if expired_before != expires {
-                self.expiries.push((write.key.clone(), id.clone(), expired_before, expires));
-            }
-            committed.push(Committed { revision, object: event.object().clone() });
-            self.events.push((topic, Arc::new(event)));
-            if revision < end {
-                revision = revision.next();
-            }
-        }
-        staged.state.head = end;
-        committed
     }
 }
 
 impl Staged {
-    fn current(&self, key: &Key) -> Option<&Item> {
-        let topic = self.workspace.topic(&key.collection)?;
-        self.state.items(&topic)?.get(&key.item)
-    }
-
-    fn check(&self, key: &Key, expect: Expect) -> Result<(), Error> {
-        let holds = match (expect, self.current(key)) {
-            (Expect::Anything, _) | (Expect::Absent, None) => true,
-            (Expect::At(revision), Some(item)) => item.object.revision == revision,
-            (Expect::Absent, Some(_)) | (Expect::At(_), None) => false,
-        };
-        if holds { Ok(()) } else { Err(self.conflict(key)) }
-    }
-
-    fn check_write(&self, write: &Write) -> Result<(), Error> {
-        self.check(&write.key, write.expect)?;
-        match write.change {
-            Change::Remove if self.current(&write.key).is_none() => Err(self.conflict(&write.key)),
-            _ => Ok(()),
+    fn current(&self, key: &Key) -> Option<Item> {
+        if let Some(changed) = self.changed.get(key) {
+            return changed.clone();
         }
+        let topic = self.workspace.topic(&key.collection)?;
+        let state = self.workspace.state.read();
+        state.items(&topic)?.get(&key.item).cloned()
     }
 
-    fn conflict(&self, key: &Key) -> Error {
-        let current = self.current(key).map(|item| item.object.clone());
-        Error::Conflict { key: key.clone(), current }
+    /// Whether all writes are as expected; gives what they replace.
+    fn check_writes<'w>(&self, writes: impl Iterator<Item = &'w Write>) -> Result<Vec<Option<Item>>, Error> {
+        let check_write = |write: &Write| {
+            let current = self.current(&write.key);
+            if matches!(write.change, Change::Remove) && current.is_none() {
+                return Err(Error::Conflict { key: write.key.clone(), current: None });
+            }
+            check(&write.key, write.expect, current)
+        };
+        writes.map(check_write).collect()
     }
+
+    /// Makes the events of a commit that was found right.
+    fn apply<'w>(
+        &mut self,
+        id: &WorkspaceId,
+        (start, end): (Revision, Revision),
+        writes: impl Iterator<Item = &'w Write>,
+        previous: Vec<Option<Item>>,
+        journal: &mut impl Journal,
+    ) -> StagedCommit {
+        let mut records = Vec::with_capacity(previous.len());
+        let mut revision = start;
+        for (write, previous) in writes.zip(previous) {
+            let topic = self.workspace.topic_or_new(&write.key.collection);
+            let event = event_of(id, write, revision, (start, end), previous.as_ref());
+            let expires = match &write.change {
+                Change::Put { expires, .. } => Expiry::of(*expires),
+                Change::Remove => Expiry::NEVER,
+            };
+            let place = journal.record(&event, expires, previous.as_ref());
+            let item = event.new().map(|object| Item { object: object.clone(), place, expires });
+            self.changed.insert(write.key.clone(), item);
+            let expired_before = previous.map_or(Expiry::NEVER, |item| item.expires);
+            records.push(StagedRecord { topic, event: Arc::new(event), place, expires, expired_before });
+            if revision < end {
+                revision = revision.next();
+            }
+        }
+        self.head = end;
+        StagedCommit { workspace: self.workspace.clone(), end, epochs: self.epochs.clone(), records }
+    }
+}
+
+fn check(key: &Key, expect: Expect, current: Option<Item>) -> Result<Option<Item>, Error> {
+    let holds = match (expect, &current) {
+        (Expect::Anything, _) | (Expect::Absent, None) => true,
+        (Expect::At(revision), Some(item)) => item.object.revision == revision,
+        (Expect::Absent, Some(_)) | (Expect::At(_), None) => false,
+    };
+    if holds {
+        return Ok(current);
+    }
+    Err(Error::Conflict { key: key.clone(), current: current.map(|item| item.object) })
 }
 
 fn check_shape<'w>(writes: impl ExactSizeIterator<Item = &'w Write>) -> Result<(), Error> {
@@ -224,45 +240,71 @@ fn event_of(
     Event { workspace: id.clone(), key: write.key.clone(), revision, commit_start, commit_end, old, change }
 }
 
+impl StagedCommit {
+    fn publish(&self) {
+        let mut state = self.workspace.state.write();
+        for record in &self.records {
+            let shelf = state.shelf_mut(&record.topic);
+            shelf.changed = self.end;
+            let key = &record.event.key.item;
+            let Some(object) = record.event.new() else {
+                shelf.items.remove(key);
+                continue;
+            };
+            let item = Item { object: object.clone(), place: record.place, expires: record.expires };
+            match shelf.items.get_mut(key) {
+                Some(slot) => *slot = item,
+                None => drop(shelf.items.insert(key.clone(), item)),
+            }
+        }
+        state.head = self.end;
+        if state.epochs != self.epochs {
+            state.epochs = self.epochs.clone();
+        }
+    }
+}
+
 impl Live {
     /// Makes a stage visible. See the module's head for the order of things.
     pub fn publish(&self, stage: Stage) {
-        if stage.is_empty() {
+        for commit in &stage.commits {
+            for record in &commit.records {
+                record.topic.ring.write().events.push_back(record.event.clone());
+                record.topic.touched.store(true, Ordering::Release);
+            }
+            commit.publish();
+        }
+        let records = || stage.commits.iter().flat_map(|commit| &commit.records);
+        let mut woken = HashSet::new();
+        for record in records() {
+            if woken.insert(Arc::as_ptr(&record.topic)) {
+                record.topic.changed.notify_waiters();
+            }
+        }
+        self.publish_expiries(records());
+        self.shared.queue.append(records().map(|record| (record.topic.clone(), record.event.clone())));
+    }
+
+    fn publish_expiries<'r>(&self, records: impl Iterator<Item = &'r StagedRecord>) {
+        let changed: Vec<_> = records.filter(|record| record.expires != record.expired_before).collect();
+        if changed.is_empty() {
             return;
         }
-        for (topic, event) in &stage.events {
-            topic.ring.write().events.push_back(event.clone());
-            topic.touched.store(true, Ordering::Release);
-        }
-        for staged in stage.workspaces.into_values() {
-            if staged.state.head != staged.workspace.state.load().head {
-                staged.workspace.state.store(Arc::new(staged.state));
+        let mut expiries = self.shared.expiries.lock();
+        for record in changed {
+            let mut entry = (record.expired_before, record.event.workspace.clone(), record.event.key.clone());
+            expiries.remove(&entry);
+            if record.expires != Expiry::NEVER {
+                entry.0 = record.expires;
+                expiries.insert(entry);
             }
         }
-        let mut woken = HashSet::new();
-        for (topic, _) in &stage.events {
-            if woken.insert(Arc::as_ptr(topic)) {
-                topic.changed.notify_waiters();
-            }
-        }
-        if !stage.expiries.is_empty() {
-            let mut expiries = self.shared.expiries.lock();
-            for (key, id, before, after) in stage.expiries {
-                let mut entry = (before, id, key);
-                expiries.remove(&entry);
-                if after != Expiry::NEVER {
-                    entry.0 = after;
-                    expiries.insert(entry);
-                }
-            }
-        }
-        self.shared.queue.append(stage.events.into_iter());
     }
 
     /// Where compacting `id` up to `upto` would leave its history; `None` if it changes nothing.
     pub fn compaction(&self, id: &WorkspaceId, upto: Revision) -> Result<Option<Revision>, Error> {
         let Some(workspace) = self.workspace(id) else { return Ok(None) };
-        let state = workspace.state.load();
+        let state = workspace.state.read();
         let upto = state.epochs.resume(upto, state.head)?;
         Ok((upto > state.forgotten).then_some(upto))
     }
@@ -270,9 +312,7 @@ impl Live {
     /// Forgets history, as [`Live::compaction`] said.
     pub fn compact(&self, id: &WorkspaceId, upto: Revision) {
         let Some(workspace) = self.workspace(id) else { return };
-        let mut state = State::clone(&workspace.state.load());
-        state.forgotten = upto;
-        workspace.state.store(Arc::new(state));
+        workspace.state.write().forgotten = upto;
         for topic in workspace.topics.read().values() {
             topic.ring.write().drop_upto(upto);
             topic.changed.notify_waiters();
@@ -291,10 +331,9 @@ impl Live {
     /// Begins an epoch, as [`Live::epoch_start`] said.
     pub fn begin_epoch(&self, id: &WorkspaceId, start: Revision) {
         let workspace = self.workspace_or_new(id);
-        let mut state = State::clone(&workspace.state.load());
+        let mut state = workspace.state.write();
         state.epochs = state.epochs.followed_by(state.head, start);
         state.head = start;
-        workspace.state.store(Arc::new(state));
     }
 
     /// Forgets a workspace and ends its watches.

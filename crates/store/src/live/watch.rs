@@ -42,7 +42,7 @@ impl Watch {
         span: Span,
         after: Revision,
     ) -> Result<Self, Error> {
-        let position = workspace.state.load().resume(after)?;
+        let position = workspace.state.read().resume(after)?;
         let watch = Self { shared, workspace, topic, span, position };
         let dropped = watch.topic.ring.read().dropped;
         if position < dropped {
@@ -86,7 +86,7 @@ impl Watch {
     }
 
     fn take_from_archive(&mut self, max: usize, upto: Revision) -> Result<Batch, Error> {
-        let forgotten = self.workspace.state.load().forgotten;
+        let forgotten = self.workspace.state.read().forgotten;
         if self.position < forgotten {
             return Err(Error::Expired { oldest: forgotten });
         }
@@ -136,7 +136,7 @@ impl Watch {
 
     /// The newest revision that readers may see.
     fn head(&self) -> Result<Revision, Error> {
-        let head = self.workspace.state.load().head;
+        let head = self.workspace.state.read().head;
         if self.workspace.removed.load(Ordering::Acquire) {
             return Err(Error::Expired { oldest: head });
         }

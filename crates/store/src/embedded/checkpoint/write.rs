@@ -3,15 +3,18 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use env::{File, Files, files::Mode};
 
 use super::{
     super::segment::{UNFINISHED, remove_if_there},
-    BLOCK_HEADER, CheckpointHeader, FOOTER, HEADER, INDEX, IndexEntry, OBJECTS, ObjectEntry, TRAILER_MAGIC, Totals,
-    WORKSPACE, WorkspaceEntry, block_checksum,
+    BLOCK_HEADER, CheckpointHeader, FOOTER, HEADER, INDEX, IndexEntry, OBJECTS, ObjectEntry, TRAILER_MAGIC,
+    Totals, WORKSPACE, WorkspaceEntry, block_checksum,
 };
 use crate::{Collection, WorkspaceId, live::Snapshot};
 
@@ -196,10 +199,12 @@ impl CheckpointWriter {
     }
 }
 
-/// Dumps `snapshots`, which must be in the order of their ids. Lets others run between blocks.
+/// Dumps `snapshots`, which must be in the order of their ids. Lets others run between blocks, and gives up when
+/// `stop` is set.
 pub(in super::super) async fn write_snapshots(
     mut writer: CheckpointWriter,
     snapshots: &[Snapshot],
+    stop: &AtomicBool,
 ) -> io::Result<u64> {
     for snapshot in snapshots {
         let state = snapshot.state();
@@ -222,6 +227,9 @@ pub(in super::super) async fn write_snapshots(
                     body: item.object.body_slice(),
                 })?;
                 if wrote {
+                    if stop.load(Ordering::Relaxed) {
+                        return writer.clean_up_after(Err(io::ErrorKind::Interrupted.into()));
+                    }
                     tokio::task::yield_now().await;
                 }
             }

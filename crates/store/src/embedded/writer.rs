@@ -1,0 +1,510 @@
+//! The one writer: takes requests off a queue, makes a batch durable with one write, then shows and answers it.
+//!
+//! Whatever arrives while a write is under way becomes the next batch; a lone request never waits for company.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use env::{Env, File, files::Mode};
+use machinery::Revision;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Options,
+    checkpoint::{CheckpointHeader, Position},
+    frame::{BLOCK, FRAME_HEADER, FrameBuilder, Kind, LogId, RECORD_HEADER, Record},
+    history::History,
+    segment::{self, FirstState, Segment, SegmentHeader},
+};
+use crate::{
+    Change, Commit, Committed, Error, WorkspaceId, Write,
+    live::{Live, Snapshot, Stage},
+};
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What the writer can be asked.
+pub(super) enum Request {
+    Commit {
+        workspace: WorkspaceId,
+        commit: Commit,
+        reply: Reply<Vec<Committed>>,
+    },
+    CommitAt {
+        workspace: WorkspaceId,
+        after: Revision,
+        records: Vec<(Revision, Write)>,
+        reply: Reply<()>,
+    },
+    BeginEpoch {
+        workspace: WorkspaceId,
+        epoch: u32,
+        reply: Reply<Revision>,
+    },
+    Compact {
+        workspace: WorkspaceId,
+        upto: Revision,
+        reply: Reply<()>,
+    },
+    RemoveWorkspace {
+        workspace: WorkspaceId,
+        reply: Reply<()>,
+    },
+    /// Everything at one position of the log, for a backup.
+    Snapshot {
+        reply: Reply<Dump>,
+    },
+    /// A checkpoint now.
+    Checkpoint {
+        reply: Reply<()>,
+    },
+    Close {
+        reply: Reply<()>,
+    },
+}
+
+/// All live objects at one position of the log.
+pub(super) struct Dump {
+    pub header: CheckpointHeader,
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// What the writer hands to the keeper.
+pub(super) struct Job {
+    pub dump: Dump,
+    pub reply: Option<Reply<()>>,
+}
+
+/// What writer and keeper tell one another.
+#[derive(Default)]
+pub(super) struct Progress {
+    pub checkpointing: AtomicBool,
+    /// Size of the newest checkpoint.
+    pub checkpoint_size: AtomicU64,
+    pub closing: AtomicBool,
+}
+
+/// A commit is refused when its frame would be larger than this.
+const MAX_FRAME: usize = 1 << 30;
+/// The longest name that a record can hold.
+const MAX_TEXT: usize = u16::MAX as usize;
+/// At most what the revision adds to a draft.
+const REVISION_ROOM: usize = 48;
+
+/// A commit that was looked at and waits for the write that its answer depends on.
+enum Pending {
+    Commit(Reply<Vec<Committed>>, Result<Vec<Committed>, Error>),
+    CommitAt(Reply<()>, Result<(), Error>),
+}
+
+impl Pending {
+    fn answer(self) {
+        match self {
+            Pending::Commit(reply, result) => drop(reply.send(result)),
+            Pending::CommitAt(reply, result) => drop(reply.send(result)),
+        }
+    }
+
+    /// The write failed. A refusal may rest on a commit of the same batch, so it does not stand either.
+    fn fail(self, reason: &str) {
+        match self {
+            Pending::Commit(reply, result) => drop(reply.send(Err(failure(result.is_ok(), reason)))),
+            Pending::CommitAt(reply, result) => drop(reply.send(Err(failure(result.is_ok(), reason)))),
+        }
+    }
+}
+
+fn failure(accepted: bool, reason: &str) -> Error {
+    if accepted { Error::Unknown(reason.to_owned()) } else { Error::Unavailable(reason.to_owned()) }
+}
+
+pub(super) struct Writer {
+    pub env: Env,
+    pub directory: PathBuf,
+    pub options: Options,
+    pub id: LogId,
+    pub first: FirstState,
+    pub live: Live,
+    pub history: Arc<History>,
+    /// Where the next frame goes, and the number of the last one.
+    pub tail: Position,
+    pub tail_size: u64,
+    pub tail_file: Arc<dyn File>,
+    pub frame: FrameBuilder,
+    /// The next segment, if there is one.
+    pub prepared: Option<(u32, u64)>,
+    pub preparing: Option<(u32, u64, oneshot::Receiver<io::Result<()>>)>,
+    /// Why no more writes are taken.
+    pub failed: Option<String>,
+    /// The last frame holds records, and no mark follows it yet.
+    pub unmarked: bool,
+    pub logged_since_checkpoint: u64,
+    pub jobs: mpsc::Sender<Job>,
+    pub progress: Arc<Progress>,
+}
+
+impl Writer {
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        let mut carried = None;
+        let closed = loop {
+            let request = match carried.take() {
+                Some(request) => request,
+                None => match self.next(&mut requests).await {
+                    Some(request) => request,
+                    None => break None,
+                },
+            };
+            match request {
+                Request::Commit { .. } | Request::CommitAt { .. } => {
+                    carried = self.batch(request, &mut requests).await;
+                }
+                Request::Close { reply } => break Some(reply),
+                other => self.control(other).await,
+            }
+        };
+        self.mark().await;
+        requests.close();
+        while let Some(request) = requests.recv().await {
+            refuse(request, &Error::Unavailable("the store is closed".to_owned()));
+        }
+        if let Some(reply) = closed {
+            let _ = reply.send(self.failed.map_or(Ok(()), |reason| Err(Error::Unavailable(reason))));
+        }
+    }
+
+    /// Waits for a request; if none comes for a moment, protects the last frame with a mark.
+    async fn next(&mut self, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
+        if let Ok(request) = requests.try_recv() {
+            return Some(request);
+        }
+        if self.unmarked && self.failed.is_none() {
+            let idle = self.env.clock.sleep(self.options.idle_before_mark);
+            tokio::select! {
+                biased;
+                request = requests.recv() => return request,
+                () = idle => self.mark().await,
+            }
+        }
+        requests.recv().await
+    }
+
+    /// Takes in `first` and what else waits, as long as it fits; returns the request that did not.
+    async fn batch(&mut self, first: Request, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
+        let needed = match self.ready_for(&first).await {
+            Ok(needed) => needed,
+            Err(error) => {
+                refuse(first, &error);
+                return None;
+            }
+        };
+        let room_in_segment = (self.tail_size - u64::from(self.tail.offset)) as usize;
+        let room = room_in_segment.min(self.options.batch_bytes.max(FRAME_HEADER + needed));
+        self.frame.begin(self.tail.sequence + 1, self.tail.segment, self.tail.offset);
+        let mut stage = Stage::new(&self.live);
+        let mut pending = Vec::new();
+        let mut request = first;
+        let carried = loop {
+            pending.push(self.take_in(request, &mut stage));
+            if pending.len() >= self.options.batch_commits {
+                break None;
+            }
+            match requests.try_recv() {
+                Ok(next) => match size_of(&next) {
+                    Ok(size) if self.frame.len() + size <= room => request = next,
+                    _ => break Some(next),
+                },
+                Err(_) => break None,
+            }
+        };
+        if stage.is_empty() {
+            pending.into_iter().for_each(Pending::answer);
+            return carried;
+        }
+        match self.write_frame() {
+            Ok(()) => {
+                self.history.add_records(self.frame.indexed.drain(..));
+                self.live.publish(stage);
+                pending.into_iter().for_each(Pending::answer);
+                self.look_after_log();
+            }
+            Err(reason) => pending.into_iter().for_each(|pending| pending.fail(&reason)),
+        }
+        carried
+    }
+
+    fn take_in(&mut self, request: Request, stage: &mut Stage) -> Pending {
+        match request {
+            Request::Commit { workspace, commit, reply } => {
+                Pending::Commit(reply, stage.commit(&workspace, &commit, &mut self.frame))
+            }
+            Request::CommitAt { workspace, after, records, reply } => {
+                Pending::CommitAt(reply, stage.commit_at(&workspace, after, &records, &mut self.frame))
+            }
+            _ => unreachable!("only commits have a size"),
+        }
+    }
+
+    /// Makes sure that a frame with `request` can be written; gives its size.
+    async fn ready_for(&mut self, request: &Request) -> Result<usize, Error> {
+        self.check_running()?;
+        let needed = size_of(request)?;
+        self.make_room(needed).await?;
+        Ok(needed)
+    }
+
+    fn check_running(&self) -> Result<(), Error> {
+        self.failed.as_ref().map_or(Ok(()), |reason| Err(Error::Unavailable(reason.clone())))
+    }
+
+    /// Writes the frame that was built to the tail. After an error nothing more is written: what is on disk there is
+    /// unknown until somebody reads it, which is what a restart does.
+    fn write_frame(&mut self) -> Result<(), String> {
+        let offset = u64::from(self.tail.offset);
+        let bytes = self.frame.finish();
+        if let Err(error) = self.tail_file.write_all_at(bytes, offset) {
+            let path = segment::path_of(&self.directory, self.tail.segment);
+            let reason = format!("writing to {} failed: {error}", path.display());
+            tracing::error!(reason, "the store takes no more writes; restart it when the disk is well");
+            self.failed = Some(reason.clone());
+            return Err(reason);
+        }
+        self.tail.offset += bytes.len() as u32;
+        self.tail.sequence += 1;
+        self.logged_since_checkpoint += bytes.len() as u64;
+        self.unmarked = true;
+        Ok(())
+    }
+
+    /// Follows the last frame with an empty one, so that damage to the last can be told from an incomplete write.
+    async fn mark(&mut self) {
+        if !self.unmarked || self.failed.is_some() {
+            return;
+        }
+        if let Err(error) = self.make_room(0).await {
+            tracing::debug!(%error, "no room to mark the end of the log");
+            return;
+        }
+        self.frame.begin(self.tail.sequence + 1, self.tail.segment, self.tail.offset);
+        if self.write_frame().is_ok() {
+            self.unmarked = false;
+        }
+    }
+
+    /// Rolls to the next segment if a frame with `needed` bytes of records does not fit the current one.
+    async fn make_room(&mut self, needed: usize) -> Result<(), Error> {
+        let size = (FRAME_HEADER + needed).next_multiple_of(BLOCK) as u64;
+        if u64::from(self.tail.offset) + size <= self.tail_size {
+            return Ok(());
+        }
+        let number = self.tail.segment + 1;
+        let size = self.options.segment_bytes.max(BLOCK as u64 + size).next_multiple_of(BLOCK as u64);
+        if let Some((prepared, prepared_size, done)) = self.preparing.take() {
+            match done.await {
+                Ok(Ok(())) => self.prepared = Some((prepared, prepared_size)),
+                // There may be room again by now; if not, the next attempt says so.
+                Ok(Err(error)) => tracing::warn!(%error, "cannot prepare a segment"),
+                Err(_) => tracing::warn!("preparing a segment ended early"),
+            }
+        }
+        let size = match self.prepared {
+            Some((prepared, prepared_size)) if prepared == number && prepared_size >= size => prepared_size,
+            _ => {
+                let header = SegmentHeader { id: self.id, number, first: self.first, size };
+                segment::create(&*self.env.files, &self.directory, &header).map_err(no_segment)?;
+                size
+            }
+        };
+        self.prepared = Some((number, size));
+        self.use_segment(number, size).map_err(|error| Error::Unavailable(error.to_string()))
+    }
+
+    fn use_segment(&mut self, number: u32, size: u64) -> Result<(), super::OpenError> {
+        let path = segment::path_of(&self.directory, number);
+        let segment = Segment::open(&*self.env.files, &path)?;
+        let durable = self.env.files.open(&path, Mode::WriteDurable);
+        self.tail_file = durable.map_err(|source| super::OpenError::Io { path, source })?;
+        self.history.add_segment(segment);
+        self.prepared = None;
+        (self.tail.segment, self.tail.offset, self.tail_size) = (number, BLOCK as u32, size);
+        Ok(())
+    }
+
+    /// After a write: prepares the next segment in time, and asks for a checkpoint when the log has grown.
+    fn look_after_log(&mut self) {
+        let half_full = u64::from(self.tail.offset) > self.tail_size / 2;
+        if half_full && self.prepared.is_none() && self.preparing.is_none() {
+            self.prepare_segment();
+        }
+        let last = self.progress.checkpoint_size.load(Ordering::Relaxed);
+        if self.logged_since_checkpoint > self.options.checkpoint_bytes.max(last) {
+            self.request_checkpoint(None);
+        }
+    }
+
+    fn prepare_segment(&mut self) {
+        let number = self.tail.segment + 1;
+        let size = self.options.segment_bytes.next_multiple_of(BLOCK as u64);
+        let header = SegmentHeader { id: self.id, number, first: self.first, size };
+        let (files, directory) = (self.env.files.clone(), self.directory.clone());
+        let (done, receiver) = oneshot::channel();
+        let work = async move {
+            let _ = done.send(segment::create(&*files, &directory, &header));
+        };
+        self.env.tasks.spawn_blocking_loop("store-segment", Box::pin(work));
+        self.preparing = Some((number, size, receiver));
+    }
+
+    fn dump(&self) -> Dump {
+        let header = CheckpointHeader {
+            id: self.id,
+            position: self.tail,
+            first_epoch: self.first.epoch,
+            created: self.env.clock.now().as_second(),
+        };
+        Dump { header, snapshots: self.live.snapshots() }
+    }
+
+    fn request_checkpoint(&mut self, reply: Option<Reply<()>>) {
+        if self.progress.checkpointing.swap(true, Ordering::AcqRel) {
+            if let Some(reply) = reply {
+                let _ = reply.send(Err(Error::Unavailable("a checkpoint is being taken".to_owned())));
+            }
+            return;
+        }
+        use mpsc::error::TrySendError::{Closed, Full};
+        match self.jobs.try_send(Job { dump: self.dump(), reply }) {
+            Ok(()) => self.logged_since_checkpoint = 0,
+            Err(Full(job) | Closed(job)) => {
+                self.progress.checkpointing.store(false, Ordering::Release);
+                if let Some(reply) = job.reply {
+                    let _ = reply.send(Err(Error::Unavailable("no checkpoints are taken".to_owned())));
+                }
+            }
+        }
+    }
+
+    /// Requests that are rare: each is a frame of its own.
+    async fn control(&mut self, request: Request) {
+        match request {
+            Request::BeginEpoch { workspace, epoch, reply } => {
+                let _ = reply.send(self.begin_epoch(&workspace, epoch).await);
+            }
+            Request::Compact { workspace, upto, reply } => {
+                let _ = reply.send(self.compact(&workspace, upto).await);
+            }
+            Request::RemoveWorkspace { workspace, reply } => {
+                let _ = reply.send(self.remove_workspace(&workspace).await);
+            }
+            Request::Snapshot { reply } => {
+                let _ = reply.send(Ok(self.dump()));
+            }
+            Request::Checkpoint { reply } => match self.check_running() {
+                Ok(()) => self.request_checkpoint(Some(reply)),
+                Err(error) => drop(reply.send(Err(error))),
+            },
+            Request::Commit { .. } | Request::CommitAt { .. } | Request::Close { .. } => {
+                unreachable!("handled by the loop")
+            }
+        }
+        self.look_after_log();
+    }
+
+    async fn write_alone(
+        &mut self,
+        workspace: &WorkspaceId,
+        kind: Kind,
+        revision: Revision,
+    ) -> Result<(), Error> {
+        self.check_running()?;
+        check_text(&workspace.0)?;
+        self.make_room(RECORD_HEADER + workspace.0.len()).await?;
+        self.frame.begin(self.tail.sequence + 1, self.tail.segment, self.tail.offset);
+        self.frame.add(Record::about(workspace, kind, revision));
+        self.write_frame().map_err(Error::Unknown)
+    }
+
+    async fn begin_epoch(&mut self, workspace: &WorkspaceId, epoch: u32) -> Result<Revision, Error> {
+        let start = self.live.epoch_start(workspace, epoch)?;
+        self.write_alone(workspace, Kind::BeginEpoch, start).await?;
+        self.live.begin_epoch(workspace, start);
+        Ok(start)
+    }
+
+    async fn compact(&mut self, workspace: &WorkspaceId, upto: Revision) -> Result<(), Error> {
+        let Some(upto) = self.live.compaction(workspace, upto)? else { return Ok(()) };
+        self.write_alone(workspace, Kind::Compact, upto).await?;
+        self.live.compact(workspace, upto);
+        Ok(())
+    }
+
+    async fn remove_workspace(&mut self, workspace: &WorkspaceId) -> Result<(), Error> {
+        self.write_alone(workspace, Kind::RemoveWorkspace, Revision::ZERO).await?;
+        self.history.remove_workspace(workspace, self.tail.sequence);
+        self.live.remove_workspace(workspace);
+        Ok(())
+    }
+}
+
+fn no_segment(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace(error.to_string()),
+        _ => Error::Unavailable(format!("cannot make a segment: {error}")),
+    }
+}
+
+/// Answers a request that is not carried out.
+fn refuse(request: Request, error: &Error) {
+    let again = || match error {
+        Error::NoSpace(reason) => Error::NoSpace(reason.clone()),
+        Error::Invalid(reason) => Error::Invalid(reason),
+        other => Error::Unavailable(other.to_string()),
+    };
+    match request {
+        Request::Commit { reply, .. } => drop(reply.send(Err(again()))),
+        Request::BeginEpoch { reply, .. } => drop(reply.send(Err(again()))),
+        Request::Snapshot { reply } => drop(reply.send(Err(again()))),
+        Request::CommitAt { reply, .. }
+        | Request::Compact { reply, .. }
+        | Request::RemoveWorkspace { reply, .. }
+        | Request::Checkpoint { reply }
+        | Request::Close { reply } => drop(reply.send(Err(again()))),
+    }
+}
+
+fn check_text(text: &str) -> Result<(), Error> {
+    if text.len() > MAX_TEXT { Err(Error::Invalid("a name is too long")) } else { Ok(()) }
+}
+
+/// At most what the records of a commit take in the log. Other requests have no size and end a batch.
+fn size_of(request: &Request) -> Result<usize, Error> {
+    let (workspace, size) = match request {
+        Request::Commit { workspace, commit, .. } => (workspace, sum(workspace, commit.writes.iter())?),
+        Request::CommitAt { workspace, records, .. } => {
+            (workspace, sum(workspace, records.iter().map(|(_, write)| write))?)
+        }
+        _ => return Err(Error::Invalid("not a commit")),
+    };
+    check_text(&workspace.0)?;
+    if size > MAX_FRAME { Err(Error::Invalid("the commit is too large")) } else { Ok(size) }
+}
+
+fn sum<'w>(workspace: &WorkspaceId, writes: impl Iterator<Item = &'w Write>) -> Result<usize, Error> {
+    let mut total = 0;
+    for write in writes {
+        check_text(&write.key.collection.0)?;
+        check_text(&write.key.item.0)?;
+        let body = match &write.change {
+            Change::Put { draft, .. } => draft.body().len() + REVISION_ROOM,
+            Change::Remove => 0,
+        };
+        let text = workspace.0.len() + write.key.collection.0.len() + write.key.item.0.len();
+        total += RECORD_HEADER + text + body;
+    }
+    Ok(total)
+}

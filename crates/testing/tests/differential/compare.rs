@@ -1,0 +1,273 @@
+//! Two answers to the same request: where they differ in what a client can rely on.
+//!
+//! Values that every server chooses by itself (UIDs, resource versions, generated names) need not be equal, but
+//! they must relate in the same way: what is the same on one server is the same on the other, through all rows of
+//! a scenario. Times the server sets must be in the same form and be about now.
+
+use std::collections::HashMap;
+
+use http::HeaderMap;
+use serde_json::Value;
+
+/// One place where the answers are not the same.
+pub struct Difference {
+    /// `code`, `header NAME`, or a path into the body.
+    pub place: String,
+    pub kube: String,
+    pub hanse: String,
+}
+
+/// What a request came back with.
+pub struct Reply {
+    pub code: u16,
+    pub headers: HeaderMap,
+    pub body: Body,
+}
+
+pub enum Body {
+    Json(Value),
+    Text(String),
+}
+
+/// Headers that clients act on.
+const HEADERS: [&str; 4] = ["content-type", "retry-after", "warning", "location"];
+/// Longest text of a value that is shown.
+const SHOWN: usize = 600;
+
+/// Which value of Hanse stands for which of the real server; one to one.
+#[derive(Default)]
+pub struct Relation {
+    to_hanse: HashMap<String, String>,
+    to_kube: HashMap<String, String>,
+}
+
+impl Relation {
+    /// True if the two have always stood for each other, or now begin to.
+    fn bind(&mut self, kube: &str, hanse: &str) -> bool {
+        match (self.to_hanse.get(kube), self.to_kube.get(hanse)) {
+            (Some(known), _) => known == hanse,
+            (None, Some(_)) => false,
+            (None, None) => {
+                self.to_hanse.insert(kube.into(), hanse.into());
+                self.to_kube.insert(hanse.into(), kube.into());
+                true
+            }
+        }
+    }
+
+    fn knows(&self, kube: &str, hanse: &str) -> bool {
+        self.to_hanse.get(kube).is_some_and(|known| known == hanse)
+    }
+}
+
+/// Compares the replies to one row, and remembers in `relation` what stands for what.
+pub fn compare(relation: &mut Relation, now: i64, kube: &Reply, hanse: &Reply) -> Vec<Difference> {
+    let mut walk = Walk { relation, now, differences: Vec::new() };
+    if kube.code != hanse.code {
+        walk.differ("code", kube.code, hanse.code);
+    }
+    for name in HEADERS {
+        walk.header(name, &kube.headers, &hanse.headers);
+    }
+    match (&kube.body, &hanse.body) {
+        (Body::Json(kube), Body::Json(hanse)) => walk.value("", kube, hanse),
+        (Body::Text(kube), Body::Text(hanse)) if walk.same_text(kube, hanse) => {}
+        (kube, hanse) => walk.differ("body", kube, hanse),
+    }
+    walk.differences
+}
+
+impl std::fmt::Display for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Body::Json(value) => value.fmt(f),
+            Body::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+struct Walk<'a> {
+    relation: &'a mut Relation,
+    now: i64,
+    differences: Vec<Difference>,
+}
+
+impl Walk<'_> {
+    fn differ(&mut self, place: &str, kube: impl ToString, hanse: impl ToString) {
+        let place = if place.is_empty() { "." } else { place };
+        self.differences.push(Difference {
+            place: place.into(),
+            kube: shorten(kube.to_string()),
+            hanse: shorten(hanse.to_string()),
+        });
+    }
+
+    fn header(&mut self, name: &str, kube: &HeaderMap, hanse: &HeaderMap) {
+        let values = |headers: &HeaderMap| -> Vec<String> {
+            headers.get_all(name).iter().map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned()).collect()
+        };
+        let (kube, hanse) = (values(kube), values(hanse));
+        let same = kube.len() == hanse.len() && kube.iter().zip(&hanse).all(|(k, h)| self.same_text(k, h));
+        if !same {
+            self.differ(&format!("header {name}"), format!("{kube:?}"), format!("{hanse:?}"));
+        }
+    }
+
+    fn value(&mut self, place: &str, kube: &Value, hanse: &Value) {
+        match (kube, hanse) {
+            (Value::Object(k), Value::Object(h)) => {
+                self.bind_generated_name(kube, hanse);
+                for (key, value) in k {
+                    let below = below(place, key);
+                    match h.get(key) {
+                        _ if key == "managedFields" => {}
+                        Some(other) if is_moment(kube, place, key) => self.moment(&below, value, other),
+                        Some(other) => self.value(&below, value, other),
+                        None => self.differ(&below, value, "(absent)"),
+                    }
+                }
+                for (key, value) in h.iter().filter(|(key, _)| !k.contains_key(*key) && *key != "managedFields") {
+                    self.differ(&below(place, key), "(absent)", value);
+                }
+            }
+            (Value::Array(k), Value::Array(h)) => {
+                for at in 0..k.len().max(h.len()) {
+                    let below = format!("{place}[{at}]");
+                    match (k.get(at), h.get(at)) {
+                        (Some(kube), Some(hanse)) => self.value(&below, kube, hanse),
+                        (Some(kube), None) => self.differ(&below, kube, "(absent)"),
+                        (None, Some(hanse)) => self.differ(&below, "(absent)", hanse),
+                        (None, None) => {}
+                    }
+                }
+            }
+            (Value::String(k), Value::String(h)) => {
+                let same = match place.rsplit('.').next() {
+                    Some("uid") if !k.is_empty() && !h.is_empty() => k == h || self.relation.bind(k, h),
+                    Some("resourceVersion") => self.same_revision(k, h),
+                    Some("continue") => k.is_empty() == h.is_empty(),
+                    Some(last) if last.starts_with("cells[") => self.same_text(k, h) || is_age(k) && is_age(h),
+                    _ => self.same_text(k, h),
+                };
+                if !same {
+                    self.differ(place, kube, hanse);
+                }
+            }
+            (kube, hanse) if kube == hanse => {}
+            (kube, hanse) => self.differ(place, kube, hanse),
+        }
+    }
+
+    fn same_revision(&mut self, kube: &str, hanse: &str) -> bool {
+        let chosen = |text: &str| text.parse::<u64>().is_ok_and(|it| it > 0);
+        kube == hanse && !chosen(kube) || chosen(kube) && chosen(hanse) && self.relation.bind(kube, hanse)
+    }
+
+    /// The revision of a list or a bookmark: some moment not before the last change, so it relates to nothing.
+    fn moment(&mut self, place: &str, kube: &Value, hanse: &Value) {
+        let is_revision = |value: &Value| value.as_str().is_some_and(|text| text.parse::<u64>().is_ok());
+        if !(is_revision(kube) && is_revision(hanse)) {
+            self.value(place, kube, hanse);
+        }
+    }
+
+    fn bind_generated_name(&mut self, kube: &Value, hanse: &Value) {
+        let prefix = kube["generateName"].as_str().unwrap_or_default();
+        if prefix.is_empty() || hanse["generateName"] != kube["generateName"] {
+            return;
+        }
+        let suffix = |value: &Value| -> Option<String> {
+            let name = value["name"].as_str()?;
+            Some(name.strip_prefix(prefix)?).filter(|it| it.len() == 5)?;
+            Some(name.to_owned())
+        };
+        if let (Some(kube), Some(hanse)) = (suffix(kube), suffix(hanse)) {
+            self.relation.bind(&kube, &hanse);
+        }
+    }
+
+    /// Equal, but for values in it that stand for each other and for times of about now.
+    fn same_text(&mut self, kube: &str, hanse: &str) -> bool {
+        if kube == hanse {
+            return true;
+        }
+        let (kube, hanse) = (words(kube), words(hanse));
+        kube.len() == hanse.len()
+            && kube.iter().zip(&hanse).enumerate().all(|(at, (k, h))| {
+                // The revision a server is at belongs to it alone.
+                let current = at >= 2 && kube[at - 2] == "current";
+                k == h
+                    || self.relation.knows(k, h)
+                    || is_uid(k) && is_uid(h) && self.relation.bind(k, h)
+                    || time_form(k) == time_form(h) && self.is_about_now(k) && self.is_about_now(h)
+                    || current && k.parse::<u64>().is_ok() && h.parse::<u64>().is_ok()
+            })
+    }
+
+    fn is_about_now(&self, text: &str) -> bool {
+        const NEAR_SECONDS: i64 = 180;
+        text.parse::<jiff::Timestamp>().is_ok_and(|time| (time.as_second() - self.now).abs() < NEAR_SECONDS)
+    }
+}
+
+/// Lists, tables and bookmarks stand at a revision of the whole server.
+fn is_moment(parent: &Value, place: &str, key: &str) -> bool {
+    let in_list = parent.get("resourceVersion").is_some() && parent.get("name").is_none();
+    key == "resourceVersion" && in_list && place.ends_with("metadata")
+}
+
+fn below(place: &str, key: &str) -> String {
+    let plain = key.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '/' | ':'));
+    if plain { format!("{place}.{key}") } else { format!("{place}.{key:?}") }
+}
+
+/// Runs of what names, numbers and times are made of, and what stands between them.
+fn words(text: &str) -> Vec<&str> {
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let mut words = Vec::new();
+    let mut start = 0;
+    let mut last: Option<bool> = None;
+    let chars: Vec<(usize, char)> = text.char_indices().collect();
+    for (position, (at, c)) in chars.iter().enumerate() {
+        // A colon or a dot between digits belongs to a time.
+        let digit = |position: Option<usize>| {
+            position.and_then(|it| chars.get(it)).is_some_and(|(_, c)| c.is_ascii_digit())
+        };
+        let in_time = matches!(c, ':' | '.') && digit(position.checked_sub(1)) && digit(Some(position + 1));
+        let here = inside(*c) || in_time;
+        if last.is_some_and(|last| last != here) {
+            words.push(&text[start..*at]);
+            start = *at;
+        }
+        last = Some(here);
+    }
+    words.push(&text[start..]);
+    words
+}
+
+fn is_uid(text: &str) -> bool {
+    let hex = |part: &str, len: usize| part.len() == len && part.chars().all(|c| c.is_ascii_hexdigit());
+    let parts: Vec<&str> = text.split('-').collect();
+    parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, len)| hex(part, len))
+}
+
+/// `2026-01-02T03:04:05Z` is `0000-00-00T00:00:00Z`.
+fn time_form(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect()
+}
+
+/// An age in a table, such as `3s` or `2m10s`.
+fn is_age(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit())
+        && text.ends_with(['s', 'm', 'h', 'd', 'y'])
+        && text.chars().all(|c| c.is_ascii_digit() || matches!(c, 's' | 'm' | 'h' | 'd' | 'y'))
+}
+
+pub fn shorten(mut text: String) -> String {
+    if text.len() > SHOWN {
+        let end = (0..SHOWN).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

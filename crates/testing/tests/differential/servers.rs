@@ -1,0 +1,293 @@
+//! The two servers, and how a scenario runs on them: row by row, both at once.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use testing::{
+    client::{Client, Lines},
+    hub::{TestHub, eventually},
+    real::{Options, RealCluster},
+};
+use tokio::sync::Mutex;
+
+use super::{
+    compare::{self, Body, Relation, Reply, shorten},
+    protobuf,
+    report::Outcome,
+    scenario::{Action, Only, Request, Row, Scenario},
+};
+
+/// Nothing that is compared takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Servers {
+    kube: Server,
+    hanse: Server,
+}
+
+enum Kind {
+    Kube(RealCluster),
+    Hanse(TestHub),
+}
+
+struct Server {
+    kind: Kind,
+    /// By user and groups; connections are shared by all scenarios.
+    clients: Mutex<HashMap<Option<Vec<String>>, Client>>,
+}
+
+/// One scenario on one server.
+struct Stage<'a> {
+    server: &'a Server,
+    /// What rows kept, and `ns`.
+    values: HashMap<String, String>,
+    streams: HashMap<String, Lines>,
+}
+
+impl Servers {
+    pub async fn start() -> Result<Servers> {
+        let kube = tokio::task::spawn_blocking(|| {
+            RealCluster::start(Options { fsync: false, ..Options::default() })
+        });
+        let (kube, hanse) = (kube.await??, TestHub::start().await?);
+        Ok(Servers { kube: Server::new(Kind::Kube(kube)), hanse: Server::new(Kind::Hanse(hanse)) })
+    }
+
+    pub async fn run(&self, scenario: Scenario, namespace: &str) -> Result<Vec<Outcome>> {
+        let (kube, hanse) = tokio::join!(self.kube.stage(namespace), self.hanse.stage(namespace));
+        let (mut kube, mut hanse) = (kube.context("kube")?, hanse.context("hanse")?);
+        let mut relation = Relation::default();
+        let mut outcomes = Vec::new();
+        for row in &scenario.rows {
+            let (on_kube, on_hanse) = tokio::join!(kube.perform(row), hanse.perform(row));
+            let on_kube = on_kube.with_context(|| format!("row {:?} on kube", row.id))?;
+            let on_hanse = on_hanse.with_context(|| format!("row {:?} on hanse", row.id))?;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
+            outcomes.push(Outcome {
+                row: row.id.clone(),
+                request: describe(row),
+                kube: show(&on_kube),
+                hanse: show(&on_hanse),
+                differences: compare::compare(&mut relation, now, &on_kube, &on_hanse),
+            });
+        }
+        Ok(outcomes)
+    }
+}
+
+impl Server {
+    fn new(kind: Kind) -> Server {
+        Server { kind, clients: Mutex::default() }
+    }
+
+    async fn client(&self, user: &Option<Vec<String>>) -> Result<Client> {
+        let mut clients = self.clients.lock().await;
+        if let Some(client) = clients.get(user) {
+            return Ok(client.clone());
+        }
+        let client = self.connect(user.as_deref()).await?;
+        clients.insert(user.clone(), client.clone());
+        Ok(client)
+    }
+
+    async fn connect(&self, user: Option<&[String]>) -> Result<Client> {
+        let Some((name, groups)) = user.and_then(<[String]>::split_first) else {
+            return match &self.kind {
+                Kind::Kube(cluster) => Client::connect(&cluster.url, &cluster.ca_pem, None).await,
+                Kind::Hanse(hub) => hub.nobody().await,
+            };
+        };
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        match &self.kind {
+            Kind::Kube(cluster) => {
+                let (certificate, key) = cluster.issue(name, &groups)?;
+                Client::connect(&cluster.url, &cluster.ca_pem, Some((&certificate, &key))).await
+            }
+            Kind::Hanse(hub) => hub.user(name, &groups).await,
+        }
+    }
+
+    /// A fresh namespace.
+    async fn stage(&self, namespace: &str) -> Result<Stage<'_>> {
+        let admin = self.client(&Some(vec!["admin".into(), "system:masters".into()])).await?;
+        let made = admin.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
+        if made.code != StatusCode::CREATED {
+            bail!("cannot make a namespace: {}", made.text());
+        }
+        let values = HashMap::from([("ns".to_owned(), namespace.to_owned())]);
+        Ok(Stage { server: self, values, streams: HashMap::new() })
+    }
+}
+
+impl Stage<'_> {
+    async fn perform(&mut self, row: &Row) -> Result<Reply> {
+        let mut reply = match &row.action {
+            Action::Events { stream, count } => self.events(stream, *count).await?,
+            Action::Request(request) => self.request(row, request).await?,
+        };
+        if let Body::Json(value) = &mut reply.body {
+            for (name, pointer) in &row.keep {
+                let found = value.pointer(pointer).cloned();
+                let found = found.with_context(|| format!("nothing at {pointer} in {}", shorten(value.to_string())))?;
+                self.values.insert(name.clone(), found.as_str().map_or(found.to_string(), str::to_owned));
+            }
+            for only in &row.only {
+                retain(value, &only.pointer, only);
+            }
+        } else if !row.keep.is_empty() {
+            bail!("nothing to keep: the answer is not JSON");
+        }
+        Ok(reply)
+    }
+
+    async fn events(&mut self, stream: &str, count: Option<usize>) -> Result<Reply> {
+        let lines = self.streams.get_mut(stream).with_context(|| format!("no open watch {stream:?}"))?;
+        let mut events = Vec::new();
+        let read = async {
+            while count.is_none_or(|count| events.len() < count) {
+                let Some(event) = lines.next().await? else { break };
+                events.push(event);
+            }
+            anyhow::Ok(())
+        };
+        let in_time = tokio::time::timeout(PATIENCE, read).await;
+        match in_time {
+            Ok(read) => read?,
+            // Too few events are a difference to be shown, not a broken test.
+            Err(_) => events.push(json!("(no further event came)")),
+        }
+        Ok(Reply { code: 200, headers: HeaderMap::new(), body: Body::Json(events.into()) })
+    }
+
+    async fn request(&mut self, row: &Row, request: &Request) -> Result<Reply> {
+        let client = self.server.client(&row.user).await?;
+        let path = encode_path(&self.fill(&request.path)?);
+        let body = self.fill(&request.body)?;
+        let body = match body.starts_with("protobuf ") {
+            true => Bytes::from(protobuf::encode(&body)?),
+            false => Bytes::from(body),
+        };
+        let mut headers = Vec::new();
+        for (name, value) in &request.headers {
+            headers.push((name.clone(), self.fill(value)?));
+        }
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        if let Some(stream) = &row.open {
+            return self.open(stream, &client, &path, &headers).await;
+        }
+        let ask = async || send(&client, &request.method, &path, &headers, &body).await;
+        match row.until {
+            None => ask().await,
+            Some(code) => {
+                eventually(&format!("{code}"), async || Ok(Some(ask().await?).filter(|it| it.code == code))).await
+            }
+        }
+    }
+
+    async fn open(
+        &mut self,
+        stream: &str,
+        client: &Client,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Reply> {
+        let lines = client.watch_as(path, headers).await?;
+        self.streams.insert(stream.to_owned(), lines);
+        Ok(Reply { code: 200, headers: HeaderMap::new(), body: Body::Text(String::new()) })
+    }
+
+    /// Puts kept values in their places.
+    fn fill(&self, text: &str) -> Result<String> {
+        let mut filled = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('<') {
+            let (name, after) = after.split_once('>').with_context(|| format!("`<` without `>`: {after}"))?;
+            filled.push_str(before);
+            match name.split(':').collect::<Vec<_>>()[..] {
+                ["repeat", unit, times] => filled.push_str(&unit.repeat(times.parse()?)),
+                _ => filled.push_str(self.values.get(name).ok_or_else(|| anyhow!("nothing kept as {name:?}"))?),
+            }
+            rest = after;
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+}
+
+async fn send(
+    client: &Client,
+    method: &Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Bytes,
+) -> Result<Reply> {
+    let whole = async {
+        let response = client.send(method.clone(), path, headers, body.clone()).await?;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        anyhow::Ok((parts, bytes))
+    };
+    let (parts, bytes) = tokio::time::timeout(PATIENCE, whole).await.context("no answer came")??;
+    Ok(Reply { code: parts.status.as_u16(), headers: parts.headers, body: read(&bytes) })
+}
+
+/// One JSON document; or a line each, as a watch has them; or text.
+fn read(bytes: &[u8]) -> Body {
+    if let Ok(value) = serde_json::from_slice(bytes) {
+        return Body::Json(value);
+    }
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+    match lines {
+        Ok(events) if !events.is_empty() => Body::Json(events.into()),
+        _ => Body::Text(text),
+    }
+}
+
+/// Drops elements of the arrays at `pointer` that are not of interest.
+fn retain(value: &mut Value, pointer: &str, only: &Only) {
+    if let Some((array, rest)) = pointer.split_once("/*") {
+        for element in value.pointer_mut(array).and_then(Value::as_array_mut).into_iter().flatten() {
+            retain(element, rest, only);
+        }
+        return;
+    }
+    if let Some(array) = value.pointer_mut(pointer).and_then(Value::as_array_mut) {
+        array.retain(|element| {
+            let found = element.pointer(&only.key).and_then(Value::as_str).unwrap_or_default();
+            only.values.iter().any(|value| value == found)
+        });
+    }
+}
+
+/// Escapes what a URL may not have, so that rows can be written plainly.
+fn encode_path(path: &str) -> String {
+    path.bytes()
+        .map(|byte| match byte {
+            b'!'..=b'~' if !matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}') => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+fn describe(row: &Row) -> String {
+    match &row.action {
+        Action::Events { stream, .. } => format!("events of {stream}"),
+        Action::Request(request) => {
+            shorten(format!("{} {} {:?} {}", request.method, request.path, request.headers, request.body))
+        }
+    }
+}
+
+fn show(reply: &Reply) -> String {
+    format!("{} {:?} {}", reply.code, reply.headers.get_all("warning").iter().collect::<Vec<_>>(), reply.body)
+}
