@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::Path,
     time::{Duration, Instant},
 };
@@ -15,7 +16,7 @@ pub struct Reading {
     client: Duration,
     machine: Duration,
     steal: Duration,
-    written: u64,
+    written: Option<u64>,
 }
 
 /// What a stretch of time cost.
@@ -27,8 +28,8 @@ pub struct Usage {
     /// Of all cores: neither server nor client. It includes the kernel's interrupt time.
     pub other: Duration,
     pub steal: Duration,
-    /// Bytes that the server had the kernel write to a disk.
-    pub written: u64,
+    /// Bytes that reached the disk with the data, whoever wrote them; None if the disk cannot be told.
+    pub written: Option<u64>,
 }
 
 impl Reading {
@@ -40,7 +41,7 @@ impl Reading {
             client: process_cpu(std::process::id())?,
             machine,
             steal,
-            written: server.iter().map(|pid| process_written(*pid)).sum::<Result<_>>()?,
+            written: disk_written(&std::env::temp_dir())?,
         })
     }
 
@@ -54,7 +55,7 @@ impl Reading {
             client,
             other: machine.saturating_sub(server + client),
             steal: later.steal.saturating_sub(self.steal),
-            written: later.written.saturating_sub(self.written),
+            written: later.written.zip(self.written).map(|(later, earlier)| later.saturating_sub(earlier)),
         }
     }
 }
@@ -90,10 +91,20 @@ fn after_name(stat: &str) -> impl Iterator<Item = &str> {
     stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace()
 }
 
-fn process_written(pid: u32) -> Result<u64> {
-    let io = read(&format!("/proc/{pid}/io"))?;
-    let written = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).context("no write_bytes")?;
-    Ok(written.parse()?)
+/// Bytes written to the disk that holds `path`, since the machine started.
+///
+/// `write_bytes` of a process will not do: the kernel adds a whole folio when any part of it becomes dirty, and a
+/// folio of a file that was allocated in one go is up to 1 MiB, however little of it is then written out.
+fn disk_written(path: &Path) -> Result<Option<u64>> {
+    const SECTOR: u64 = 512;
+    let device = fs::metadata(path)?.dev();
+    let device = [rustix::fs::major(device), rustix::fs::minor(device)].map(|number| number.to_string());
+    let disks = read("/proc/diskstats")?;
+    let sectors = disks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(..2)? == device).then(|| fields.get(9)?.parse::<u64>().ok())?
+    });
+    Ok(sectors.map(|sectors| sectors * SECTOR))
 }
 
 /// Busy time of all cores, and the time the hypervisor took.

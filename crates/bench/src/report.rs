@@ -110,8 +110,8 @@ fn cost_notes(results: &Results) -> String {
     let samples = || results.0.values().flatten().flat_map(|repetition| repetition.samples.values());
     let steal = samples().map(|sample| share(sample.usage.steal, sample.usage.elapsed)).fold(0.0, f64::max);
     let mut text = format!(
-        "CPU is that of all processes of a server, user and system. KiB written are those handed to the \
-         disk. Client CPU is that of this benchmark. Other CPU is what the machine did besides, in percent of \
+        "CPU is that of all processes of a server, user and system. KiB written are those that \
+         reached the disk, whoever wrote them. Client CPU is that of this benchmark. Other CPU is what the machine did besides, in percent of \
          all cores, interrupts included; † marks more than {DISTURBED} %, a row to measure again. The \
          hypervisor took at most {} % in any row.",
         number(steal)
@@ -198,7 +198,9 @@ fn write_costs(page: &mut String, results: &Results) -> fmt::Result {
         let mut cells = vec![row.operation.to_string(), row.workers.to_string()];
         cells.extend(Subject::ALL.map(|subject| spread(Measure::Cpu.of(results, subject, row))));
         cells.push(ratio(Measure::Cpu.ratio(results, row)));
-        cells.extend(of(&|sample| sample.per_operation(sample.usage.written as f64 / 1024.0)));
+        cells.extend(of(&|sample| {
+            sample.per_operation(sample.usage.written.map_or(f64::NAN, |bytes| bytes as f64 / 1024.0))
+        }));
         cells.extend(of(&|sample| sample.per_operation(sample.usage.client.as_secs_f64() * 1e6)));
         cells.extend(Subject::ALL.map(|subject| {
             let mark = if is_disturbed(results, subject, row) { " †" } else { "" };

@@ -9,7 +9,8 @@
 //!   + 2 core/v1.VolumeSource
 //! ```
 //!
-//! `=` starts a named type, `>` a message; the lines below a message are its fields.
+//! `=` starts a named type, `>` a message (`atomic`: it has one owner as a whole); the lines below a message are its
+//! fields.
 //! A field has its JSON name (`+`: its members are inlined), its protobuf number (0: none), its type in Go's notation
 //! and its flags: `o` omitted when empty, `z` omitted when zero, `?` optional, `!` required.
 
@@ -24,12 +25,12 @@ use crate::source::{Body, Declaration, Member, Package};
 const SPECIAL: &[(&str, &str)] = &[
     ("k8s.io/apimachinery/pkg/api/resource.Quantity", "Quantity"),
     ("k8s.io/apimachinery/pkg/util/intstr.IntOrString", "IntOrString"),
-    ("k8s.io/apimachinery/pkg/runtime.RawExtension", "Raw"),
-    ("k8s.io/apimachinery/pkg/apis/meta/v1.FieldsV1", "Raw"),
+    ("k8s.io/apimachinery/pkg/runtime.RawExtension", "RawExtension"),
+    ("k8s.io/apimachinery/pkg/apis/meta/v1.FieldsV1", "FieldsV1"),
     ("k8s.io/apimachinery/pkg/apis/meta/v1.Time", "Time"),
     ("k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime", "MicroTime"),
     ("k8s.io/apimachinery/pkg/apis/meta/v1.Duration", "Duration"),
-    ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSON", "Raw"),
+    ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSON", "JSON"),
     ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrBool", "SchemaOrBool"),
     ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrArray", "SchemaOrArray"),
     (
@@ -84,7 +85,9 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn message(&self, out: &mut String, name: &str, members: &[Member]) -> Result<()> {
-        writeln!(out, ">{name}")?;
+        let atomic =
+            ["structType", "mapType"].iter().any(|key| self.declaration.markers.get(key) == Some("atomic"));
+        writeln!(out, ">{name}{}", if atomic { " atomic" } else { "" })?;
         for member in members {
             let line = self.field(member).with_context(|| member.name.clone())?;
             writeln!(out, "{line}")?;
@@ -200,7 +203,7 @@ impl Writer<'_> {
         }
         match text {
             "string" | "bool" | "int32" | "int64" | "float64" => return Ok(text.to_owned()),
-            "interface{}" | "any" => return Ok("Raw".to_owned()),
+            "interface{}" | "any" => return Ok("Any".to_owned()),
             _ => {}
         }
         let (import_path, name) = self.locate(text)?;

@@ -8,6 +8,7 @@ pub mod names;
 pub mod patch;
 pub mod gojson;
 pub mod object;
+pub mod openapi;
 pub mod protobuf;
 pub mod quantity;
 pub mod revision;

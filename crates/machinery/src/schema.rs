@@ -37,6 +37,8 @@ pub struct MessageId(u16);
 pub struct Message {
     /// `core/v1.ConfigMap`
     pub name: &'static str,
+    /// Has one owner as a whole, wherever it is.
+    pub atomic: bool,
     /// As declared; inlined ones stand here themselves.
     pub fields: Box<[Field]>,
     /// As JSON has them, those of inlined fields included; sorted by name.
@@ -62,7 +64,7 @@ pub struct Field {
     pub number: u32,
     pub ty: Type,
     /// The type in Go's notation, with the table's package names.
-    go_type: &'static str,
+    pub(crate) go_type: &'static str,
     /// Can be unset besides being empty.
     pub pointer: bool,
     /// In JSON its members are the message's own.
@@ -73,8 +75,8 @@ pub struct Field {
     pub required: bool,
     pub list_type: Option<ListType>,
     pub map_keys: Box<[&'static str]>,
-    /// A map or struct with one owner as a whole.
-    pub atomic: bool,
+    /// Of maps and structs: `atomic`, with one owner as a whole, or `granular`.
+    pub map_type: Option<&'static str>,
     pub patch_strategy: PatchStrategy,
     pub patch_merge_key: Option<&'static str>,
     /// JSON.
@@ -214,7 +216,7 @@ impl Types {
     }
 
     /// What a list or a map of this Go type holds.
-    fn element_of(&self, go_type: &'static str) -> Option<&'static str> {
+    pub(crate) fn element_of(&self, go_type: &'static str) -> Option<&'static str> {
         if go_type == "[]byte" {
             return None;
         }
@@ -259,7 +261,9 @@ fn go_text(go_type: &str) -> String {
         "Time" | "MicroTime" | "Duration" => format!("v1.{go_type}"),
         "Quantity" => "resource.Quantity".to_owned(),
         "IntOrString" => "intstr.IntOrString".to_owned(),
-        "Raw" => "runtime.RawExtension".to_owned(),
+        "RawExtension" => "runtime.RawExtension".to_owned(),
+        "FieldsV1" | "JSON" => format!("v1.{go_type}"),
+        "Any" => "interface {}".to_owned(),
         other => other.rsplit('/').next().unwrap_or_default().to_owned(),
     }
 }

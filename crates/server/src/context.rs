@@ -26,7 +26,7 @@ pub struct Context {
     pub target: ResourceTarget,
     pub query: Query,
     pub headers: HeaderMap,
-    pub user: User,
+    pub user: Arc<User>,
 }
 
 impl Context {

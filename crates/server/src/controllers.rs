@@ -196,7 +196,7 @@ impl Controllers {
             target,
             query: Query::default(),
             headers: HeaderMap::new(),
-            user: User { name: "system:hanse".into(), groups: vec![MASTERS.into()], ..User::default() },
+            user: Arc::new(User { name: "system:hanse".into(), groups: vec![MASTERS.into()], ..User::default() }),
         })
     }
 

@@ -21,7 +21,7 @@ use crate::{
     read,
     selection::Selection,
     space::Current,
-    write::{commit_one, removal},
+    write::{commit_one, expiry, removal},
 };
 
 pub const ORPHAN: &str = "orphan";
@@ -188,7 +188,7 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
         let (change, held) = match marked(context, &object, options)? {
             Marked::Free => (removal(context, key, &object), None),
             Marked::AlreadySo => return Ok(Outcome::Held(object)),
-            Marked::Changed(draft) => (Change::Put { draft: draft.clone(), expires: None }, Some(draft)),
+            Marked::Changed(draft) => (Change::Put { draft: draft.clone(), expires: expiry(context) }, Some(draft)),
         };
         if options.dry_run {
             return Ok(match held {

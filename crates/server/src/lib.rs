@@ -28,7 +28,6 @@ mod openapi;
 mod options;
 mod patch;
 pub mod peer;
-mod pending;
 pub mod pki;
 mod present;
 pub mod rbac;

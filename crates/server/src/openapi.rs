@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use machinery::resource::Resource;
-use crate::pending::openapi;
+use machinery::{openapi, resource::Resource};
+
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

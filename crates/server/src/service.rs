@@ -30,10 +30,11 @@ where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
     let started = hub.env.clock.elapsed();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let headers = std::mem::take(&mut parts.headers);
     let mut labels = RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 };
     hub.metrics.inflight.inc();
-    let answered = answer(&hub, connection.as_deref(), &parts, body, &mut labels).await;
+    let answered = answer(&hub, connection.as_ref(), &parts, headers, body, &mut labels).await;
     hub.metrics.inflight.dec();
     let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
     if parts.method == Method::HEAD {
@@ -49,8 +50,9 @@ where
 
 async fn answer<B>(
     hub: &Arc<Hub>,
-    connection: Option<&User>,
+    connection: Option<&Arc<User>>,
     parts: &Parts,
+    headers: HeaderMap,
     body: B,
     labels: &mut RequestLabels,
 ) -> Result<Response<Body>, Status>
@@ -60,7 +62,7 @@ where
     let query = Query::parse(parts.uri.query())?;
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query.flag("watch"))?;
     labels.verb = verb_label(&info, &parts.method);
-    let user = user::authenticate(connection, &parts.headers)?;
+    let user = user::authenticate(connection, &headers)?;
     // Without a path prefix the request is for `default`.
     let space = hub.space(info.workspace.as_deref().unwrap_or(api::DEFAULT));
     let space = match (space, &user) {
@@ -71,15 +73,15 @@ where
         }
         (Err(status), _) => return Err(status),
     };
-    let user = act_as(hub, &space, user, &parts.headers)?;
+    let user = act_as(hub, &space, user, &headers)?;
     let method = parts.method.as_str().to_ascii_lowercase();
     let attributes = Attributes::of(&info, if method == "head" { "get" } else { &method });
     if !hub.authorizer.allows(&space, &user, &attributes) {
         return Err(forbidden(&info, &attributes, &user));
     }
     match info.target {
-        Target::NonResource => non_resource(hub, &space, parts, &query, &info.path),
-        Target::Resource(target) => resource(hub, space, user, target, query, parts, body, labels).await,
+        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path),
+        Target::Resource(target) => resource(hub, space, user, target, query, headers, body, labels).await,
     }
 }
 
@@ -111,7 +113,7 @@ fn forbidden(info: &RequestInfo, attributes: &Attributes<'_>, user: &User) -> St
 }
 
 /// Impersonation: every part of the identity that is put on must be allowed.
-fn act_as(hub: &Hub, space: &Space, user: User, headers: &HeaderMap) -> Result<User, Status> {
+fn act_as(hub: &Hub, space: &Space, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
     let Some(other) = user::impersonated(headers)? else { return Ok(user) };
     let mut wanted: Vec<(&str, &str, String, &str, &str)> = Vec::new();
     match User::service_account(&other.name) {
@@ -141,18 +143,26 @@ fn act_as(hub: &Hub, space: &Space, user: User, headers: &HeaderMap) -> Result<U
             return Err(Status::forbidden(about, &attributes.refusal(&user)));
         }
     }
-    Ok(other)
+    drop(wanted);
+    Ok(Arc::new(other))
 }
 
-fn non_resource(hub: &Hub, space: &Space, parts: &Parts, query: &Query, path: &str) -> Result<Response<Body>, Status> {
-    if !matches!(parts.method, Method::GET | Method::HEAD) {
+fn non_resource(
+    hub: &Hub,
+    space: &Space,
+    method: &Method,
+    headers: &HeaderMap,
+    query: &Query,
+    path: &str,
+) -> Result<Response<Body>, Status> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed("", About { group: "", resource: "", name: "" }));
     }
     let served = hub.served(space);
-    if let Some(answer) = served.discovered.answer(path, &parts.headers) {
+    if let Some(answer) = served.discovered.answer(path, headers) {
         return answer;
     }
-    if let Some(answer) = openapi::answer(&served.openapi, path, &parts.headers) {
+    if let Some(answer) = openapi::answer(&served.openapi, path, headers) {
         return Ok(answer);
     }
     health::answer(hub, path, query).ok_or_else(Status::no_such_path)
@@ -162,10 +172,10 @@ fn non_resource(hub: &Hub, space: &Space, parts: &Parts, query: &Query, path: &s
 async fn resource<B>(
     hub: &Arc<Hub>,
     space: Space,
-    user: User,
+    user: Arc<User>,
     target: ResourceTarget,
     query: Query,
-    parts: &Parts,
+    headers: HeaderMap,
     body: B,
     labels: &mut RequestLabels,
 ) -> Result<Response<Body>, Status>
@@ -178,8 +188,7 @@ where
     (labels.group, labels.version, labels.resource) = (resource.group, resource.version, resource.plural);
     check_path(&resource, &target)?;
     let verb = target.verb;
-    let context =
-        Context { hub: hub.clone(), space, resource, target, query, headers: parts.headers.clone(), user };
+    let context = Context { hub: hub.clone(), space, resource, target, query, headers, user };
     match verb {
         Verb::Get => read::get(&context).await,
         Verb::List => read::list(&context).await,

@@ -1,6 +1,6 @@
 //! Who is asking: client certificates, anonymous, and acting as another.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use http::HeaderMap;
 use machinery::status::{Reason, Status};
@@ -46,14 +46,14 @@ impl User {
 }
 
 /// The connection's own identity, unless the request brings credentials that are not accepted.
-pub fn authenticate(connection: Option<&User>, headers: &HeaderMap) -> Result<User, Status> {
+pub fn authenticate(connection: Option<&Arc<User>>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
     if let Some(user) = connection {
         return Ok(user.clone());
     }
     if headers.contains_key(http::header::AUTHORIZATION) {
         return Err(Status::new(Reason::Unauthorized, "Unauthorized"));
     }
-    Ok(User::anonymous())
+    Ok(Arc::new(User::anonymous()))
 }
 
 /// Whom the request wants to act as; `None` if it does not.

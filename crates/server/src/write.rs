@@ -181,7 +181,7 @@ fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
     Ok(draft)
 }
 
-fn expiry(context: &Context) -> Option<Timestamp> {
+pub fn expiry(context: &Context) -> Option<Timestamp> {
     let seconds = context.resource.ttl_seconds?;
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }

@@ -5,6 +5,7 @@ use super::{Alias, Field, ListType, Member, Message, MessageId, PatchStrategy, T
 
 struct Draft {
     name: &'static str,
+    atomic: bool,
     lines: Vec<&'static str>,
 }
 
@@ -12,7 +13,8 @@ pub(super) fn read(text: &'static str) -> Types {
     let (mut drafts, mut aliases) = (Vec::<Draft>::new(), Vec::new());
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if let Some(name) = line.strip_prefix('>') {
-            drafts.push(Draft { name, lines: Vec::new() });
+            let (name, flag) = name.split_once(' ').unwrap_or((name, ""));
+            drafts.push(Draft { name, atomic: flag == "atomic", lines: Vec::new() });
         } else if let Some(alias) = line.strip_prefix('=') {
             aliases.extend(read_alias(alias));
         } else if let Some(draft) = drafts.last_mut() {
@@ -46,7 +48,7 @@ fn read_alias(line: &'static str) -> Option<Alias> {
 
 fn read_message(types: &Types, draft: &Draft) -> Message {
     let fields = draft.lines.iter().filter_map(|line| read_field(types, line)).collect();
-    Message { name: draft.name, fields, members: Box::default() }
+    Message { name: draft.name, atomic: draft.atomic, fields, members: Box::default() }
 }
 
 fn collect_members(types: &Types, id: MessageId, through: &mut Vec<MessageId>, members: &mut Vec<Member>) {
@@ -95,7 +97,7 @@ fn read_field(types: &Types, line: &'static str) -> Option<Field> {
         required: !optional && !inline,
         list_type: attribute("list").and_then(read_list_type),
         map_keys: attribute("keys").into_iter().flat_map(|keys| keys.split(',')).collect(),
-        atomic: attribute("map") == Some("atomic") || attribute("struct") == Some("atomic"),
+        map_type: attribute("map").or(attribute("struct")),
         patch_strategy: read_strategy(attribute("patch").unwrap_or_default()),
         patch_merge_key: attribute("key"),
         default,
@@ -125,7 +127,7 @@ fn read_type(types: &Types, go_type: &'static str) -> Option<Type> {
         "Duration" => Type::Duration,
         "Quantity" => Type::Quantity,
         "IntOrString" => Type::IntOrString,
-        "Raw" => Type::Raw,
+        "RawExtension" | "FieldsV1" | "JSON" | "Any" => Type::Raw,
         "SchemaOrBool" => Type::SchemaOrBool(schema()?),
         "SchemaOrArray" => Type::SchemaOrArray(schema()?),
         "SchemaOrStrings" => Type::SchemaOrStrings(schema()?),

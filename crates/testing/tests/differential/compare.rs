@@ -64,7 +64,9 @@ impl Relation {
 pub fn compare(relation: &mut Relation, now: i64, kube: &Reply, hanse: &Reply) -> Vec<Difference> {
     let mut walk = Walk { relation, now, differences: Vec::new() };
     if kube.code != hanse.code {
-        walk.differ("code", kube.code, hanse.code);
+        let whole = |reply: &Reply| format!("{} {}", reply.code, reply.body);
+        walk.differ("code", whole(kube), whole(hanse));
+        return walk.differences;
     }
     for name in HEADERS {
         walk.header(name, &kube.headers, &hanse.headers);
@@ -116,7 +118,6 @@ impl Walk<'_> {
     fn value(&mut self, place: &str, kube: &Value, hanse: &Value) {
         match (kube, hanse) {
             (Value::Object(k), Value::Object(h)) => {
-                self.bind_generated_name(kube, hanse);
                 for (key, value) in k {
                     let below = below(place, key);
                     match h.get(key) {
@@ -171,21 +172,6 @@ impl Walk<'_> {
         }
     }
 
-    fn bind_generated_name(&mut self, kube: &Value, hanse: &Value) {
-        let prefix = kube["generateName"].as_str().unwrap_or_default();
-        if prefix.is_empty() || hanse["generateName"] != kube["generateName"] {
-            return;
-        }
-        let suffix = |value: &Value| -> Option<String> {
-            let name = value["name"].as_str()?;
-            Some(name.strip_prefix(prefix)?).filter(|it| it.len() == 5)?;
-            Some(name.to_owned())
-        };
-        if let (Some(kube), Some(hanse)) = (suffix(kube), suffix(hanse)) {
-            self.relation.bind(&kube, &hanse);
-        }
-    }
-
     /// Equal, but for values in it that stand for each other and for times of about now.
     fn same_text(&mut self, kube: &str, hanse: &str) -> bool {
         if kube == hanse {
@@ -198,7 +184,7 @@ impl Walk<'_> {
                 let current = at >= 2 && kube[at - 2] == "current";
                 k == h
                     || self.relation.knows(k, h)
-                    || is_uid(k) && is_uid(h) && self.relation.bind(k, h)
+                    || (is_uid(k) && is_uid(h) || are_generated(k, h)) && self.relation.bind(k, h)
                     || time_form(k) == time_form(h) && self.is_about_now(k) && self.is_about_now(h)
                     || current && k.parse::<u64>().is_ok() && h.parse::<u64>().is_ok()
             })
@@ -249,6 +235,14 @@ fn is_uid(text: &str) -> bool {
     let hex = |part: &str, len: usize| part.len() == len && part.chars().all(|c| c.is_ascii_hexdigit());
     let parts: Vec<&str> = text.split('-').collect();
     parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, len)| hex(part, len))
+}
+
+/// Two names made of one prefix, as `generateName` asks for.
+fn are_generated(kube: &str, hanse: &str) -> bool {
+    let random = |text: &str| text.bytes().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte));
+    let split = |text| Some(str::split_at(text, str::len(text).checked_sub(5)?));
+    let (Some((prefix, one)), Some((same, other))) = (split(kube), split(hanse)) else { return false };
+    !prefix.is_empty() && prefix == same && random(one) && random(other)
 }
 
 /// `2026-01-02T03:04:05Z` is `0000-00-00T00:00:00Z`.

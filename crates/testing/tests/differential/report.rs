@@ -54,11 +54,13 @@ impl Report {
             "DIFFERENT"
         };
         println!("{verdict} {row}");
+        if verdict == "DIFFERENT" || self.partial {
+            println!("            {}", outcome.request);
+        }
         for (difference, reason) in outcome.differences.iter().zip(reasons) {
             match reason {
                 Some(why) => println!("            {}: {why}", difference.place),
                 None => {
-                    println!("            {}", outcome.request);
                     println!("        at  {}", difference.place);
                     println!("      kube  {}", difference.kube);
                     println!("     hanse  {}", difference.hanse);
@@ -66,7 +68,6 @@ impl Report {
             }
         }
         if self.partial {
-            println!("            {}", outcome.request);
             println!("      kube  {}", outcome.kube);
             println!("     hanse  {}", outcome.hanse);
         }

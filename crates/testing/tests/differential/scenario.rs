@@ -17,6 +17,7 @@
 //! - `until CODE`: asks again until the answer has this code (permissions take effect after a while).
 //! - `only POINTER KEY VALUE,VALUE…`: of the array there (`*` in the pointer is every element), compares only the
 //!   elements whose KEY has one of the values. For documents that list more than Hanse serves so far.
+//! - `sort POINTER`: the array there is in no order.
 //! - `open NAME`: the request is a watch that stays open; `EVENTS NAME COUNT` (or `EVENTS NAME end`) reads from it.
 //!
 //! `MERGE`, `STRATEGIC` and `JSONPATCH` are PATCH with the content type of that language. `<repeat:TEXT:N>` is the
@@ -40,6 +41,8 @@ pub struct Row {
     pub keep: Vec<(String, String)>,
     pub until: Option<u16>,
     pub only: Vec<Only>,
+    /// JSON pointers.
+    pub sort: Vec<String>,
     pub open: Option<String>,
     pub action: Action,
 }
@@ -101,6 +104,7 @@ fn parse_row(id: &str, lines: &[&str]) -> Result<Row> {
         keep: Vec::new(),
         until: None,
         only: Vec::new(),
+        sort: Vec::new(),
         open: None,
         action: Action::Events { stream: String::new(), count: None },
     };
@@ -114,6 +118,7 @@ fn parse_row(id: &str, lines: &[&str]) -> Result<Row> {
             ["as", user] => row.user = Some(user.split(',').map(str::to_owned).collect()),
             ["keep", name, pointer] => row.keep.push((name.into(), pointer.into())),
             ["until", code] => row.until = Some(code.parse()?),
+            ["sort", pointer] => row.sort.push(pointer.into()),
             ["open", name] => row.open = Some(name.into()),
             ["only", pointer, key, values] => row.only.push(Only {
                 pointer: pointer.into(),
