@@ -30,6 +30,7 @@ pub enum Mode {
 /// opened `WriteDurable`, where that holds only for the `write_at` in flight. A name (create, rename, remove) MAY
 /// be lost until `sync_dir` of its directory returned. After `sync` or a durable write returned an error, what is
 /// on disk is unknown: the caller MUST NOT assume that trying again repairs it.
+#[allow(clippy::len_without_is_empty, reason = "a file is not a collection")]
 pub trait File: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Fills `buffer` from `offset`; fails with `UnexpectedEof` if the file ends before.

@@ -28,7 +28,7 @@ const AGE: Column = Column {
 
 const CREATED_AT: Column = Column {
     name: "Created At",
-    kind: "string",
+    kind: "date",
     format: "",
     description: "When the object was created.",
     priority: 0,
@@ -192,11 +192,10 @@ pub const ROWS: &[Row] = &[
         singular: "serviceaccount",
         short_names: &["sa"],
         type_name: "core/v1.ServiceAccount",
-        columns: &[
-            NAME,
-            compute("Secrets", 0, |o, _| json!(o["secrets"].as_array().map_or(0, Vec::len)), "Number of secrets."),
-            AGE,
-        ],
+        columns: &[NAME, AGE],
+        returns_deleted: true,
+        prepare_create: v::clean_secret_references,
+        prepare_update: |new, _| v::clean_secret_references(new),
         ..Row::PLAIN
     },
     Row {
@@ -208,6 +207,9 @@ pub const ROWS: &[Row] = &[
         columns: &[NAME, path("Holder", 0, ".spec.holderIdentity", "Who holds the lease."), AGE],
         create_on_update: true,
         unconditional_update: false,
+        qualified_finalizers: false,
+        prepare_create: v::prepare_lease,
+        prepare_update: v::keep_lease_fields,
         validate: v::lease,
         ..Row::PLAIN
     },
@@ -224,6 +226,7 @@ pub const ROWS: &[Row] = &[
         ttl_seconds: EVENT_TTL_SECONDS,
         validate: v::event_v1,
         stored_as: Some(("", "v1")),
+        omit_empty: &["reportingController", "reportingInstance"],
         renames: &[
             ("involvedObject", "regarding"),
             ("message", "note"),

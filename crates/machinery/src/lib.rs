@@ -1,25 +1,26 @@
 //! The Kubernetes API's own rules, without I/O: objects and their heads, revisions, names, selectors, quantities,
 //! schemas, patches, tables, discovery and `Status` errors.
 
+pub mod builtin;
 pub mod field_error;
+pub mod gojson;
 pub mod gotext;
+pub mod jsonpath;
 pub mod metadata;
 pub mod names;
-pub mod patch;
-pub mod gojson;
 pub mod object;
 pub mod openapi;
+pub mod patch;
 pub mod protobuf;
 pub mod quantity;
-pub mod revision;
-pub mod validation;
-pub mod table;
-pub mod status;
-pub mod strategic;
 pub mod resource;
-pub mod builtin;
+pub mod revision;
 pub mod schema;
 pub mod selector;
+pub mod status;
+pub mod strategic;
+pub mod table;
+pub mod validation;
 
 pub use object::{Draft, EventType, Head, Object, Owner};
 pub use revision::Revision;

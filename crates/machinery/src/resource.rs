@@ -84,6 +84,12 @@ pub struct Row {
     pub create_on_update: bool,
     /// PUT without `resourceVersion` overwrites.
     pub unconditional_update: bool,
+    /// DELETE answers with the object it removed.
+    pub returns_deleted: bool,
+    /// Names of finalizers need a domain, unless they are the API's own.
+    pub qualified_finalizers: bool,
+    /// Texts that this version leaves out when they are empty, though the stored one has them.
+    pub omit_empty: &'static [&'static str],
     /// Seconds after which an object goes by itself.
     pub ttl_seconds: Option<u32>,
     /// Before a new object is checked, beside `default`: what only creation sets.
@@ -131,6 +137,9 @@ impl Row {
         generation: false,
         create_on_update: false,
         unconditional_update: true,
+        returns_deleted: false,
+        qualified_finalizers: true,
+        omit_empty: &[],
         ttl_seconds: None,
         prepare_create: no_default,
         prepare_update: keep_nothing,
@@ -213,6 +222,11 @@ impl Resource {
     /// From the stored spelling to that of this version.
     pub fn from_storage(&self, tree: &mut Tree) {
         self.rename(tree, |(stored, here)| (stored, here));
+        for key in self.row.omit_empty {
+            if tree.get(*key).and_then(Value::as_str) == Some("") {
+                tree.remove(*key);
+            }
+        }
         tree.insert("apiVersion".into(), Value::from(self.api_version.as_str()));
     }
 

@@ -20,7 +20,7 @@ impl Revision {
 
     /// The position before the first record of `epoch`.
     pub fn start_of_epoch(epoch: u32) -> Self {
-        debug_assert!(epoch >= 1 && epoch < (1 << 17), "epochs run from 1 to 2^17");
+        debug_assert!((1..1 << 17).contains(&epoch), "epochs run from 1 to 2^17");
         Self(u64::from(epoch) << Self::SEQ_BITS)
     }
 

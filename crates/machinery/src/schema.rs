@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 
 pub use conform::{Conformed, Options, TypeError, conform};
 pub use scalar::{base64_canonical, duration_text, parse_duration, parse_micro_time, parse_time, time_text};
-pub use strict::{find_duplicates, strict_errors};
+pub use strict::{find_duplicates, has_duplicates, strict_errors};
 
 /// All messages, by name and by id.
 #[derive(Debug)]

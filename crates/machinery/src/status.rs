@@ -90,6 +90,8 @@ struct Refusal {
     retry_after_seconds: Option<u32>,
     /// For an expired list: the token with which to go on, inconsistently.
     continue_token: Option<String>,
+    /// Generic answers carry `details` even when there is nothing to say in them.
+    generic: bool,
 }
 
 /// The `details` of which object a refusal is about. `kind` is the plural resource name, as upstream has it, except
@@ -121,6 +123,7 @@ impl Status {
             causes: Vec::new(),
             retry_after_seconds: None,
             continue_token: None,
+            generic: false,
         }))
     }
 
@@ -164,7 +167,17 @@ impl Status {
 
     /// For a path that no resource is behind.
     pub fn no_such_path() -> Self {
-        Self::new(Reason::NotFound, "the server could not find the requested resource")
+        Self::new(Reason::NotFound, "the server could not find the requested resource").generic()
+    }
+
+    fn generic(mut self) -> Self {
+        self.0.generic = true;
+        self
+    }
+
+    /// For a path that is not an object's.
+    pub fn forbidden_path(why: &str) -> Self {
+        Self::new(Reason::Forbidden, format!("forbidden: {why}")).generic()
     }
 
     pub fn already_exists(about: About<'_>) -> Self {
@@ -194,14 +207,9 @@ impl Status {
         Self::new(Reason::Forbidden, message).about(about)
     }
 
-    pub fn method_not_allowed(verb: &str, about: About<'_>) -> Self {
-        let mut status =
-            Self::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource");
-        if !verb.is_empty() {
-            status.0.message = format!("{verb} is not supported on resources of kind \"{}\"", about.qualified());
-            status = status.about(about);
-        }
-        status
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(Reason::MethodNotAllowed, message).generic()
     }
 
     /// `kind` is the kind, not the resource; upstream is so in `Invalid` alone.
@@ -258,7 +266,7 @@ impl Status {
             "code": refusal.code,
         });
         let details = refusal.details();
-        if !details.is_empty() {
+        if !details.is_empty() || refusal.generic {
             status["details"] = Value::Object(details);
         }
         status

@@ -1,9 +1,13 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
+mod events;
+
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
 
-use crate::{field_error::Cause, names, resource::Tree};
+use crate::{field_error::Cause, gojson, names, resource::Tree, selector};
+
+pub use events::{event, event_v1};
 
 /// Limit of what config maps and secrets hold, keys not counted.
 const MAX_DATA_BYTES: usize = 1024 * 1024;
@@ -63,7 +67,8 @@ pub fn config_map(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
         total += decoded_len(value);
     }
     if total > MAX_DATA_BYTES {
-        causes.push(Cause::too_long("", MAX_DATA_BYTES));
+        // Upstream's path to the object as a whole.
+        causes.push(Cause::too_long("[]", MAX_DATA_BYTES));
     }
     causes.extend(check_immutable(new, old, &["data", "binaryData"]));
     causes
@@ -127,16 +132,12 @@ fn secret_of_type(new: &Tree) -> Vec<Cause> {
         "kubernetes.io/dockerconfigjson" => {
             causes.extend(json_key(data(".dockerconfigjson"), ".dockerconfigjson"));
         }
-        "kubernetes.io/basic-auth" => {
-            if data("username").is_none() && data("password").is_none() {
-                causes.extend(require("username"));
-                causes.extend(require("password"));
-            }
+        "kubernetes.io/basic-auth" if data("username").is_none() && data("password").is_none() => {
+            causes.extend(require("username"));
+            causes.extend(require("password"));
         }
-        "kubernetes.io/ssh-auth" => {
-            if data("ssh-privatekey").is_none_or(|value| decoded_len(value) == 0) {
-                causes.push(Cause::required("data[ssh-privatekey]", ""));
-            }
+        "kubernetes.io/ssh-auth" if data("ssh-privatekey").is_none_or(|value| decoded_len(value) == 0) => {
+            causes.push(Cause::required("data[ssh-privatekey]", ""));
         }
         "kubernetes.io/tls" => {
             causes.extend(require("tls.crt"));
@@ -151,7 +152,7 @@ fn json_key(value: Option<&Value>, key: &str) -> Option<Cause> {
     let field = format!("data[{key}]");
     let Some(encoded) = value.and_then(Value::as_str) else { return Some(Cause::required(field, "")) };
     let bytes = BASE64.decode(encoded).unwrap_or_default();
-    let error = serde_json::from_slice::<std::collections::BTreeMap<String, Value>>(&bytes).err()?;
+    let error = gojson::parse(&bytes).err()?;
     Some(Cause::invalid(field, &json!("<secret contents redacted>"), &error.to_string()))
 }
 
@@ -200,10 +201,10 @@ pub fn namespace(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
     let spec = new.get("spec").and_then(Value::as_object);
     let finalizers = spec.and_then(|spec| spec.get("finalizers")).and_then(Value::as_array);
     let mut causes = Vec::new();
-    for (at, name) in finalizers.into_iter().flatten().enumerate() {
+    for name in finalizers.into_iter().flatten() {
         let name = name.as_str().unwrap_or_default();
-        let field = format!("spec.finalizers[{at}]");
-        causes.extend(invalid_each(&field, name, names::is_qualified_name(name)));
+        let field = "spec.finalizers";
+        causes.extend(invalid_each(field, name, names::is_qualified_name(name)));
         if !name.contains('/') && name != "kubernetes" {
             causes.push(Cause::invalid(
                 field,
@@ -211,66 +212,6 @@ pub fn namespace(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
                 "name is neither a standard finalizer name nor is it fully qualified",
             ));
         }
-    }
-    causes
-}
-
-/// Events written through the core group: the old rules, and no more.
-pub fn event(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
-    let metadata = new.get("metadata").and_then(Value::as_object);
-    let namespace = metadata.map_or("", |metadata| text(metadata, "namespace"));
-    let involved = new.get("involvedObject").and_then(Value::as_object);
-    let involved_namespace = involved.map_or("", |involved| text(involved, "namespace"));
-    let matches = namespace == involved_namespace || (involved_namespace.is_empty() && namespace == "default");
-    let mut causes = Vec::new();
-    if !matches {
-        causes.push(Cause::invalid(
-            "involvedObject.namespace",
-            &json!(involved_namespace),
-            "does not match event.namespace",
-        ));
-    }
-    if !names::is_dns1123_subdomain(namespace).is_empty() {
-        causes.push(Cause::invalid("namespace", &json!(namespace), ""));
-    }
-    causes
-}
-
-/// Events written through `events.k8s.io`, checked in the stored spelling: stricter than the core group.
-pub fn event_v1(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
-    let mut causes = event(new, old);
-    if old.is_some() {
-        return causes;
-    }
-    if text(new, "eventTime").is_empty() {
-        causes.push(Cause::required("eventTime", ""));
-    }
-    match text(new, "type") {
-        "Normal" | "Warning" => {}
-        other => causes.push(Cause::invalid("type", &json!(other), "has invalid value: ")),
-    }
-    let limits = [
-        ("reportingComponent", "reportingController", 128),
-        ("reportingInstance", "reportingInstance", 128),
-        ("action", "action", 128),
-        ("reason", "reason", 128),
-    ];
-    for (stored, shown, limit) in limits {
-        match text(new, stored) {
-            "" => causes.push(Cause::required(shown, "")),
-            value if value.len() > limit => causes.push(Cause::invalid(
-                shown,
-                &json!(value),
-                &format!("can have at most {limit} characters"),
-            )),
-            value if stored == "reportingComponent" => {
-                causes.extend(invalid_each(shown, value, names::is_qualified_name(value)));
-            }
-            _ => {}
-        }
-    }
-    if text(new, "message").len() > 1024 {
-        causes.push(Cause::invalid("message", &json!(text(new, "message")), "can have at most 1024 characters"));
     }
     causes
 }
@@ -285,10 +226,32 @@ pub fn lease(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
             causes.push(Cause::invalid(format!("spec.{key}"), value, why));
         }
     }
-    if spec.get("holderIdentity").and_then(Value::as_str) == Some("") {
-        causes.push(Cause::invalid("spec.holderIdentity", &json!(""), "must not be empty"));
-    }
     causes
+}
+
+/// Fields of a feature that is off: taken only where a stored object has them already.
+const LEASE_FEATURE_FIELDS: [&str; 2] = ["strategy", "preferredHolder"];
+
+pub fn prepare_lease(tree: &mut Tree) {
+    if let Some(spec) = tree.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|key, _| !LEASE_FEATURE_FIELDS.contains(&key.as_str()));
+    }
+}
+
+pub fn keep_lease_fields(new: &mut Tree, old: &Tree) {
+    let has = |key: &str| old.get("spec").is_some_and(|spec| spec.get(key).is_some());
+    if !LEASE_FEATURE_FIELDS.into_iter().any(has) {
+        prepare_lease(new);
+    }
+}
+
+/// Of a secret that a service account names only the name counts.
+pub fn clean_secret_references(tree: &mut Tree) {
+    for secret in tree.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(secret) = secret.as_object_mut() {
+            secret.retain(|key, _| key == "name");
+        }
+    }
 }
 
 fn policy_rules(new: &Tree, namespaced: bool) -> Vec<Cause> {
@@ -343,16 +306,23 @@ pub fn cluster_role(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
             "at least one clusterRoleSelector required if aggregationRule is non-nil",
         ));
     }
+    for (at, object) in selectors.into_iter().flatten().enumerate() {
+        let field = format!("aggregationRule.clusterRoleSelectors[{at}]");
+        causes.extend(selector::validate_object(object, &field));
+        if selector::LabelSelector::from_object(object).is_err() {
+            causes.push(Cause::invalid(field, &Value::Null, "invalid label selector."));
+        }
+    }
     causes
 }
 
 /// Subjects and the role of a binding belong to RBAC's own group unless they say otherwise.
 pub fn default_binding(tree: &mut Tree) {
     const RBAC: &str = "rbac.authorization.k8s.io";
-    if let Some(role) = tree.get_mut("roleRef").and_then(Value::as_object_mut) {
-        if text(role, "apiGroup").is_empty() {
-            role.insert("apiGroup".into(), json!(RBAC));
-        }
+    if let Some(role) = tree.get_mut("roleRef").and_then(Value::as_object_mut)
+        && text(role, "apiGroup").is_empty()
+    {
+        role.insert("apiGroup".into(), json!(RBAC));
     }
     for subject in tree.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
         let Some(subject) = subject.as_object_mut() else { continue };

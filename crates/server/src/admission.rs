@@ -1,13 +1,21 @@
-//! What must hold around an object for it to be created.
+//! What must hold around an object for it to be written.
 
-use machinery::status::{About, Status};
+use machinery::{
+    resource::Tree,
+    status::{About, Status},
+};
+use serde_json::Value;
 use store::{Expect, Key};
 
-use crate::context::Context;
+use crate::{
+    context::Context,
+    rbac::{self, Attributes, Rule},
+    user::MASTERS,
+};
 
 /// Namespaced objects need their namespace, and it must not be on its way out. The guard makes that hold at the
 /// very point of the commit, so that nothing slips into a namespace that has just been emptied.
-pub fn admit_create(context: &Context) -> Result<Vec<(Key, Expect)>, Status> {
+pub fn admit_create(context: &Context, object: &str) -> Result<Vec<(Key, Expect)>, Status> {
     if !context.resource.namespaced {
         return Ok(Vec::new());
     }
@@ -20,8 +28,60 @@ pub fn admit_create(context: &Context) -> Result<Vec<(Key, Expect)>, Status> {
         let why = format!(
             "unable to create new content in namespace {name} because it is being terminated"
         );
-        let status = Status::forbidden(context.about(""), &why);
+        let status = Status::forbidden(context.about(object), &why);
         return Err(status.cause("NamespaceTerminating", format!("namespace {name} is being terminated"), "metadata.namespace"));
     }
     Ok(vec![(key, current.expect)])
+}
+
+/// Nobody may give away rights they do not have: a role's rules, or those a binding confers, must be held by who
+/// writes them, unless they may `escalate` or `bind`. Says nothing of other kinds.
+pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>) -> Result<(), Status> {
+    if context.resource.group != rbac::GROUP || context.user.in_group(MASTERS) {
+        return Ok(());
+    }
+    let unchanged = |keys: &[&str]| old.is_some_and(|old| keys.iter().all(|key| old.get(*key) == new.get(*key)));
+    let namespace = context.target.namespace.as_str();
+    let may = |verb, resource, name| {
+        let attributes =
+            Attributes::Resource { verb, group: rbac::GROUP, resource, subresource: "", namespace, name };
+        context.hub.authorizer.allows(&context.space, &context.user, &attributes)
+    };
+    let wanted = if context.resource.plural.ends_with("bindings") {
+        if unchanged(&["roleRef", "subjects"]) {
+            return Ok(());
+        }
+        let text = |key: &str| {
+            new.get("roleRef").and_then(|role| role.get(key)).and_then(Value::as_str).unwrap_or_default()
+        };
+        let (resource, role) = (if text("kind") == "Role" { "roles" } else { "clusterroles" }, text("name"));
+        if may("bind", resource, role) {
+            return Ok(());
+        }
+        let rules = rbac::rules_of_role(&context.space, resource, namespace, role);
+        rules.ok_or_else(|| Status::not_found(context.about(role)))?
+    } else {
+        if unchanged(&["rules", "aggregationRule"]) || may("escalate", context.resource.plural, name) {
+            return Ok(());
+        }
+        let mut rules = rbac::rules_of(new);
+        if new.get("aggregationRule").is_some() {
+            // What will be collected is not known, so it may be anything.
+            rules.extend(Rule::everything());
+        }
+        rules
+    };
+    let held = context.hub.authorizer.policy(&context.space).rules_for(&context.user, namespace);
+    match rbac::missing(&held, &wanted) {
+        None => Ok(()),
+        Some(missing) => {
+            let groups: Vec<String> = context.user.groups.iter().map(|group| format!("{group:?}")).collect();
+            let why = format!(
+                "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{missing}",
+                context.user.name,
+                groups.join(" ")
+            );
+            Err(Status::forbidden(context.about(name), &why))
+        }
+    }
 }

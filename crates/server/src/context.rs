@@ -49,6 +49,13 @@ impl Context {
 
     pub fn presenter(&self) -> Result<Presenter, Status> {
         let shape = negotiate::shape(&self.headers)?;
+        let include = self.query.get("includeObject").unwrap_or_default();
+        if shape == Shape::Table && !matches!(include, "" | "None" | "Metadata" | "Object") {
+            return Err(Status::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be \
+                 'Metadata', 'Object', 'None', or empty"
+            )));
+        }
         Ok(self.presenter_as(shape))
     }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use machinery::{
+    field_error::Cause,
     gojson, protobuf,
     resource::Tree,
     schema::{self, Types},
@@ -34,8 +35,8 @@ fn strictness(context: &Context) -> Result<Strictness, Status> {
         None | Some("" | "Warn") => Ok(Strictness::Warn),
         Some("Strict") => Ok(Strictness::Strict),
         Some(other) => {
-            let valid = ["Ignore", "Strict", "Warn"];
-            let cause = machinery::field_error::Cause::not_supported("fieldValidation", &other.into(), &valid);
+            let valid = ["", "Ignore", "Strict", "Warn"];
+            let cause = Cause::not_supported("fieldValidation", &other.into(), &valid);
             Err(Status::invalid("meta.k8s.io", "CreateOptions", "", vec![cause]))
         }
     }
@@ -46,8 +47,18 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
     let strictness = strictness(context)?;
     let content = negotiate::content(&context.headers)?;
     let value = parse(context, content, bytes)?;
-    let Value::Object(mut tree) = value else {
-        return Err(unrecognized(context, "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct"));
+    let mut tree = match value {
+        Value::Object(tree) => tree,
+        Value::Null => Tree::new(),
+        other => {
+            let why = format!(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type \
+                 struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+                 \"json:\\\"kind,omitempty\\\"\" }}",
+                gojson::type_name(&other)
+            );
+            return Err(unrecognized(context, &why, bytes));
+        }
     };
     check_type(context, &mut tree)?;
     // Only the text shows what stands in it twice.
@@ -55,36 +66,90 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
     conform(context, tree, text, strictness)
 }
 
-/// A tree made by a patch: checked like a body.
-pub fn check(context: &Context, tree: Tree) -> Result<Decoded, Status> {
-    conform(context, tree, None, strictness(context)?)
+/// A tree made by a patch, and what was found wrong in the patch itself: checked like a body, but what is wrong
+/// with it is the patch's fault.
+pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decoded, Status> {
+    let strictness = strictness(context)?;
+    let resource = &context.resource;
+    let types = Types::builtin();
+    let shown = Value::Object(tree.clone());
+    let refuse = |why: &str| {
+        let document = serde_json::Value::from(shown.to_string());
+        Status::invalid("", "", "", vec![Cause::invalid("patch", &document, why)])
+    };
+    let mut found = found;
+    let mut value = Value::Object(tree);
+    match types.get(resource.type_name) {
+        Some(message) => {
+            let conformed = schema::conform(types, message, &mut value, schema::Options::default())
+                .map_err(|error| refuse(&error.to_string()))?;
+            found.extend(conformed.unknown);
+        }
+        None => check_metadata(context, types, &mut value)?,
+    }
+    let Value::Object(tree) = value else { return Err(refuse("the patch does not leave an object")) };
+    match strictness {
+        Strictness::Strict if !found.is_empty() => {
+            Err(refuse(&format!("strict decoding error: {}", found.join(", "))))
+        }
+        Strictness::Ignore => Ok(Decoded { tree, warnings: Vec::new() }),
+        _ => Ok(Decoded { tree, warnings: found }),
+    }
 }
 
 fn parse(context: &Context, content: Content, bytes: &Bytes) -> Result<Value, Status> {
     match content {
-        Content::Json => gojson::parse(bytes)
-            .map_err(|error| unrecognized(context, &format!("couldn't get version/kind; json parse error: {error}"))),
+        Content::Json => gojson::parse(bytes).map_err(|error| {
+            unrecognized(context, &format!("couldn't get version/kind; json parse error: {error}"), bytes)
+        }),
         Content::Yaml => {
             let text = std::str::from_utf8(bytes).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
-            serde_saphyr::from_str::<Value>(text).map_err(|error| unrecognized(context, &format!("yaml: {error}")))
+            yaml(text).map_err(|error| unrecognized(context, &format!("yaml: {error}"), bytes))
         }
         Content::Protobuf => {
             let decoded = protobuf::decode(Types::builtin(), bytes);
-            decoded.map(|(_, value)| value).map_err(|error| unrecognized(context, &error.to_string()))
+            decoded.map(|(_, value)| value).map_err(|error| unrecognized(context, &error.to_string(), bytes))
         }
     }
 }
 
-fn unrecognized(context: &Context, why: &str) -> Status {
+/// YAML, with keys that stand twice taken as the last one, as upstream does unless it is strict.
+fn yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
+    let mut options = serde_saphyr::Options::default();
+    options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
+    serde_saphyr::from_str_with_options::<Value>(text, options)
+}
+
+fn unrecognized(context: &Context, why: &str, bytes: &[u8]) -> Status {
     Status::bad_request(format!(
-        "the object provided is unrecognized (must be of type {}): {why}",
-        context.resource.kind
+        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        context.resource.kind,
+        summary(bytes)
     ))
+}
+
+/// The beginning of a body that cannot be read: as text if it looks like JSON, else in hexadecimal.
+fn summary(bytes: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let head = &bytes[..bytes.len().min(SHOWN)];
+    let text = match bytes.first() {
+        None => return "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(head).into_owned(),
+        Some(_) => head.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    if bytes.len() > SHOWN { text + " ..." } else { text }
 }
 
 /// What the body says it is must be what the path is about; saying nothing is fine.
 fn check_type(context: &Context, tree: &mut Tree) -> Result<(), Status> {
     let resource = &context.resource;
+    for key in ["kind", "apiVersion"] {
+        if let Some(value) = tree.get(key).filter(|value| !value.is_string() && !value.is_null()) {
+            let found = gojson::type_name(value);
+            let why = format!("json: cannot unmarshal {found} into Go struct field .{key} of type string");
+            return Err(Status::bad_request(format!("couldn't get version/kind; json parse error: {why}")));
+        }
+    }
     let text = |tree: &Tree, key: &str| tree.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, version) = (text(tree, "kind"), text(tree, "apiVersion"));
     if !version.is_empty() && version != resource.api_version {
@@ -152,7 +217,17 @@ fn check_metadata(context: &Context, types: &Types, value: &mut Value) -> Result
 /// A body of options, as DELETE has them.
 pub fn options(context: &Context, bytes: &Bytes, kind: &str) -> Result<Tree, Status> {
     let content = negotiate::content(&context.headers)?;
-    let mut value = parse(context, content, bytes)?;
+    let mut value = match content {
+        Content::Json => gojson::parse(bytes).map_err(|error| {
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
+        })?,
+        content => parse(context, content, bytes)?,
+    };
+    let given = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if !given.is_empty() && given != kind {
+        let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        return Err(Status::bad_request(format!("no kind {given:?} is registered for version {version:?} here; want {kind}")));
+    }
     let types = Types::builtin();
     if let Some(message) = types.get(&format!("meta/v1.{kind}")) {
         schema::conform(types, message, &mut value, schema::Options::default())

@@ -8,7 +8,7 @@ use machinery::{
     Draft, EventType, Object, Revision,
     field_error::Cause,
     resource::Tree,
-    status::{self, Status},
+    status::{self, About, Status},
 };
 use serde_json::{Value, json};
 use store::{Change, Key, Write};
@@ -117,14 +117,20 @@ impl Options {
     }
 
     fn check_preconditions(&self, context: &Context, object: &Object) -> Result<(), Status> {
-        let about = context.about(&object.head.name);
+        // Upstream names the kind here, not the resource.
+        let about = About { resource: context.resource.kind, ..context.about(&object.head.name) };
         if let Some(uid) = self.uid.as_ref().filter(|uid| **uid != object.head.uid) {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object.head.uid);
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have \
+                 been deleted and then recreated",
+                object.head.uid
+            );
             return Err(Status::conflict(about, &why));
         }
         if let Some(revision) = self.revision.as_ref().filter(|it| Revision::parse(it) != Some(object.revision)) {
             let why = format!(
-                "Precondition failed: ResourceVersion in precondition: {revision}, ResourceVersion in object meta: {}",
+                "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record \
+                 ({}). The object might have been modified",
                 object.revision
             );
             return Err(Status::conflict(about, &why));
@@ -150,7 +156,7 @@ impl Options {
     }
 
     fn wants_accepted(&self) -> bool {
-        self.propagation == Some(Propagation::Foreground) || self.orphan_dependents == Some(false)
+        self.orphan_dependents == Some(false)
     }
 }
 
@@ -167,6 +173,9 @@ pub async fn delete(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     let name = &context.target.name;
     let presenter = context.presenter()?;
     match delete_one(context, &context.key(name), &options).await? {
+        Outcome::Gone(object) if context.resource.returns_deleted => {
+            Ok(body::encoded(StatusCode::OK, presenter.one(&object)))
+        }
         Outcome::Gone(object) => {
             let success = status::success(context.about(name), &object.head.uid);
             Ok(body::json(StatusCode::OK, &success))

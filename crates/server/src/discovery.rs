@@ -25,9 +25,29 @@ pub struct Discovered {
     aggregated: BTreeMap<(String, &'static str), (Bytes, HeaderValue)>,
 }
 
-const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
+const AGGREGATED_VERSIONS: [&str; 1] = ["v2"];
 
-/// Groups in the order clients prefer when two serve the same kind: core, then upstream's groups, then others.
+/// In which order groups are listed; it decides which one a bare resource name means. Others come after, by name.
+const GROUP_ORDER: [&str; 17] = [
+    "",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+];
+
 fn groups(registry: &Registry) -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
     for resource in registry.all() {
@@ -37,6 +57,8 @@ fn groups(registry: &Registry) -> Vec<(&'static str, Vec<&'static str>)> {
             None => groups.push((resource.group, vec![resource.version])),
         }
     }
+    let place = |group: &str| GROUP_ORDER.iter().position(|it| *it == group).unwrap_or(GROUP_ORDER.len());
+    groups.sort_by_key(|(group, _)| (place(group), *group));
     groups
 }
 
@@ -88,6 +110,14 @@ impl Discovered {
         let path = path.trim_end_matches('/');
         let document = self.documents.get(path)?;
         Some(self.choose(path, document, headers))
+    }
+
+    /// Whether `path` lies below a group version that is served.
+    pub fn has_group(&self, path: &str) -> bool {
+        self.documents.keys().any(|known| {
+            known.matches('/').count() >= 2
+                && path.strip_prefix(known.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
     }
 
     fn choose(&self, path: &str, legacy: &Bytes, headers: &HeaderMap) -> Result<Response<Body>, Status> {
@@ -175,7 +205,8 @@ fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {
 /// Changes when the stored form does; clients only compare it.
 fn storage_hash(resource: &Resource) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    let digest = Sha256::digest(format!("{}/{}", resource.stored_api_version, resource.kind));
+    let version = resource.stored_as.map_or(resource.version, |(_, version)| version);
+    let digest = Sha256::digest(format!("{}/{version}/{}", resource.stored_group, resource.kind));
     STANDARD.encode(&digest[..8])
 }
 
@@ -194,7 +225,7 @@ fn aggregate(
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let mut metadata = json!({"creationTimestamp": null});
+            let mut metadata = json!({});
             if !group.is_empty() {
                 metadata["name"] = json!(group);
             }
@@ -210,7 +241,11 @@ fn aggregate(
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
-    let response_kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // Empty where they are the resource's own.
+    let response_kind = |group: &str, version: &str, kind: &str| match (group, version) == (resource.group, resource.version) {
+        true => json!({"group": "", "version": "", "kind": kind}),
+        false => json!({"group": group, "version": version, "kind": kind}),
+    };
     let mut entry = json!({
         "resource": resource.plural,
         "responseKind": response_kind(resource.group, resource.version, resource.kind),

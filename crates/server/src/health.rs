@@ -81,6 +81,10 @@ fn version() -> serde_json::Value {
     json!({
         "major": major,
         "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": "35",
         "gitVersion": format!("{git}+hanse-{}", env!("CARGO_PKG_VERSION")),
         "gitCommit": "",
         "gitTreeState": "",

@@ -246,10 +246,8 @@ impl Installation {
 pub fn store_refusal(error: store::Error) -> Status {
     use machinery::status::Reason;
     match error {
-        store::Error::Expired { oldest } => {
-            Status::expired(format!("The resourceVersion for the provided watch is too old: oldest is {oldest}"))
-        }
-        store::Error::Ahead { current } => too_large(current),
+        store::Error::Expired { .. } => Status::expired("The resourceVersion for the provided watch is too old."),
+        store::Error::Ahead { current } => too_large(None, current),
         store::Error::NoSpace(why) => {
             Status::new(Reason::ServiceUnavailable, format!("no space left on the store's disk: {why}")).retry_after(5)
         }
@@ -263,9 +261,10 @@ pub fn store_refusal(error: store::Error) -> Status {
 }
 
 /// The revision asked for has not happened here yet.
-pub fn too_large(current: Revision) -> Status {
+pub fn too_large(wanted: Option<Revision>, current: Revision) -> Status {
     use machinery::status::Reason;
-    Status::new(Reason::Timeout, format!("Too large resource version, current: {current}"))
+    let wanted = wanted.map(|wanted| format!(": {wanted}")).unwrap_or_default();
+    Status::new(Reason::Timeout, format!("Timeout: Too large resource version{wanted}, current: {current}"))
         .cause("ResourceVersionTooLarge", "Too large resource version", "")
         .retry_after(1)
 }

@@ -1,6 +1,13 @@
 //! The socket side: TLS, HTTP/1.1 and HTTP/2, and stopping without cutting anybody off.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use env::{Listener, Stream};
 use hyper::{Request, body::Incoming, service::service_fn};
@@ -18,8 +25,10 @@ use crate::{
     user::User,
 };
 
-/// A client that has not finished its handshake or its headers by then is not serious.
+/// A client that has not finished its handshake, or sent its first request, by then is not serious.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// How long an HTTP/1.1 connection may idle, or take for its headers; as long as upstream lets it idle.
+const IDLE_LIMIT: Duration = Duration::from_secs(90);
 /// After this, connections that are still busy at shutdown are closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// Streams at once on one HTTP/2 connection: an operator with many informers opens hundreds.
@@ -81,15 +90,17 @@ async fn connection(
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let user = certificate.and_then(|certificate| User::from_certificate(certificate)).map(Arc::new);
     hub.metrics.connections.inc();
+    let spoke = Arc::new(AtomicBool::new(false));
     let service = service_fn({
-        let hub = hub.clone();
+        let (hub, spoke) = (hub.clone(), spoke.clone());
         move |request: Request<Incoming>| {
+            spoke.store(true, Ordering::Relaxed);
             let answer = service::handle(hub.clone(), user.clone(), request);
             async move { Ok::<_, Infallible>(answer.await) }
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_LIMIT);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_LIMIT);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -99,15 +110,34 @@ async fn connection(
         .keep_alive_timeout(Duration::from_secs(20));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let outcome = tokio::select! {
-        outcome = connection.as_mut() => outcome,
-        () = hub::stopped(&mut stopping) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut first_request = Some(hub.env.clock.sleep(HANDSHAKE_LIMIT));
+    loop {
+        let silent = async {
+            match &mut first_request {
+                Some(timer) => timer.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            outcome = connection.as_mut() => {
+                if let Err(error) = outcome {
+                    tracing::debug!(%error, "connection ended");
+                }
+                break;
+            }
+            () = silent => {
+                first_request = None;
+                if !spoke.load(Ordering::Relaxed) {
+                    tracing::debug!("no request came");
+                    break;
+                }
+            }
+            () = hub::stopped(&mut stopping) => {
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.as_mut().await;
+                break;
+            }
         }
-    };
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "connection ended");
     }
     hub.metrics.connections.dec();
 }

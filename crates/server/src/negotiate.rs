@@ -16,7 +16,7 @@ pub enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
     Legacy,
-    /// `APIGroupDiscoveryList`, version `v2` or `v2beta1`.
+    /// `APIGroupDiscoveryList`, in this version.
     Aggregated(&'static str),
 }
 
@@ -81,7 +81,6 @@ pub fn discovery(headers: &HeaderMap) -> Result<Discovery, Status> {
         match (entry.get("as"), entry.get("g"), entry.get("v")) {
             ("", _, _) => Some(Discovery::Legacy),
             ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Some(Discovery::Aggregated("v2")),
-            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => Some(Discovery::Aggregated("v2beta1")),
             _ => None,
         }
     });

@@ -9,7 +9,7 @@ use machinery::{
     status::Status,
 };
 use percent_encoding::percent_decode_str;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A query string, taken apart.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +91,7 @@ impl ListOptions {
         let labels = query.get("labelSelector").unwrap_or_default();
         let fields = query.get("fieldSelector").unwrap_or_default();
         let labels = LabelSelector::parse(labels)
-            .map_err(|error| Status::bad_request(format!("unable to parse requirement: {error}")))?;
+            .map_err(Status::bad_request)?;
         let fields = FieldSelector::parse(fields).map_err(|error| Status::bad_request(error.to_string()))?;
         let revision_text = query.get("resourceVersion").unwrap_or_default();
         let matching = query.get("resourceVersionMatch").unwrap_or_default();
@@ -99,7 +99,7 @@ impl ListOptions {
         let send_initial_events = query.optional_flag("sendInitialEvents");
         let limit = query.number("limit")?.unwrap_or(0).max(0) as usize;
         let causes = if watch {
-            check_watch(matching, send_initial_events)
+            check_watch(matching, send_initial_events, continue_token.is_some())
         } else {
             check_list(matching, revision_text, continue_token.is_some(), send_initial_events)
         };
@@ -134,8 +134,10 @@ pub fn parse_revision(text: &str) -> Result<Revision, Status> {
         return Ok(Revision::ZERO);
     }
     Revision::parse(text).ok_or_else(|| {
-        let cause = Cause::invalid("resourceVersion", &json!(text), "strconv.ParseUint: parsing: invalid syntax");
-        Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause])
+        Status::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: \
+             invalid syntax"
+        ))
     })
 }
 
@@ -167,7 +169,7 @@ fn check_list(matching: &str, revision: &str, continuing: bool, initial_events: 
                 "resourceVersionMatch is forbidden when continue is provided",
             ));
         }
-        causes.extend(check_match_value(matching, &["Exact", "NotOlderThan"]));
+        causes.extend(check_match_value(matching, &["Exact", "NotOlderThan", ""]));
         if matching == "Exact" && revision == "0" {
             causes.push(forbidden(
                 "resourceVersionMatch",
@@ -178,19 +180,31 @@ fn check_list(matching: &str, revision: &str, continuing: bool, initial_events: 
     causes
 }
 
-fn check_watch(matching: &str, initial_events: Option<bool>) -> Vec<Cause> {
+fn check_watch(matching: &str, initial_events: Option<bool>, continuing: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     match initial_events {
         Some(_) if matching.is_empty() => causes.push(forbidden(
             "resourceVersionMatch",
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         )),
-        Some(_) => causes.extend(check_match_value(matching, &["NotOlderThan"])),
+        Some(_) => {
+            if matching != "NotOlderThan" {
+                causes.push(forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                ));
+            }
+            causes.extend(check_match_value(matching, &["NotOlderThan"]));
+        }
         None if !matching.is_empty() => causes.push(forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         )),
         None => {}
+    }
+    if continuing {
+        let why = "resourceVersionMatch is forbidden when continue is provided";
+        causes.push(forbidden("resourceVersionMatch", why));
     }
     causes
 }

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use machinery::{
     Object,
+    field_error::Cause,
     patch::PatchError,
     resource::Tree,
-    schema::Types,
+    schema::{self, Types},
 
     status::{Reason, Status},
 };
@@ -23,7 +24,7 @@ pub enum Body {
     Operations(Bytes),
     /// RFC 7396.
     Merge(Bytes),
-    Strategic(Value),
+    Strategic(Value, Bytes),
 }
 
 impl Body {
@@ -33,13 +34,21 @@ impl Body {
             PatchKind::Merge => Body::Merge(bytes),
             PatchKind::Strategic => {
                 let value = machinery::gojson::parse(&bytes)
-                    .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+                    .map_err(|error| Status::bad_request(error.to_string()))?;
                 if !value.is_object() {
                     return Err(Status::bad_request("error decoding patch: the patch is not an object"));
                 }
-                Body::Strategic(value)
+                Body::Strategic(value, bytes)
             }
         })
+    }
+
+    /// What the patch says twice, or says to nobody.
+    fn doubtful(&self) -> Vec<String> {
+        match self {
+            Body::Operations(bytes) => machinery::patch::json_patch_unknown_fields(bytes),
+            Body::Merge(bytes) | Body::Strategic(_, bytes) => schema::find_duplicates(bytes),
+        }
     }
 }
 
@@ -51,14 +60,14 @@ pub fn apply(context: &Context, body: &Body, old: &Object) -> Result<Decoded, St
     let outcome = match body {
         Body::Operations(bytes) => machinery::patch::json_patch(&mut value, bytes),
         Body::Merge(patch) => machinery::patch::merge_patch(&mut value, patch),
-        Body::Strategic(patch) => strategic(context, &mut value, patch),
+        Body::Strategic(patch, _) => strategic(context, &mut value, patch),
     };
     outcome.map_err(|error| refusal(context, old, error))?;
     let Value::Object(tree) = value else {
         return Err(Status::bad_request("the patch does not leave an object"));
     };
     same_type(context, &tree)?;
-    decode::check(context, tree)
+    decode::check(context, tree, body.doubtful())
 }
 
 fn strategic(context: &Context, value: &mut Value, patch: &Value) -> Result<(), PatchError> {
@@ -74,10 +83,12 @@ fn same_type(context: &Context, tree: &Tree) -> Result<(), Status> {
     let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default();
     let version = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     if kind != context.resource.kind || version != context.resource.api_version {
-        return Err(Status::bad_request(format!(
+        let why = format!(
             "the patch changes the type of the object: {version} {kind} is not {} {}",
             context.resource.api_version, context.resource.kind
-        )));
+        );
+        let cause = Cause::invalid("patch", &Value::String(Value::Object(tree.clone()).to_string()), &why);
+        return Err(Status::invalid("", "", "", vec![cause]));
     }
     Ok(())
 }

@@ -31,6 +31,8 @@ pub enum PkiError {
     Make(#[from] rcgen::Error),
     #[error("certificate or key in {0} is not usable; restore it from a backup")]
     Unusable(PathBuf),
+    #[error("{0} groups do not fit into a certificate; two do")]
+    TooManyGroups(usize),
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
     #[error("cannot verify client certificates: {0}")]
@@ -98,6 +100,9 @@ impl Authority {
 
     /// A client certificate: the common name is the user, organizations are groups.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Credential, PkiError> {
+        if groups.len() > 2 {
+            return Err(PkiError::TooManyGroups(groups.len()));
+        }
         let mut params = params(user, groups, self.now, LEAF_DAYS);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
@@ -128,8 +133,11 @@ fn params(name: &str, organizations: &[&str], now: i64, days: i64) -> Certificat
     let mut params = CertificateParams::default();
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);
-    for organization in organizations {
-        subject.push(DnType::OrganizationName, *organization);
+    // The library keeps one value per attribute type; the second group is pushed under the type's number, which
+    // makes the same attribute of it.
+    let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
+    for (kind, organization) in types.into_iter().zip(organizations) {
+        subject.push(kind, *organization);
     }
     params.distinguished_name = subject;
     // An hour back, for clients whose clocks are behind.

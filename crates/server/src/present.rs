@@ -154,7 +154,10 @@ impl Presenter {
                 let created = tree.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
                 json!(created.map_or("<unknown>".to_owned(), |created| table::age_of(created, self.now)))
             }
-            Cell::Path(path) => table::find(tree, path),
+            Cell::Path(path) => match table::find(tree, path) {
+                Value::Null => json!(""),
+                value => value,
+            },
             Cell::Compute(compute) => compute(tree, self.now),
         }
     }

@@ -1,5 +1,7 @@
 //! Role-based access: what a workspace's roles and bindings add up to, and whether they allow a request.
 
+mod escalation;
+
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
@@ -8,7 +10,7 @@ use std::{
 use machinery::{Object, Revision, selector::LabelSelector};
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
-use store::{Collection, WorkspaceId};
+use store::{Collection, Key, WorkspaceId};
 
 use crate::{
     request::{RequestInfo, Target},
@@ -16,7 +18,9 @@ use crate::{
     user::{MASTERS, User},
 };
 
-const GROUP: &str = "rbac.authorization.k8s.io";
+pub use escalation::missing;
+
+pub const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +40,8 @@ pub enum Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    pub fn of(request: &'a RequestInfo, method: &'a str) -> Attributes<'a> {
+    /// `name` is the path's, or the only one that a selector leaves.
+    pub fn of(request: &'a RequestInfo, method: &'a str, name: &'a str) -> Attributes<'a> {
         match &request.target {
             Target::NonResource => Attributes::NonResource { verb: method, path: &request.path },
             Target::Resource(target) => Attributes::Resource {
@@ -49,7 +54,7 @@ impl<'a> Attributes<'a> {
                     ("", "namespaces") => &target.name,
                     _ => &target.namespace,
                 },
-                name: &target.name,
+                name,
             },
         }
     }
@@ -113,6 +118,15 @@ impl Rule {
             resource_names: strings(rule.get("resourceNames")),
             non_resource_urls: strings(rule.get("nonResourceURLs")),
         }
+    }
+
+    /// The two rules of an administrator.
+    pub fn everything() -> [Rule; 2] {
+        let all = || vec!["*".to_owned()];
+        [
+            Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() },
+            Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() },
+        ]
     }
 
     fn allows(&self, attributes: &Attributes<'_>) -> bool {
@@ -185,6 +199,15 @@ impl Subject {
         }
     }
 
+    /// As a reason spells it.
+    fn words(&self) -> String {
+        match self {
+            Subject::User(name) => format!("User {name:?}"),
+            Subject::Group(name) => format!("Group {name:?}"),
+            Subject::ServiceAccount(namespace, name) => format!("ServiceAccount {:?}", format!("{name}/{namespace}")),
+        }
+    }
+
     fn is(&self, user: &User) -> bool {
         match self {
             Subject::User(name) => *name == user.name,
@@ -199,6 +222,8 @@ impl Subject {
 /// A binding with the rules of its role.
 #[derive(Debug)]
 struct Grant {
+    /// `RoleBinding "readers/ns" of Role "reader"`
+    words: String,
     subjects: Vec<Subject>,
     rules: Arc<Vec<Rule>>,
 }
@@ -240,7 +265,19 @@ impl Policy {
     }
 
     pub fn allows(&self, user: &User, attributes: &Attributes<'_>) -> bool {
-        self.grants(user, attributes.namespace()).any(|grant| grant.rules.iter().any(|rule| rule.allows(attributes)))
+        self.granted(user, attributes).is_some()
+    }
+
+    fn granted<'a>(&'a self, user: &'a User, attributes: &Attributes<'_>) -> Option<&'a Grant> {
+        let mut grants = self.grants(user, attributes.namespace());
+        grants.find(|grant| grant.rules.iter().any(|rule| rule.allows(attributes)))
+    }
+
+    /// Why it is allowed, for people; `None` if it is not.
+    pub fn reason(&self, user: &User, attributes: &Attributes<'_>) -> Option<String> {
+        let grant = self.granted(user, attributes)?;
+        let subject = grant.subjects.iter().find(|subject| subject.is(user))?;
+        Some(format!("RBAC: allowed by {} to {}", grant.words, subject.words()))
     }
 
     /// Every rule that holds for `user` in `namespace`, without doubles, in order.
@@ -266,9 +303,19 @@ fn trees(space: &Space, collection: &Collection) -> impl Iterator<Item = (Arc<Ob
     })
 }
 
-fn rules_of(tree: &Map<String, Value>) -> Vec<Rule> {
+pub fn rules_of(tree: &Map<String, Value>) -> Vec<Rule> {
     let list = tree.get("rules").and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_object).map(Rule::read).collect()
+}
+
+/// The rules of one role; `None` if there is no such role. `resource` is `roles` or `clusterroles`.
+pub fn rules_of_role(space: &Space, resource: &str, namespace: &str, name: &str) -> Option<Vec<Rule>> {
+    if resource == "clusterroles" {
+        let [cluster_roles, ..] = collections();
+        return read_cluster_roles(space, &cluster_roles).remove(name).map(|rules| rules.to_vec());
+    }
+    let role = space.get(&Key::new(GROUP, resource, namespace, name))?;
+    Some(rules_of(&role.tree().ok()?))
 }
 
 /// Cluster roles by name; an aggregated one has the rules of all that its selectors match.
@@ -326,7 +373,13 @@ fn grant(
     };
     let list = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
     let subjects = list.filter_map(|subject| Subject::read(subject, namespace)).collect();
-    Some(Grant { subjects, rules: rules.clone() })
+    let own_name = binding.get("metadata").and_then(|it| it.get("name")).and_then(Value::as_str).unwrap_or_default();
+    let binding_words = match namespace {
+        "" => format!("ClusterRoleBinding {own_name:?}"),
+        namespace => format!("RoleBinding {:?}", format!("{own_name}/{namespace}")),
+    };
+    let words = format!("{binding_words} of {} {name:?}", role.get("kind")?.as_str()?);
+    Some(Grant { words, subjects, rules: rules.clone() })
 }
 
 /// Answers for every workspace, computing its policy when RBAC objects have changed since the last time.

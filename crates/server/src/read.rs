@@ -44,7 +44,7 @@ pub async fn wait_for(context: &Context, revision: Revision) -> Result<(), Statu
     let deadline = context.hub.env.clock.elapsed() + WAIT_FOR_REVISION;
     while context.space.head() < revision {
         if context.hub.env.clock.elapsed() >= deadline {
-            return Err(too_large(context.space.head()));
+            return Err(too_large(Some(revision), context.space.head()));
         }
         context.hub.env.clock.sleep(Duration::from_millis(20)).await;
     }
@@ -129,7 +129,7 @@ async fn take_listing(context: &Context, options: &ListOptions, token: Option<&T
 
 fn list_at(space: &Space, collection: &Collection, at: Option<Revision>) -> Result<Listing, Status> {
     space.list(collection, at).map_err(|error| match error {
-        Error::Expired { oldest } => Status::expired(format!("The resourceVersion for the provided list is too old: oldest is {oldest}")),
+        Error::Expired { .. } => Status::expired("The resourceVersion for the provided list is too old."),
         other => store_refusal(other),
     })
 }

@@ -97,7 +97,12 @@ fn decode(segment: &str) -> Result<Cow<'_, str>, Status> {
 }
 
 fn parse_resource(method: &Method, path: &str, watch: bool) -> Result<Option<ResourceTarget>, Status> {
-    let mut segments = path.split('/').filter(|segment| !segment.is_empty()).map(decode);
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if path.split('/').any(str::is_empty) && path.starts_with("api") {
+        return Err(Status::no_such_path());
+    }
+    let mut segments = path.split('/').map(decode);
     let mut next = || segments.next().transpose();
     let Some(root) = next()? else { return Ok(None) };
     let group = match &*root {

@@ -29,7 +29,17 @@ impl Selection {
                 name => resource.fields.iter().any(|field| field.name == name),
             };
             if !known {
-                return Err(Status::bad_request(format!("field label not supported: {}", term.field)));
+                let message = match (resource.fields.is_empty(), resource.namespaced) {
+                    (true, true) => format!(
+                        "{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                        term.field
+                    ),
+                    (true, false) => {
+                        format!("{:?} is not a known field selector: only \"metadata.name\"", term.field)
+                    }
+                    (false, _) => format!("field label not supported: {}", term.field),
+                };
+                return Err(Status::bad_request(message));
             }
         }
         Ok(Self { labels, fields, resource: resource.clone(), only_name: None })

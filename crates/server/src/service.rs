@@ -3,9 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::BodyExt;
-use machinery::status::{About, Reason, Status};
+use machinery::{
+    selector::FieldSelector,
+    status::{About, Reason, Status},
+};
 
 use crate::{
     body::{self, Body},
@@ -20,7 +23,7 @@ use crate::{
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
     space::Space,
-    user::{self, User},
+    user::{self, Impersonated, User},
     watch, write,
 };
 
@@ -75,14 +78,28 @@ where
     };
     let user = act_as(hub, &space, user, &headers)?;
     let method = parts.method.as_str().to_ascii_lowercase();
-    let attributes = Attributes::of(&info, if method == "head" { "get" } else { &method });
+    let selected = selected_name(&info, &query);
+    let attributes = Attributes::of(&info, if method == "head" { "get" } else { &method }, &selected);
     if !hub.authorizer.allows(&space, &user, &attributes) {
-        return Err(forbidden(&info, &attributes, &user));
+        return Err(forbidden(&info, &selected, &attributes, &user));
     }
     match info.target {
         Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path),
+        // Clients that ask for headers alone get none of objects; upstream refuses as well.
+        Target::Resource(_) if parts.method == Method::HEAD => Err(Status::method_not_allowed()),
         Target::Resource(target) => resource(hub, space, user, target, query, headers, body, labels).await,
     }
+}
+
+/// A list, watch or mass deletion that selects one name is a request for that name: a role may allow just that.
+fn selected_name(info: &RequestInfo, query: &Query) -> String {
+    let Target::Resource(target) = &info.target else { return String::new() };
+    let on_many = matches!(target.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+    if !on_many || !target.name.is_empty() {
+        return target.name.clone();
+    }
+    let selector = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default()).ok();
+    selector.and_then(|selector| selector.exact_name().map(str::to_owned)).unwrap_or_default()
 }
 
 fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
@@ -102,26 +119,25 @@ fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
     }
 }
 
-fn forbidden(info: &RequestInfo, attributes: &Attributes<'_>, user: &User) -> Status {
+fn forbidden(info: &RequestInfo, name: &str, attributes: &Attributes<'_>, user: &User) -> Status {
     let why = attributes.refusal(user);
     match &info.target {
         Target::Resource(target) => {
-            Status::forbidden(About { group: &target.group, resource: &target.resource, name: &target.name }, &why)
+            Status::forbidden(About { group: &target.group, resource: &target.resource, name }, &why)
         }
-        Target::NonResource => Status::new(Reason::Forbidden, format!("forbidden: {why}")),
+        Target::NonResource => Status::forbidden_path(&why),
     }
 }
 
 /// Impersonation: every part of the identity that is put on must be allowed.
 fn act_as(hub: &Hub, space: &Space, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
-    let Some(other) = user::impersonated(headers)? else { return Ok(user) };
+    let Some(Impersonated { user: other, asked_groups }) = user::impersonated(headers)? else { return Ok(user) };
     let mut wanted: Vec<(&str, &str, String, &str, &str)> = Vec::new();
     match User::service_account(&other.name) {
         Some((namespace, name)) => wanted.push(("", "serviceaccounts", String::new(), namespace, name)),
         None => wanted.push(("", "users", String::new(), "", &other.name)),
     }
-    let asked_groups = headers.get_all("impersonate-group").iter().filter_map(|it| it.to_str().ok());
-    wanted.extend(asked_groups.map(|group| ("", "groups", String::new(), "", group)));
+    wanted.extend(asked_groups.iter().map(|group| ("", "groups", String::new(), "", group.as_str())));
     const GROUP: &str = "authentication.k8s.io";
     if !other.uid.is_empty() {
         wanted.push((GROUP, "uids", String::new(), "", &other.uid));
@@ -156,7 +172,7 @@ fn non_resource(
     path: &str,
 ) -> Result<Response<Body>, Status> {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        return Err(Status::method_not_allowed("", About { group: "", resource: "", name: "" }));
+        return Err(Status::method_not_allowed());
     }
     let served = hub.served(space);
     if let Some(answer) = served.discovered.answer(path, headers) {
@@ -165,7 +181,15 @@ fn non_resource(
     if let Some(answer) = openapi::answer(&served.openapi, path, headers) {
         return Ok(answer);
     }
-    health::answer(hub, path, query).ok_or_else(Status::no_such_path)
+    if let Some(answer) = health::answer(hub, path, query) {
+        return Ok(answer);
+    }
+    // Inside a group that is served the answer is a Status; outside of the API it is a plain page.
+    let inside = path.starts_with("/api/") || served.discovered.has_group(path);
+    match inside {
+        true => Err(Status::no_such_path()),
+        false => Ok(body::text(StatusCode::NOT_FOUND, "404 page not found\n".into())),
+    }
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -221,7 +245,9 @@ async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Respo
 
 /// Scope, verb and subresource must be the resource's own.
 fn check_path(resource: &machinery::resource::Resource, target: &ResourceTarget) -> Result<(), Status> {
-    let about = About { group: resource.group, resource: resource.plural, name: &target.name };
+    if !resource.is_stored() && !target.name.is_empty() {
+        return Err(Status::no_such_path());
+    }
     let allowed = match target.subresource.as_str() {
         "" => resource.verb_allowed(target.verb.as_str()),
         name => {
@@ -236,14 +262,14 @@ fn check_path(resource: &machinery::resource::Resource, target: &ResourceTarget)
     let everywhere = resource.namespaced && target.namespace.is_empty();
     if everywhere && !(target.name.is_empty() && matches!(target.verb, Verb::List | Verb::Watch)) {
         return match target.name.is_empty() {
-            true => Err(Status::method_not_allowed("", about)),
+            true => Err(Status::method_not_allowed()),
             false => Err(Status::no_such_path()),
         };
     }
     let on_collection = target.name.is_empty() && matches!(target.verb, Verb::Update | Verb::Patch);
     let create_on_item = !target.name.is_empty() && target.verb == Verb::Create && target.subresource.is_empty();
     if !allowed || on_collection || create_on_item {
-        return Err(Status::method_not_allowed("", about));
+        return Err(Status::method_not_allowed());
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use machinery::status::{Reason, Status};
 use percent_encoding::percent_decode_str;
+use sha2::{Digest, Sha256};
 
 pub const MASTERS: &str = "system:masters";
 pub const AUTHENTICATED: &str = "system:authenticated";
@@ -36,7 +37,9 @@ impl User {
         let mut groups: Vec<String> =
             subject.iter_organization().filter_map(|it| it.as_str().ok()).map(str::to_owned).collect();
         groups.push(AUTHENTICATED.into());
-        (!name.is_empty()).then(|| User { name, groups, ..User::default() })
+        let digest: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
+        let credential = ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={digest}")]);
+        (!name.is_empty()).then(|| User { name, groups, extra: [credential].into(), ..User::default() })
     }
 
     /// Namespace and name, if this is a service account.
@@ -50,34 +53,40 @@ pub fn authenticate(connection: Option<&Arc<User>>, headers: &HeaderMap) -> Resu
     if let Some(user) = connection {
         return Ok(user.clone());
     }
-    if headers.contains_key(http::header::AUTHORIZATION) {
+    let authorization = headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+    // There is no issuer of tokens yet, so none is good. Other schemes mean nothing here, as upstream.
+    if authorization.len() > 7 && authorization[..7].eq_ignore_ascii_case(b"bearer ") {
         return Err(Status::new(Reason::Unauthorized, "Unauthorized"));
     }
     Ok(Arc::new(User::anonymous()))
 }
 
-/// Whom the request wants to act as; `None` if it does not.
-pub fn impersonated(headers: &HeaderMap) -> Result<Option<User>, Status> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let name = text("impersonate-user").to_owned();
-    let uid = text("impersonate-uid").to_owned();
-    let mut groups: Vec<String> = headers
-        .get_all("impersonate-group")
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .map(str::to_owned)
-        .collect();
+/// Whom a request wants to act as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impersonated {
+    pub user: User,
+    /// The groups it asked for itself; the others follow from the name.
+    pub asked_groups: Vec<String>,
+}
+
+/// `None` if it does not want to.
+pub fn impersonated(headers: &HeaderMap) -> Result<Option<Impersonated>, Status> {
+    let text = |name: &str| headers.get(name).map(utf8).transpose().map(Option::unwrap_or_default);
+    let name = text("impersonate-user")?;
+    let uid = text("impersonate-uid")?;
+    let asked_groups = headers.get_all("impersonate-group").iter().map(utf8).collect::<Result<Vec<_>, _>>()?;
+    let mut groups = asked_groups.clone();
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (header, value) in headers {
         let Some(key) = header.as_str().strip_prefix("impersonate-extra-") else { continue };
         let key = percent_decode_str(key).decode_utf8_lossy().into_owned();
-        extra.entry(key).or_default().push(value.to_str().unwrap_or_default().to_owned());
+        extra.entry(key).or_default().push(utf8(value)?);
     }
     if name.is_empty() {
         if groups.is_empty() && uid.is_empty() && extra.is_empty() {
             return Ok(None);
         }
-        return Err(Status::internal(
+        return Err(Status::bad_request(
             "requested impersonation without impersonating a user: the header Impersonate-User is needed",
         ));
     }
@@ -91,7 +100,14 @@ pub fn impersonated(headers: &HeaderMap) -> Result<Option<User>, Status> {
     if !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         groups.push(marker.into());
     }
-    Ok(Some(User { name, uid, groups, extra }))
+    Ok(Some(Impersonated { user: User { name, uid, groups, extra }, asked_groups }))
+}
+
+/// Go clients send names as UTF-8. What cannot be read must not be taken for absent: the request would run as its
+/// sender.
+fn utf8(value: &HeaderValue) -> Result<String, Status> {
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| Status::bad_request("an Impersonate header is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -108,20 +124,20 @@ mod tests {
 
     #[test]
     fn a_service_account_brings_its_groups() {
-        let user = impersonated(&headers(&[("impersonate-user", "system:serviceaccount:ns:sa")])).unwrap().unwrap();
+        let user = impersonated(&headers(&[("impersonate-user", "system:serviceaccount:ns:sa")])).unwrap().unwrap().user;
         assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:ns", AUTHENTICATED]);
     }
 
     #[test]
     fn groups_and_extras_need_a_user() {
         assert_eq!(impersonated(&headers(&[])).unwrap(), None);
-        assert_eq!(impersonated(&headers(&[("impersonate-group", "g")])).unwrap_err().code(), 500);
+        assert_eq!(impersonated(&headers(&[("impersonate-group", "g")])).unwrap_err().code(), 400);
         let user = impersonated(&headers(&[
             ("impersonate-user", "u"),
             ("impersonate-extra-example.com%2fscope", "a"),
             ("impersonate-extra-example.com%2fscope", "b"),
         ]));
-        let user = user.unwrap().unwrap();
+        let user = user.unwrap().unwrap().user;
         assert_eq!(user.extra["example.com/scope"], ["a", "b"]);
     }
 

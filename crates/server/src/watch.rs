@@ -55,7 +55,14 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
             (None, revision)
         }
     };
-    let feed = context.space.watch(context.span(), after).map_err(store_refusal)?;
+    let feed = match context.space.watch(context.span(), after) {
+        Ok(feed) => feed,
+        // Told as an event, not as a refusal: clients list again at once instead of backing off.
+        Err(error @ store::Error::Expired { .. }) => {
+            return Ok(body::encoded(StatusCode::OK, error_line(&store_refusal(error))));
+        }
+        Err(error) => return Err(store_refusal(error)),
+    };
     let mut random = [0; 8];
     context.hub.env.random.fill(&mut random);
     // Spread over a minute and a half or so, so that clients that came together do not come back together.
@@ -238,7 +245,7 @@ impl Watcher {
     }
 
     fn push_bookmark(&mut self, revision: Revision, annotations: Option<Value>) {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if let Some(annotations) = annotations {
             metadata["annotations"] = annotations;
         }
@@ -264,8 +271,11 @@ impl Watcher {
     }
 
     fn push_error(&mut self, status: &Status) {
-        let line = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.to_json());
-        self.lines.push_back(line.into());
+        self.lines.push_back(error_line(status));
         self.over = true;
     }
+}
+
+fn error_line(status: &Status) -> Bytes {
+    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.to_json()).into()
 }

@@ -25,6 +25,7 @@ use crate::{
     body::{self, Body},
     context::Context,
     decode::{self, Decoded},
+    delete,
     hub::store_refusal,
     negotiate,
     patch,
@@ -51,15 +52,31 @@ fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<
 
 pub async fn create(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
-    let dry_run = context.dry_run()?;
+    let dry_run = check_options(context, "CreateOptions")?;
     let Decoded { tree, warnings } = decode::object(context, &bytes)?;
     let written = create_tree(context, tree, dry_run).await?;
     respond(context, &written, &warnings)
 }
 
+/// What may be asked of every write; true if it is only to be tried.
+fn check_options(context: &Context, kind: &str) -> Result<bool, Status> {
+    let manager = context.query.get("fieldManager").unwrap_or_default();
+    let mut causes = metadata::field_manager(manager, "fieldManager");
+    if kind == "PatchOptions" && context.query.get("force").is_some() {
+        causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if !causes.is_empty() {
+        return Err(Status::invalid("meta.k8s.io", kind, "", causes));
+    }
+    context.dry_run()
+}
+
 /// Makes a new object of `tree`, in the spelling of the request's version.
 async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result<Written, Status> {
     let resource = &context.resource;
+    if !matches!(text(metadata_of(&mut tree), "resourceVersion"), "" | "0") {
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+    }
     set_namespace(context, &mut tree)?;
     let generate = generate_prefix(&tree);
     if context.resource.has_status() {
@@ -77,16 +94,18 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
         (resource.default)(&mut tree);
         let name = text(metadata_of(&mut tree), "name").to_owned();
         let mut causes = metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+        causes.extend(check_finalizers(context, metadata_of(&mut tree)));
         causes.extend((resource.validate)(&tree, None));
+        admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
-        let guards = admission::admit_create(context)?;
+        let guards = admission::admit_create(context, &name)?;
         let key = context.key(&name);
         let Current { object, expect } = context.space.current(&key);
-        if object.is_some() {
+        if let Some(object) = object {
             if generate.is_some() && attempt < ATTEMPTS {
                 continue;
             }
-            return Err(exists(context, &name, generate.is_some()));
+            return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
         let draft = encode(context, &tree)?;
         if dry_run {
@@ -97,18 +116,38 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
             Some(committed) => return Ok(Written { object: committed.object, created: true }),
             // Somebody made it, or the namespace changed: look again.
             None if attempt < ATTEMPTS => continue,
-            None => return Err(exists(context, &name, generate.is_some())),
+            None => return Err(exists(context, &name, generate.is_some(), false)),
         }
     }
     unreachable!("the loop returns")
 }
 
-fn exists(context: &Context, name: &str, generated: bool) -> Status {
+fn exists(context: &Context, name: &str, generated: bool, deleting: bool) -> Status {
     if generated {
         let message = format!("unable to find a free name like {name:?}; try again");
         return Status::new(Reason::AlreadyExists, message).about(context.about(name)).retry_after(1);
     }
+    if deleting {
+        let about = context.about(name);
+        let message = format!("object is being deleted: {} \"{name}\" already exists", about.qualified());
+        return Status::new(Reason::AlreadyExists, message).about(about);
+    }
     Status::already_exists(context.about(name))
+}
+
+/// A finalizer is somebody's: its name has a domain, unless it is the API's own.
+fn check_finalizers(context: &Context, metadata: &Tree) -> Vec<Cause> {
+    let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
+    let named = finalizers.enumerate().filter_map(|(at, name)| Some((at, name.as_str()?)));
+    let unqualified = named.filter(|(_, name)| {
+        context.resource.qualified_finalizers
+            && !name.contains('/')
+            && !matches!(*name, "kubernetes" | delete::ORPHAN | delete::FOREGROUND)
+    });
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    unqualified
+        .map(|(at, name)| Cause::invalid(format!("metadata.finalizers[{at}]"), &json!(name), detail))
+        .collect()
 }
 
 fn text<'a>(tree: &'a Tree, key: &str) -> &'a str {
@@ -139,6 +178,7 @@ fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
     let metadata = metadata_of(tree);
     let given = text(metadata, "namespace");
     if !context.resource.namespaced {
+        metadata.remove("namespace");
         return Ok(());
     }
     if !given.is_empty() && given != wanted {
@@ -154,7 +194,7 @@ fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
 fn prepare_new(context: &Context, tree: &mut Tree) {
     let generation = context.resource.generation;
     let metadata = metadata_of(tree);
-    for key in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields"] {
+    for key in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
         metadata.remove(key);
     }
     metadata.insert("uid".into(), json!(context.hub.new_uid()));
@@ -168,7 +208,7 @@ fn refuse_if_any(context: &Context, name: &str, causes: Vec<Cause>) -> Result<()
     if causes.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(context.resource.group, context.resource.kind, name, causes))
+    Err(Status::invalid(context.resource.stored_group, context.resource.kind, name, causes))
 }
 
 fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
@@ -202,14 +242,17 @@ pub async fn commit_one(
 
 pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
-    let dry_run = context.dry_run()?;
+    let dry_run = check_options(context, "UpdateOptions")?;
     let Decoded { mut tree, warnings } = decode::object(context, &bytes)?;
     set_namespace(context, &mut tree)?;
     let name = context.target.name.clone();
     let given = text(metadata_of(&mut tree), "name").to_owned();
     if given.is_empty() {
-        metadata_of(&mut tree).insert("name".into(), json!(name));
-    } else if given != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if given != name {
         return Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
@@ -236,11 +279,10 @@ async fn create_by_update(
     warnings: &[String],
 ) -> Result<Response<Body>, Status> {
     let name = &context.target.name;
-    let wants_existing = !text(metadata_of(&mut tree), "resourceVersion").is_empty()
-        && text(metadata_of(&mut tree), "resourceVersion") != "0";
-    if !context.resource.create_on_update || !context.target.subresource.is_empty() || wants_existing {
+    if !context.resource.create_on_update || !context.target.subresource.is_empty() {
         return Err(Status::not_found(context.about(name)));
     }
+    metadata_of(&mut tree).remove("resourceVersion");
     if !text(metadata_of(&mut tree), "uid").is_empty() {
         let why = format!(
             "Precondition failed: UID in precondition: {}, UID in object meta: ",
@@ -258,7 +300,7 @@ fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool)
     let metadata = new.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let name = old.head.name.as_str();
     let uid = text(metadata, "uid");
-    if !uid.is_empty() && uid != old.head.uid {
+    if whole && !uid.is_empty() && uid != old.head.uid {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.head.uid);
         return Err(Status::conflict(context.about(name), &why));
     }
@@ -296,7 +338,9 @@ async fn replace(
     let empty = Tree::new();
     let old_metadata = old_tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
+    causes.extend(check_finalizers(context, metadata_of(&mut new)));
     causes.extend((context.resource.validate)(&new, Some(&old_tree)));
+    admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
     if new == old_tree {
@@ -317,7 +361,7 @@ async fn replace(
     Ok(committed.map(|committed| {
         // The last finalizer went: the client sees the object as it was at the end.
         let object = match finished {
-            true => Arc::new(draft.seal(committed.revision, EventType::Deleted)),
+            true => Arc::new(draft.seal(old.revision, EventType::Deleted)),
             false => committed.object,
         };
         Written { object, created: false }
@@ -352,7 +396,6 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
                 keep(new, old, "status");
             }
             (resource.prepare_update)(new, old);
-            (resource.default)(new);
         }
         "status" => {
             let status = new.remove("status");
@@ -375,14 +418,17 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
         }
         other => return Err(Status::internal(format!("no such subresource: {other}"))),
     }
+    (resource.default)(new);
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
     metadata.remove("managedFields");
     for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"] {
         let given = metadata.get(key).is_some_and(|value| !value.is_null());
-        // Left out means "as it was"; a different value is refused by validation, except generation, which is ours.
-        if !given || key == "generation" {
+        let was = old_metadata.is_some_and(|old| old.contains_key(key));
+        // Left out means "as it was". What the server alone sets is set back; other changes validation refuses.
+        let ours = matches!(key, "generation" | "creationTimestamp") || (key.starts_with("deletion") && was);
+        if !given || ours {
             set(metadata, key, old_metadata.and_then(|old| old.get(key)).cloned());
         }
     }
@@ -421,7 +467,7 @@ fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
 
 pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
-    let dry_run = context.dry_run()?;
+    let dry_run = check_options(context, "PatchOptions")?;
     let kind = negotiate::patch(&context.headers, !context.resource.type_name.is_empty())?;
     let name = context.target.name.clone();
     let key = context.key(&name);

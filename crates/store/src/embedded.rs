@@ -71,6 +71,18 @@ pub struct Options {
     pub idle_before_mark: Duration,
 }
 
+impl Options {
+    /// Sizes that segments can have.
+    fn within_bounds(mut self) -> Self {
+        let block = frame::BLOCK as u64;
+        for size in [&mut self.first_segment_bytes, &mut self.segment_bytes] {
+            *size = (*size).clamp(2 * block, 1 << 31).next_multiple_of(block);
+        }
+        self.queue = self.queue.max(1);
+        self
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -131,6 +143,21 @@ pub struct EmbeddedStore {
 /// Holds the directory's lock for as long as somebody writes there.
 type Lock = Arc<dyn Send + Sync>;
 
+/// Makes `directory` so that it survives a crash: the names of what is new above it are synced too.
+fn make_directory(env: &Env, directory: &Path) -> Result<(), OpenError> {
+    let is_missing = |path: &&Path| {
+        let listed = env.files.list(path);
+        listed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
+    env.files.create_dir_all(directory).map_err(io_at(directory))?;
+    for parent in missing.iter().filter_map(|path| path.parent()) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        env.files.sync_dir(parent).map_err(io_at(parent))?;
+    }
+    Ok(())
+}
+
 fn lock(env: &Env, directory: &Path) -> Result<Lock, OpenError> {
     let path = directory.join("LOCK");
     match env.files.lock(&path) {
@@ -162,12 +189,13 @@ fn start(
 impl EmbeddedStore {
     /// Opens the store in `directory`, or makes one there. Reads everything before it returns.
     pub fn open(env: &Env, directory: &Path, options: Options) -> Result<Self, OpenError> {
-        env.files.create_dir_all(directory).map_err(io_at(directory))?;
+        let options = options.within_bounds();
+        make_directory(env, directory)?;
         let lock = lock(env, directory)?;
         let recovered = recover::recover(env, directory, &options)?;
         let progress = Arc::new(Progress::default());
         let (jobs, job_queue) = mpsc::channel(1);
-        let (requests, request_queue) = mpsc::channel(options.queue.max(1));
+        let (requests, request_queue) = mpsc::channel(options.queue);
         let live = recovered.live.clone();
         let (writer, keeper) = assemble(env, directory, options, recovered, jobs, progress.clone())?;
         let ended = vec![

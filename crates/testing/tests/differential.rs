@@ -35,10 +35,13 @@ use tokio::sync::Semaphore;
 use accepted::Accepted;
 use report::Report;
 use scenario::Scenario;
-use servers::Servers;
+use servers::{Memory, Servers};
 
 /// Scenarios that run at the same time: most of them wait for watches to end.
 const AT_ONCE: usize = 6;
+
+/// The scenarios for servers with a short memory.
+const FORGETFUL: &str = "forgetful";
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/differential")
@@ -58,12 +61,12 @@ fn read_scenarios(only: Option<&str>) -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn hanse_answers_as_kubernetes_does() -> Result<()> {
-    let only = std::env::var("DIFFERENTIAL").ok().filter(|text| !text.is_empty());
-    let scenarios = read_scenarios(only.as_deref())?;
-    let accepted = Accepted::read(&folder().join("accepted.txt"))?;
-    let servers = Arc::new(Servers::start().await?);
+/// Runs the scenarios on fresh servers.
+async fn run(memory: Memory, scenarios: Vec<Scenario>, report: &mut Report) -> Result<()> {
+    if scenarios.is_empty() {
+        return Ok(());
+    }
+    let servers = Arc::new(Servers::start(memory).await?);
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let running: Vec<_> = scenarios
         .into_iter()
@@ -73,13 +76,26 @@ async fn hanse_answers_as_kubernetes_does() -> Result<()> {
             tokio::spawn(async move {
                 let _place = places.acquire_owned().await?;
                 let title = scenario.title.clone();
-                servers.run(scenario, &format!("d{number}")).await.with_context(|| format!("scenario {title:?}"))
+                servers
+                    .run(scenario, &format!("d{number}"))
+                    .await
+                    .with_context(|| format!("scenario {title:?}"))
             })
         })
         .collect();
-    let mut report = Report::new(accepted, only.is_some());
     for task in running {
         report.add(task.await??);
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hanse_answers_as_kubernetes_does() -> Result<()> {
+    let only = std::env::var("DIFFERENTIAL").ok().filter(|text| !text.is_empty());
+    let scenarios = read_scenarios(only.as_deref())?;
+    let mut report = Report::new(Accepted::read(&folder().join("accepted.txt"))?, only.is_some());
+    let (forgetful, ordinary) = scenarios.into_iter().partition(|scenario| scenario.file == FORGETFUL);
+    run(Memory::Long, ordinary, &mut report).await?;
+    run(Memory::Short, forgetful, &mut report).await?;
     report.finish()
 }

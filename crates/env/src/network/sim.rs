@@ -138,7 +138,7 @@ impl SimNet {
         let mut path = self.world.lock().path(self.host, target).subscribe();
         let open = tokio::time::timeout(DIAL_TIMEOUT, path.wait_for(|path| !path.cut)).await;
         open.map_err(|_| io::ErrorKind::TimedOut)?.map_err(io::Error::other)?;
-        let latency = path.borrow().latency;
+        let Path { latency, resets, .. } = *path.borrow();
         tokio::time::sleep(latency * 2).await;
         let (listener, port) = {
             let mut world = self.world.lock();
@@ -149,14 +149,13 @@ impl SimNet {
         let (there, there_far) = tokio::io::duplex(WINDOW);
         let from = SocketAddr::new(self.ip(), port);
         listener.send((Box::new(there), from)).await.map_err(|_| io::ErrorKind::ConnectionRefused)?;
-        tokio::spawn(carry(here_far, there_far, path));
+        tokio::spawn(carry(here_far, there_far, path, resets));
         Ok(Box::new(here))
     }
 }
 
 /// Carries bytes between the far ends of two pipes until both sides have closed or the path is reset.
-async fn carry(one: DuplexStream, other: DuplexStream, mut path: watch::Receiver<Path>) {
-    let resets = path.borrow().resets;
+async fn carry(one: DuplexStream, other: DuplexStream, mut path: watch::Receiver<Path>, resets: u64) {
     let (one_read, one_write) = tokio::io::split(one);
     let (other_read, other_write) = tokio::io::split(other);
     let there = carry_one_way(one_read, other_write, path.clone());

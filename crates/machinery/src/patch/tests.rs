@@ -194,6 +194,19 @@ fn patches_are_bounded() {
 }
 
 #[test]
+fn work_is_bounded() {
+    let doc = json!({"a": vec![0; 100_000], "b": {}});
+    let back_and_forth: Vec<Value> = (0..10_000)
+        .map(|at| if at % 2 == 0 { ("/a", "/b/a") } else { ("/b/a", "/a") })
+        .map(|(from, path)| json!({"op": "move", "from": from, "path": path}))
+        .collect();
+    let message = patched(doc.clone(), Value::Array(back_and_forth)).unwrap_err().to_string();
+    assert!(message.ends_with("the patch takes too much work"), "{message}");
+    let few: Vec<Value> = (0..100).map(|_| json!({"op": "add", "path": "/a/0", "value": 1})).collect();
+    assert!(patched(doc, Value::Array(few)).is_ok());
+}
+
+#[test]
 fn unknown_members_of_operations_are_found() {
     let patch = json!([{"op": "add", "path": "/a"}, {"op": "add", "value": 1, "extra": 2}]);
     assert_eq!(

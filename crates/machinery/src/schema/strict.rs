@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 use super::{Message, Type, Types};
 use crate::gotext;
@@ -20,6 +21,35 @@ pub fn find_duplicates(bytes: &[u8]) -> Vec<String> {
 /// The unknown and the duplicate fields of an object of type `message`, in the order of the text.
 pub fn strict_errors(types: &Types, message: &Message, bytes: &[u8]) -> Vec<String> {
     walk(Some(types), Cursor::Message(message), bytes)
+}
+
+/// Whether any field stands twice in the text that `tree` was read from: then the text has more members than the
+/// tree. Much cheaper than [`find_duplicates`], which says which.
+pub fn has_duplicates(bytes: &[u8], tree: &Value) -> bool {
+    count_members(bytes) > members_of(tree)
+}
+
+/// Colons outside strings.
+fn count_members(bytes: &[u8]) -> usize {
+    let (mut count, mut in_string, mut escaped) = (0, false, false);
+    for byte in bytes {
+        match (in_string, *byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b':') => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+fn members_of(tree: &Value) -> usize {
+    match tree {
+        Value::Object(members) => members.len() + members.values().map(members_of).sum::<usize>(),
+        Value::Array(items) => items.iter().map(members_of).sum(),
+        _ => 0,
+    }
 }
 
 fn walk(types: Option<&Types>, cursor: Cursor<'_>, bytes: &[u8]) -> Vec<String> {
@@ -184,6 +214,18 @@ mod tests {
         );
         assert_eq!(find_duplicates(b"[1, {"), [""; 0]);
         assert_eq!(find_duplicates(br#"{"a":{"x":1},"b":{"x":1}}"#), [""; 0]);
+    }
+
+    #[test]
+    fn whether_there_are_any_is_cheap_to_say() {
+        for (text, any) in [
+            (r#"{"a":":\":","b":[{"a":1}]}"#, false),
+            (r#"{"a":1,"b":{"c":1,"c":2}}"#, true),
+            (r#"[{"a":1},{"a":1}]"#, false),
+            (r#""a:b""#, false),
+        ] {
+            assert_eq!(has_duplicates(text.as_bytes(), &serde_json::from_str(text).unwrap()), any, "{text}");
+        }
     }
 
     #[test]

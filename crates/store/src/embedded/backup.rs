@@ -71,7 +71,7 @@ pub fn restore(env: &Env, backup: &Path, directory: &Path) -> Result<Totals, Ope
     if epoch >= 1 << 17 {
         return Err(OpenError::NoEpoch { path: backup.to_owned() });
     }
-    files.create_dir_all(directory).map_err(io_at(directory))?;
+    super::make_directory(env, directory)?;
     if !files.list(directory).map_err(io_at(directory))?.is_empty() {
         return Err(OpenError::NotEmpty { directory: directory.to_owned() });
     }

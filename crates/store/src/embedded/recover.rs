@@ -94,10 +94,25 @@ pub(super) struct Scanned {
     pub records: u64,
 }
 
-/// Opens every segment and makes sure that they are of one log.
-fn open_segments(files: &dyn Files, listed: &Listed) -> Result<Vec<(PathBuf, Segment)>, OpenError> {
+/// The first of the segments that follow one another without a gap up to the last. What is before a gap was left
+/// behind when old segments were removed: names may go in any order until the directory is synced.
+fn first_of_run(listed: &Listed) -> u32 {
+    let mut run = listed.segments.keys().rev().copied();
+    let last = run.next().unwrap_or(0);
+    run.enumerate()
+        .take_while(|(index, number)| number + *index as u32 + 1 == last)
+        .last()
+        .map_or(last, |(_, it)| it)
+}
+
+/// Opens the segments from `first` on and makes sure that they are of one log.
+fn open_segments(
+    files: &dyn Files,
+    listed: &Listed,
+    first: u32,
+) -> Result<Vec<(PathBuf, Segment)>, OpenError> {
     let mut segments: Vec<(PathBuf, Segment)> = Vec::new();
-    for path in listed.segments.values() {
+    for path in listed.segments.range(first..).map(|(_, path)| path) {
         let segment = Segment::open(files, path)?;
         let first = segments.first().map_or(segment.header, |(_, first)| first.header);
         if (segment.header.id, segment.header.first) != (first.id, first.first) {
@@ -298,7 +313,8 @@ fn non_zero_blocks(bytes: &[u8], offset: usize) -> impl Iterator<Item = u64> + '
 /// Reads everything and changes nothing.
 pub(super) fn scan(files: &dyn Files, directory: &Path) -> Result<Option<Scanned>, OpenError> {
     let listed = list(files, directory)?;
-    let segments = open_segments(files, &listed)?;
+    let first_of_run = first_of_run(&listed);
+    let segments = open_segments(files, &listed, first_of_run)?;
     let Some((_, first)) = segments.first() else {
         return match listed.checkpoints.values().next_back() {
             Some(path) => {
@@ -310,6 +326,15 @@ pub(super) fn scan(files: &dyn Files, directory: &Path) -> Result<Option<Scanned
     let oldest = first.header;
     let Checkpoints { replay, newest, kept, mut obsolete } = open_checkpoints(files, &listed, &oldest)?;
     let from_the_beginning = from_the_beginning(&oldest);
+    if newest.is_none() && !from_the_beginning {
+        let missing = segment::path_of(directory, oldest.number.saturating_sub(1).max(1));
+        return Err(OpenError::damaged(
+            &missing,
+            0,
+            "the beginning of the log, or a checkpoint after it, is missing",
+        ));
+    }
+    obsolete.extend(listed.segments.range(..first_of_run).map(|(_, path)| path.clone()));
     let base = if from_the_beginning { None } else { kept.first().cloned() };
     let start = Position { sequence: 0, segment: oldest.number, offset: BLOCK as u32 };
     let base_position = base.as_ref().map_or(start, |base| base.checkpoint.header.position);

@@ -169,6 +169,10 @@ impl Writer {
             }
         };
         self.mark().await;
+        // Whoever opens the directory next must not find a file appear under its hands.
+        if let Some((.., done)) = self.preparing.take() {
+            let _ = done.await;
+        }
         requests.close();
         while let Some(request) = requests.recv().await {
             refuse(request, &Error::Unavailable("the store is closed".to_owned()));

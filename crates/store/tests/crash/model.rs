@@ -49,8 +49,12 @@ pub struct Shared {
     pub doomed: BTreeMap<WorkspaceId, Doom>,
     /// What watchers have seen.
     pub mirrors: BTreeMap<(WorkspaceId, store::Collection), Mirror>,
-    /// History up to here may have been compacted.
+    /// The history has been compared up to here, so that it may be compacted up to here.
+    pub compared: BTreeMap<WorkspaceId, Revision>,
+    /// Compactions that were acknowledged.
     pub compacted: BTreeMap<WorkspaceId, Revision>,
+    /// Positions of epochs that were skipped: nobody can have been there.
+    pub never: Vec<(WorkspaceId, Revision)>,
     pub short_history: bool,
     next_doomed: u64,
 }
@@ -120,8 +124,6 @@ impl Shared {
 pub struct Model {
     shared: Arc<Mutex<Shared>>,
     state: BTreeMap<WorkspaceId, BTreeMap<Key, Live>>,
-    /// The history has been compared up to here.
-    compared: BTreeMap<WorkspaceId, Revision>,
 }
 
 pub fn workspaces() -> Vec<WorkspaceId> {
@@ -139,7 +141,7 @@ fn span(collection: &store::Collection) -> Span {
 impl Model {
     pub fn new(short_history: bool) -> Self {
         let shared = Shared { short_history, ..Shared::default() };
-        Self { shared: Arc::new(Mutex::new(shared)), state: BTreeMap::new(), compared: BTreeMap::new() }
+        Self { shared: Arc::new(Mutex::new(shared)), state: BTreeMap::new() }
     }
 
     pub fn shared(&self) -> Arc<Mutex<Shared>> {
@@ -151,7 +153,7 @@ impl Model {
         let shared = self.shared.clone();
         let mut shared = shared.lock();
         for workspace in workspaces() {
-            match self.history(store, &workspace) {
+            match history(store, &workspace, shared.compared.get(&workspace)) {
                 Ok(events) => self.compare_history(&mut shared, &workspace, &events),
                 Err(Error::Expired { .. }) if shared.short_history => {
                     self.compare_state(store, &mut shared, &workspace);
@@ -159,32 +161,14 @@ impl Model {
                 Err(other) => panic!("{workspace}: {other}"),
             }
             self.compare_lists(store, &workspace);
-            self.compared.insert(workspace.clone(), store.head(&workspace));
+            shared.compared.insert(workspace.clone(), store.head(&workspace));
         }
         self.compare_expiry(&mut shared);
         compare_doomed(store, &mut shared);
+        compare_gone(store, &shared);
         compare_mirrors(store, &mut shared);
         shared.attempts.clear();
         shared.expiry_attempted = None;
-    }
-
-    /// All events that have not been compared yet, of all collections, in order.
-    fn history(&self, store: &impl Store, workspace: &WorkspaceId) -> Result<Vec<Arc<Event>>, Error> {
-        let after = self.compared.get(workspace).copied().unwrap_or(Revision::ZERO);
-        let mut events = Vec::new();
-        for collection in collections() {
-            let mut watch = store.watch(workspace, span(&collection), after)?;
-            loop {
-                let batch = watch.take(3)?;
-                let done = batch.complete_to == store.head(workspace);
-                events.extend(batch.events);
-                if done {
-                    break;
-                }
-            }
-        }
-        events.sort_by_key(|event| event.revision);
-        Ok(events)
     }
 
     fn compare_history(&mut self, shared: &mut Shared, workspace: &WorkspaceId, events: &[Arc<Event>]) {
@@ -310,6 +294,39 @@ impl Model {
     }
 }
 
+/// All events after `compared`, of all collections, in order.
+fn history(
+    store: &impl Store,
+    workspace: &WorkspaceId,
+    compared: Option<&Revision>,
+) -> Result<Vec<Arc<Event>>, Error> {
+    let after = compared.copied().unwrap_or(Revision::ZERO);
+    let mut events = Vec::new();
+    for collection in collections() {
+        let mut watch = store.watch(workspace, span(&collection), after)?;
+        loop {
+            let batch = watch.take(3)?;
+            let done = batch.complete_to == store.head(workspace);
+            events.extend(batch.events);
+            if done {
+                break;
+            }
+        }
+    }
+    events.sort_by_key(|event| event.revision);
+    Ok(events)
+}
+
+/// What is gone stays gone.
+fn compare_gone(store: &impl Store, shared: &Shared) {
+    let before = |revision: &Revision| Revision::from_u64(revision.as_u64() - 1).filter(|it| it.epoch() > 0);
+    let compacted = shared.compacted.iter().filter_map(|(id, upto)| Some((id.clone(), before(upto)?)));
+    for (workspace, position) in compacted.chain(shared.never.iter().cloned()) {
+        let watch = store.watch(&workspace, span(&collections()[0]), position);
+        assert!(matches!(watch, Err(Error::Expired { .. })), "{workspace}: {position:?} is gone");
+    }
+}
+
 /// Which open attempt made a key what it is now; gives the expiry it set.
 fn explain_state(
     shared: &Shared,
@@ -360,18 +377,15 @@ fn compare_doomed(store: &impl Store, shared: &mut Shared) {
 
 /// Watchers go on where they were, and have then seen everything.
 fn compare_mirrors(store: &impl Store, shared: &mut Shared) {
-    let compacted = shared.compacted.clone();
     for ((workspace, collection), mirror) in &mut shared.mirrors {
         let Some(position) = mirror.position else { continue };
-        let may_expire =
-            shared.short_history || compacted.get(workspace).is_some_and(|upto| *upto > position);
         match catch_up(store, workspace, collection, mirror) {
             Ok(()) => {
                 let listing = store.list(workspace, collection, None).expect("lists");
                 let listed = listing.iter(None, None).map(|(key, object)| (key.clone(), object.revision));
                 assert_eq!(mirror.items, listed.collect(), "{workspace}: what a watcher has seen");
             }
-            Err(Error::Expired { .. }) if may_expire => *mirror = Mirror::default(),
+            Err(Error::Expired { .. }) if shared.short_history => *mirror = Mirror::default(),
             Err(other) => panic!("{workspace} after {position:?}: {other}"),
         }
     }

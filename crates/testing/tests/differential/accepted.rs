@@ -1,7 +1,7 @@
 //! Differences that are meant, one to a line: `row | place | why`.
 //!
-//! The row is `file/title`; the place is `code`, `header NAME` or a path in the body, which covers what is below
-//! it. `*` stands for any text.
+//! The row is `file/title`; the place is `code KUBE HANSE`, `header NAME` or a path in the body, which covers what
+//! is below it. `*` stands for any text.
 
 use std::{cell::Cell, path::Path};
 
@@ -70,5 +70,20 @@ fn glob(pattern: &str, text: &str) -> bool {
             let mut ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
             ends.any(|end| glob(rest, &text[end..]))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_covers_its_place_and_what_is_below() {
+        assert!(covers(".details", ".details.kind"));
+        assert!(covers(".items[*].name", ".items[3].name"));
+        assert!(covers("[4]", "[4].object.metadata"));
+        assert!(!covers(".details", ".detailsOfSomething"));
+        assert!(!covers(".details.kind", ".details"));
+        assert!(!covers("code 500 400", "code 500 422"));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// One place where the answers are not the same.
 pub struct Difference {
-    /// `code`, `header NAME`, or a path into the body.
+    /// `code KUBE HANSE` (nothing else is compared then), `header NAME`, or a path into the body.
     pub place: String,
     pub kube: String,
     pub hanse: String,
@@ -64,8 +64,7 @@ impl Relation {
 pub fn compare(relation: &mut Relation, now: i64, kube: &Reply, hanse: &Reply) -> Vec<Difference> {
     let mut walk = Walk { relation, now, differences: Vec::new() };
     if kube.code != hanse.code {
-        let whole = |reply: &Reply| format!("{} {}", reply.code, reply.body);
-        walk.differ("code", whole(kube), whole(hanse));
+        walk.differ(&format!("code {} {}", kube.code, hanse.code), &kube.body, &hanse.body);
         return walk.differences;
     }
     for name in HEADERS {
@@ -106,7 +105,11 @@ impl Walk<'_> {
 
     fn header(&mut self, name: &str, kube: &HeaderMap, hanse: &HeaderMap) {
         let values = |headers: &HeaderMap| -> Vec<String> {
-            headers.get_all(name).iter().map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned()).collect()
+            headers
+                .get_all(name)
+                .iter()
+                .map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned())
+                .collect()
         };
         let (kube, hanse) = (values(kube), values(hanse));
         let same = kube.len() == hanse.len() && kube.iter().zip(&hanse).all(|(k, h)| self.same_text(k, h));
@@ -127,7 +130,9 @@ impl Walk<'_> {
                         None => self.differ(&below, value, "(absent)"),
                     }
                 }
-                for (key, value) in h.iter().filter(|(key, _)| !k.contains_key(*key) && *key != "managedFields") {
+                for (key, value) in
+                    h.iter().filter(|(key, _)| !k.contains_key(*key) && *key != "managedFields")
+                {
                     self.differ(&below(place, key), "(absent)", value);
                 }
             }
@@ -147,7 +152,9 @@ impl Walk<'_> {
                     Some("uid") if !k.is_empty() && !h.is_empty() => k == h || self.relation.bind(k, h),
                     Some("resourceVersion") => self.same_revision(k, h),
                     Some("continue") => k.is_empty() == h.is_empty(),
-                    Some(last) if last.starts_with("cells[") => self.same_text(k, h) || is_age(k) && is_age(h),
+                    Some(last) if last.starts_with("cells[") => {
+                        self.same_text(k, h) || is_age(k) && is_age(h)
+                    }
                     _ => self.same_text(k, h),
                 };
                 if !same {
@@ -184,7 +191,7 @@ impl Walk<'_> {
                 let current = at >= 2 && kube[at - 2] == "current";
                 k == h
                     || self.relation.knows(k, h)
-                    || (is_uid(k) && is_uid(h) || are_generated(k, h)) && self.relation.bind(k, h)
+                    || are_chosen(k, h) && self.relation.bind(k, h)
                     || time_form(k) == time_form(h) && self.is_about_now(k) && self.is_about_now(h)
                     || current && k.parse::<u64>().is_ok() && h.parse::<u64>().is_ok()
             })
@@ -237,6 +244,12 @@ fn is_uid(text: &str) -> bool {
     parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, len)| hex(part, len))
 }
 
+/// Values that a server chooses by itself: UIDs, hashes of certificates, generated names.
+fn are_chosen(kube: &str, hanse: &str) -> bool {
+    let is_hash = |text: &str| text.len() == 64 && text.chars().all(|c| c.is_ascii_hexdigit());
+    is_uid(kube) && is_uid(hanse) || is_hash(kube) && is_hash(hanse) || are_generated(kube, hanse)
+}
+
 /// Two names made of one prefix, as `generateName` asks for.
 fn are_generated(kube: &str, hanse: &str) -> bool {
     let random = |text: &str| text.bytes().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte));
@@ -264,4 +277,69 @@ pub fn shorten(mut text: String) -> String {
         text.push('…');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000; // 2023-11-14T22:13:20Z
+
+    fn places(relation: &mut Relation, kube: Value, hanse: Value) -> Vec<String> {
+        let reply = |body| Reply { code: 200, headers: HeaderMap::new(), body: Body::Json(body) };
+        let differences = compare(relation, NOW, &reply(kube), &reply(hanse));
+        differences.into_iter().map(|it| it.place).collect()
+    }
+
+    fn object(name: &str, uid: &str, revision: &str) -> Value {
+        json!({"metadata": {"name": name, "uid": uid, "resourceVersion": revision}})
+    }
+
+    #[test]
+    fn what_the_server_chooses_must_relate_in_the_same_way() {
+        let (one, two) = ("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222");
+        let relation = &mut Relation::default();
+        assert_eq!(places(relation, object("a", one, "5"), object("a", two, "900")), [""; 0]);
+        assert_eq!(places(relation, object("a", one, "5"), object("a", two, "900")), [""; 0]);
+        assert_eq!(
+            places(relation, object("a", one, "6"), object("a", two, "900")),
+            [".metadata.resourceVersion"]
+        );
+        let told = |uid: &str, revision: &str| json!({"message": format!("uid {uid} at {revision}, gone")});
+        assert_eq!(places(relation, told(one, "5"), told(two, "900")), [""; 0]);
+        assert_eq!(places(relation, told(one, "7"), told(two, "900")), [".message"]);
+    }
+
+    #[test]
+    fn the_revision_of_a_list_is_any_moment() {
+        let list = |revision: &str| json!({"metadata": {"resourceVersion": revision}, "items": []});
+        let relation = &mut Relation::default();
+        assert_eq!(places(relation, list("5"), list("900")), [""; 0]);
+        assert_eq!(places(relation, list("6"), list("900")), [""; 0]);
+        assert_eq!(places(relation, list("6"), list("")), [".metadata.resourceVersion"]);
+    }
+
+    #[test]
+    fn times_of_now_are_equal_in_form() {
+        let time = |text: &str| json!({"metadata": {"creationTimestamp": text}});
+        let same = |kube, hanse| places(&mut Relation::default(), time(kube), time(hanse)).is_empty();
+        assert!(same("2023-11-14T22:13:20Z", "2023-11-14T22:13:25Z"));
+        assert!(!same("2023-11-14T22:13:20Z", "2023-11-14T22:13:20.000000Z"));
+        assert!(!same("2023-11-14T22:13:20Z", "2003-11-14T22:13:20Z"));
+        assert!(!same("2001-01-01T00:00:00Z", "2001-01-01T00:00:01Z"));
+    }
+
+    #[test]
+    fn generated_names_and_ages_may_differ_and_nothing_else() {
+        let named = |name: &str| json!({"message": format!("{name:?} exists")});
+        let relation = &mut Relation::default();
+        assert_eq!(places(relation, named("a-bcdfg"), named("a-xz245")), [""; 0]);
+        assert_eq!(places(relation, named("a-bcdfg"), named("b-xz245")), [".message"]);
+        let row = |cell: &str| json!({"cells": ["a", cell], "text": cell});
+        assert_eq!(places(relation, row("3s"), row("2m10s")), [".text"]);
+        let (kube, hanse) = (json!({"a": 1, "managedFields": []}), json!({"b": [2]}));
+        assert_eq!(places(relation, kube, hanse), [".a", ".b"]);
+    }
 }

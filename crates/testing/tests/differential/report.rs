@@ -2,10 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::{
-    accepted::Accepted,
-    compare::Difference,
-};
+use super::{accepted::Accepted, compare::Difference};
 
 /// Both answers to a row, and where they differ.
 pub struct Outcome {

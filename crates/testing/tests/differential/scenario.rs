@@ -20,6 +20,8 @@
 //! - `sort POINTER`: the array there is in no order.
 //! - `open NAME`: the request is a watch that stays open; `EVENTS NAME COUNT` (or `EVENTS NAME end`) reads from it.
 //!
+//! `FORGET` asks the servers to drop their history up to now; see `Memory`.
+//!
 //! `MERGE`, `STRATEGIC` and `JSONPATCH` are PATCH with the content type of that language. `<repeat:TEXT:N>` is the
 //! text N times. A body that begins with `protobuf` is encoded, see `protobuf.rs`.
 
@@ -56,7 +58,12 @@ pub struct Only {
 pub enum Action {
     Request(Request),
     /// Reads events of an open watch; without a count, to its end.
-    Events { stream: String, count: Option<usize> },
+    Events {
+        stream: String,
+        count: Option<usize>,
+    },
+    /// History up to now goes, soon.
+    Forget,
 }
 
 #[derive(Clone)]
@@ -128,6 +135,10 @@ fn parse_row(id: &str, lines: &[&str]) -> Result<Row> {
             ["EVENTS", stream, count] => {
                 let count = if count == "end" { None } else { Some(count.parse()?) };
                 row.action = Action::Events { stream: stream.into(), count };
+                return Ok(row);
+            }
+            ["FORGET"] => {
+                row.action = Action::Forget;
                 return Ok(row);
             }
             _ => {

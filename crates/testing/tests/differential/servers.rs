@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use store::{Store, WorkspaceId, memory::MemoryStore};
 use testing::{
     client::{Client, Lines},
     hub::{TestHub, eventually},
@@ -32,9 +34,19 @@ pub struct Servers {
     hanse: Server,
 }
 
+/// What the servers remember.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Minutes, as servers do.
+    Long,
+    /// Only what is, when told to `FORGET`. The real server cannot be told and forgets every few seconds; it also
+    /// has no cache then, which would know longer.
+    Short,
+}
+
 enum Kind {
     Kube(RealCluster),
-    Hanse(TestHub),
+    Hanse(TestHub, Arc<MemoryStore>),
 }
 
 struct Server {
@@ -52,12 +64,16 @@ struct Stage<'a> {
 }
 
 impl Servers {
-    pub async fn start() -> Result<Servers> {
-        let kube = tokio::task::spawn_blocking(|| {
-            RealCluster::start(Options { fsync: false, ..Options::default() })
-        });
-        let (kube, hanse) = (kube.await??, TestHub::start().await?);
-        Ok(Servers { kube: Server::new(Kind::Kube(kube)), hanse: Server::new(Kind::Hanse(hanse)) })
+    pub async fn start(memory: Memory) -> Result<Servers> {
+        let apiserver_args = match memory {
+            Memory::Long => Vec::new(),
+            Memory::Short => vec!["--watch-cache=false".into(), "--etcd-compaction-interval=3s".into()],
+        };
+        let options = Options { fsync: false, apiserver_args, ..Options::default() };
+        let kube = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
+        let store = Arc::new(MemoryStore::new());
+        let hanse = TestHub::start_on(store.clone(), server::Options::default()).await?;
+        Ok(Servers { kube: Server::new(Kind::Kube(kube)), hanse: Server::new(Kind::Hanse(hanse, store)) })
     }
 
     pub async fn run(&self, scenario: Scenario, namespace: &str) -> Result<Vec<Outcome>> {
@@ -105,7 +121,7 @@ impl Server {
         let Some((name, groups)) = user.and_then(<[String]>::split_first) else {
             return match &self.kind {
                 Kind::Kube(cluster) => Client::connect(&cluster.url, &cluster.ca_pem, None).await,
-                Kind::Hanse(hub) => hub.nobody().await,
+                Kind::Hanse(hub, _) => hub.nobody().await,
             };
         };
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
@@ -114,7 +130,7 @@ impl Server {
                 let (certificate, key) = cluster.issue(name, &groups)?;
                 Client::connect(&cluster.url, &cluster.ca_pem, Some((&certificate, &key))).await
             }
-            Kind::Hanse(hub) => hub.user(name, &groups).await,
+            Kind::Hanse(hub, _) => hub.user(name, &groups).await,
         }
     }
 
@@ -134,6 +150,7 @@ impl Stage<'_> {
     async fn perform(&mut self, row: &Row) -> Result<Reply> {
         let mut reply = match &row.action {
             Action::Events { stream, count } => self.events(stream, *count).await?,
+            Action::Forget => self.forget().await?,
             Action::Request(request) => self.request(row, request).await?,
         };
         for (name, pointer) in &row.keep {
@@ -160,7 +177,7 @@ impl Stage<'_> {
         let text = match (found, &self.server.kind) {
             (Some(Value::String(text)), _) => text.clone(),
             (Some(other), _) => other.to_string(),
-            (None, Kind::Hanse(_)) => "nothing".to_owned(),
+            (None, Kind::Hanse(..)) => "nothing".to_owned(),
             (None, Kind::Kube(_)) => bail!("nothing at {pointer} in {}", shorten(body.to_string())),
         };
         self.values.insert(name.to_owned(), text);
@@ -170,7 +187,11 @@ impl Stage<'_> {
     async fn events(&mut self, stream: &str, count: Option<usize>) -> Result<Reply> {
         let mut events = Vec::new();
         let Some(lines) = self.streams.get_mut(stream) else {
-            return Ok(Reply { code: 200, headers: HeaderMap::new(), body: Body::Text("no such watch".into()) });
+            return Ok(Reply {
+                code: 200,
+                headers: HeaderMap::new(),
+                body: Body::Text("no such watch".into()),
+            });
         };
         let read = async {
             while count.is_none_or(|count| events.len() < count) {
@@ -186,6 +207,14 @@ impl Stage<'_> {
             Err(_) => events.push(json!("(no further event came)")),
         }
         Ok(Reply { code: 200, headers: HeaderMap::new(), body: Body::Json(events.into()) })
+    }
+
+    async fn forget(&self) -> Result<Reply> {
+        if let Kind::Hanse(_, store) = &self.server.kind {
+            let workspace = WorkspaceId(api::DEFAULT.into());
+            store.compact(&workspace, store.head(&workspace)).await?;
+        }
+        Ok(Reply { code: 200, headers: HeaderMap::new(), body: Body::Text(String::new()) })
     }
 
     async fn request(&mut self, row: &Row, request: &Request) -> Result<Reply> {
@@ -239,7 +268,9 @@ impl Stage<'_> {
             filled.push_str(before);
             match name.split(':').collect::<Vec<_>>()[..] {
                 ["repeat", unit, times] => filled.push_str(&unit.repeat(times.parse()?)),
-                _ => filled.push_str(self.values.get(name).ok_or_else(|| anyhow!("nothing kept as {name:?}"))?),
+                _ => {
+                    filled.push_str(self.values.get(name).ok_or_else(|| anyhow!("nothing kept as {name:?}"))?)
+                }
             }
             rest = after;
         }
@@ -309,6 +340,7 @@ fn encode_path(path: &str) -> String {
 fn describe(row: &Row) -> String {
     match &row.action {
         Action::Events { stream, .. } => format!("events of {stream}"),
+        Action::Forget => "forget".to_owned(),
         Action::Request(request) => {
             shorten(format!("{} {} {:?} {}", request.method, request.path, request.headers, request.body))
         }

@@ -60,7 +60,7 @@ impl Node {
         self.now.resize(len, 0);
         self.lengths.push(len);
         // What was cut off reads as zeros if the file grows again, and so it may after a crash.
-        if len % SECTOR != 0 {
+        if !len.is_multiple_of(SECTOR) {
             let version = self.sector(len / SECTOR);
             self.unsynced.entry(len / SECTOR).or_default().push(version);
         }
