@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
 
 use crate::{
+    base,
     context::Context,
     hub::{self, Hub, root_id},
     options::Query,
@@ -80,6 +81,8 @@ async fn work(controllers: Arc<Controllers>) {
             () = hub::stopped(&mut stopping) => return,
         };
         let outcome = controllers.perform(&work).await;
+        // A full queue must not keep others of this thread from their turn.
+        tokio::task::yield_now().await;
         match outcome {
             Ok(()) => controllers.queue.done(&work),
             Err(status) => {
@@ -134,6 +137,12 @@ impl Controllers {
         old: Option<&machinery::Object>,
         new: Option<&machinery::Object>,
     ) {
+        // An object of the shared base that was deleted shows as a put of its whiteout, which carries its UID.
+        let whiteout = new.filter(|object| base::is_whiteout(object));
+        let (old, new) = (old.filter(|it| !base::is_whiteout(it)), new.filter(|it| !base::is_whiteout(it)));
+        if let Some(whiteout) = whiteout {
+            self.owners.lock().gone(workspace, &whiteout.head.uid, &self.queue);
+        }
         let released = self.owners.lock().observe(workspace, key, old, new, &self.queue);
         if !released.is_empty() {
             let registry = self.hub.registry_of(workspace);

@@ -179,15 +179,20 @@ fn conform(
     let resource = &context.resource;
     let types = Types::builtin();
     let mut value = Value::Object(tree);
+    let doubled = text.is_some_and(|text| schema::has_duplicates(text, &value));
     let found = match types.get(resource.type_name) {
         Some(message) => {
             let conformed = schema::conform(types, message, &mut value, schema::Options::default())
                 .map_err(|error| not_handled(context, &error.to_string()))?;
-            text.map_or(conformed.unknown, |text| schema::strict_errors(types, message, text))
+            // Only the text has the order in which upstream reports; it is read again only if there is something.
+            match text.filter(|_| doubled || !conformed.unknown.is_empty()) {
+                Some(text) => schema::strict_errors(types, message, text),
+                None => conformed.unknown,
+            }
         }
         None => {
             check_metadata(context, types, &mut value)?;
-            text.map_or(Vec::new(), |text| schema::find_duplicates(text))
+            text.filter(|_| doubled).map_or(Vec::new(), |text| schema::find_duplicates(text))
         }
     };
     let Value::Object(tree) = value else { return Err(Status::bad_request("the body is not an object")) };

@@ -167,6 +167,12 @@ impl Hub {
         Ok(space)
     }
 
+    /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
+    pub fn nowhere(&self, name: &str) -> Space {
+        let id = WorkspaceId("nowhere".into());
+        Space::new(id, name, name.to_owned(), self.installation.created.clone(), self.store.clone())
+    }
+
     /// The workspace with the id `id`, for controllers, which read the feed of all of them.
     pub fn space_by_id(&self, id: &WorkspaceId) -> Option<Space> {
         if let Some(space) = self.spaces.read().values().find(|space| space.id() == id) {

@@ -52,7 +52,7 @@ impl Peer {
         let listener = env.network.listen(options.listen).await.map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
         let authority = Authority::open(env, &options.pki)?;
-        let tls = pki::server_config(&authority, &hosts(&address, options.advertise.as_deref()))?;
+        let tls = pki::server_config(env, &authority, &hosts(&address, options.advertise.as_deref()))?;
         let (stop, stopping) = watch::channel(false);
         let hub = Hub::open(env.clone(), store, options.server, stopping.clone()).await?;
         controllers::start(&hub);

@@ -5,17 +5,19 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
-use env::Env;
+use env::{Clock, Env};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
 use rustls::{
     RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
     server::WebPkiClientVerifier,
+    time_provider::TimeProvider,
 };
 
 const DAY: i64 = 24 * 3600;
@@ -148,8 +150,24 @@ fn params(name: &str, organizations: &[&str], now: i64, days: i64) -> Certificat
     params
 }
 
+/// Whether a certificate is valid now is judged by the clock that everything else goes by.
+pub struct EnvTime(pub Arc<dyn Clock>);
+
+impl std::fmt::Debug for EnvTime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EnvTime")
+    }
+}
+
+impl TimeProvider for EnvTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
+
 /// TLS for the listener: HTTP/2 or HTTP/1.1, client certificates optional and verified.
-pub fn server_config(authority: &Authority, hosts: &[String]) -> Result<Arc<ServerConfig>, PkiError> {
+pub fn server_config(env: &Env, authority: &Authority, hosts: &[String]) -> Result<Arc<ServerConfig>, PkiError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.certificate_pem.as_bytes()) {
@@ -166,7 +184,7 @@ pub fn server_config(authority: &Authority, hosts: &[String]) -> Result<Arc<Serv
         .collect::<Result<Vec<_>, _>>()
         .map_err(unreadable)?;
     let key = PrivateKeyDer::from_pem_slice(credential.key_pem.as_bytes()).map_err(unreadable)?;
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(EnvTime(env.clock.clone())))
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;

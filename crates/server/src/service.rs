@@ -67,14 +67,12 @@ where
     labels.verb = verb_label(&info, &parts.method);
     let user = user::authenticate(connection, &headers)?;
     // Without a path prefix the request is for `default`.
-    let space = hub.space(info.workspace.as_deref().unwrap_or(api::DEFAULT));
-    let space = match (space, &user) {
-        (Ok(space), _) => space,
-        // Whether a workspace exists is nobody's business who is not known here.
-        (Err(_), user) if user.in_group(user::UNAUTHENTICATED) => {
-            return Err(Status::new(Reason::Unauthorized, "Unauthorized"));
-        }
-        (Err(status), _) => return Err(status),
+    let name = info.workspace.as_deref().unwrap_or(api::DEFAULT);
+    let space = match hub.space(name) {
+        Ok(space) => space,
+        // Whether a workspace exists is nobody's business who is not known here: they see an empty one.
+        Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(name),
+        Err(status) => return Err(status),
     };
     let user = act_as(hub, &space, user, &headers)?;
     let method = parts.method.as_str().to_ascii_lowercase();

@@ -11,7 +11,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use http::{Response, StatusCode};
 use machinery::{EventType, Object, Revision, status::Status};
@@ -32,6 +32,8 @@ use crate::{
 
 /// Encoded ahead of the socket at most this many lines.
 const LINES_AHEAD: usize = 64;
+/// What was there already is sent in pieces of about this size.
+const INITIAL_CHUNK_BYTES: usize = 64 * 1024;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
@@ -160,16 +162,21 @@ impl Watcher {
     fn fill_initial(&mut self) {
         let Some(mut initial) = self.initial.take() else { return };
         let mut last = None;
-        let mut matching = Vec::new();
+        // Many small lines cost more than one large piece of them.
+        let mut chunk = BytesMut::new();
         let objects = initial.listing.iter(self.namespace.as_deref(), initial.after.as_ref());
-        for (item, object) in objects.take(LINES_AHEAD) {
+        for (item, object) in objects {
             last = Some(item.clone());
             if self.selection.matches(object) {
-                matching.push(object.clone());
+                let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+                chunk.extend_from_slice(&self.presenter.event(EventType::Added, object, with_columns));
+            }
+            if chunk.len() >= INITIAL_CHUNK_BYTES {
+                break;
             }
         }
-        for object in matching {
-            self.push(EventType::Added, &object);
+        if !chunk.is_empty() {
+            self.lines.push_back(chunk.freeze());
         }
         match last {
             Some(last) => {

@@ -222,7 +222,7 @@ impl EmbeddedStore {
         self.ask(|reply| Request::Checkpoint { reply }).await
     }
 
-    /// Writes everything, as it is at one moment, to one checked file, while the store goes on.
+    /// Writes everything, as it is at one moment, to one new file, and checks it, while the store goes on.
     pub async fn backup(&self, path: &Path) -> Result<Totals, Error> {
         let dump = self.ask(|reply| Request::Snapshot { reply }).await?;
         backup::write(&self.env, dump, path.to_owned()).await

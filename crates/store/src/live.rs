@@ -324,10 +324,19 @@ impl Live {
     }
 
     pub fn get(&self, id: &WorkspaceId, key: &Key) -> Option<Arc<Object>> {
+        self.item(id, key).map(|item| item.object)
+    }
+
+    fn item(&self, id: &WorkspaceId, key: &Key) -> Option<Item> {
         let workspace = self.workspace(id)?;
         let topic = workspace.topic(&key.collection)?;
         let state = workspace.state.read();
-        state.items(&topic)?.get(&key.item).map(|item| item.object.clone())
+        state.items(&topic)?.get(&key.item).cloned()
+    }
+
+    /// Whether there is anything to forget about `id`.
+    pub fn knows(&self, id: &WorkspaceId) -> bool {
+        self.workspace(id).is_some()
     }
 
     pub fn list(
@@ -405,11 +414,12 @@ impl Live {
             let expiries = self.shared.expiries.lock();
             expiries.iter().take_while(|(expiry, ..)| *expiry <= bound).take(max).cloned().collect()
         };
-        let at_revision = |(_, id, key): (Expiry, WorkspaceId, Key)| {
-            let revision = self.get(&id, &key)?.revision;
-            Some((id, key, revision))
+        // Somebody may have written the object anew in the meantime, to live longer.
+        let still_due = |(_, id, key): (Expiry, WorkspaceId, Key)| {
+            let item = self.item(&id, &key).filter(|item| item.expires <= bound)?;
+            Some((id, key, item.object.revision))
         };
-        due.into_iter().filter_map(at_revision).collect()
+        due.into_iter().filter_map(still_due).collect()
     }
 
     /// What every workspace with a history is right now. Only whoever publishes may ask, so that all are of one

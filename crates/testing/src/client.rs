@@ -1,6 +1,10 @@
 //! An HTTP/2 client for tests: requests with their whole answers, and watches line by line.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow};
 use bytes::{Bytes, BytesMut};
@@ -11,6 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    time_provider::{DefaultTimeProvider, TimeProvider},
 };
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -44,12 +49,22 @@ impl Answer {
 
 /// TLS as a client with a certificate, or as nobody.
 pub fn tls(ca_pem: &str, identity: Option<(&str, &str)>, alpn: &[&str]) -> Result<ClientConfig> {
+    tls_at(Arc::new(DefaultTimeProvider), ca_pem, identity, alpn)
+}
+
+/// The same, by another clock than this machine's.
+pub fn tls_at(
+    time: Arc<dyn TimeProvider>,
+    ca_pem: &str,
+    identity: Option<(&str, &str)>,
+    alpn: &[&str],
+) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
         roots.add(certificate?)?;
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_details(provider, time)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots);
     let mut config = match identity {
@@ -97,14 +112,25 @@ impl Client {
         window: u32,
     ) -> Result<Client> {
         let stream = dial(url, ca_pem, identity, "h2").await?;
-        let authority = authority(url)?.to_owned();
+        Self::speak(stream, authority(url)?, window).await
+    }
+
+    /// Over a stream that is connected already, such as one of a simulated network.
+    pub async fn over(stream: impl env::Stream, authority: &str, config: ClientConfig) -> Result<Client> {
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let name = ServerName::try_from(host.to_owned())?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        Self::speak(stream, authority, 1 << 20).await
+    }
+
+    async fn speak(stream: impl env::Stream, authority: &str, window: u32) -> Result<Client> {
         let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(window)
             .initial_connection_window_size(1 << 24)
             .handshake(TokioIo::new(stream))
             .await?;
         tokio::spawn(connection);
-        Ok(Client { sender, authority })
+        Ok(Client { sender, authority: authority.to_owned() })
     }
 
     pub async fn send(
@@ -173,6 +199,20 @@ impl Client {
     }
 }
 
+/// An event small enough to keep very many of: its revision, and a hash of its line.
+pub type Fingerprint = (u64, u64);
+
+pub fn fingerprint(line: &[u8]) -> Fingerprint {
+    const MEMBER: &[u8] = br#""resourceVersion":""#;
+    let start =
+        line.windows(MEMBER.len()).position(|window| window == MEMBER).map_or(0, |at| at + MEMBER.len());
+    let digits = line[start..].iter().take_while(|byte| byte.is_ascii_digit());
+    let revision = digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
+    let mut hasher = DefaultHasher::new();
+    line.hash(&mut hasher);
+    (revision, hasher.finish())
+}
+
 /// The lines of a watch.
 pub struct Lines {
     body: Incoming,
@@ -201,6 +241,11 @@ impl Lines {
                 None => return Ok(None),
             }
         }
+    }
+
+    /// The next event, however long that takes on a virtual clock.
+    pub async fn expect_virtual(&mut self) -> Result<Value> {
+        self.next().await?.ok_or_else(|| anyhow!("the watch ended"))
     }
 
     /// The next event, which must come.

@@ -74,6 +74,21 @@ impl HubProcess {
         Ok(hub)
     }
 
+    /// Starts one and kills it at once, wherever it is by then.
+    pub fn start_and_kill(data: &Path) -> Result<()> {
+        let mut child = Command::new(binary()?)
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting hanse")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -124,7 +139,9 @@ impl Admin {
         let field = |name: &str| -> Result<String> {
             let line = text.lines().map(|line| line.trim_start().trim_start_matches("- "));
             let value = line.filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).next();
-            value.map(|value| value.trim_matches('"').to_owned()).ok_or_else(|| anyhow!("no {name} in {}", path.display()))
+            value
+                .map(|value| value.trim_matches('"').to_owned())
+                .ok_or_else(|| anyhow!("no {name} in {}", path.display()))
         };
         let pem = |name: &str| -> Result<String> { Ok(String::from_utf8(STANDARD.decode(field(name)?)?)?) };
         let server = field("server")?;

@@ -30,7 +30,8 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Notes a change. Returns the owners the object no longer belongs to: they may wait for that.
+    /// Notes a change. Returns the owners the object no longer belongs to, or no longer holds up: they may wait for
+    /// that.
     pub fn observe(
         &mut self,
         workspace: &WorkspaceId,
@@ -42,10 +43,15 @@ impl Owners {
         let owners = |object: Option<&Object>| object.map_or(&[][..], |object| &object.head.owners).to_vec();
         let (before, after) = (owners(old), owners(new));
         let released: Vec<Owner> =
-            before.into_iter().filter(|owner| !after.iter().any(|it| it.uid == owner.uid)).collect();
+            before.iter().filter(|owner| !after.iter().any(|it| it.uid == owner.uid)).cloned().collect();
         for owner in &released {
             self.remove(workspace, &owner.uid, key);
         }
+        // An owner that this object no longer holds up may go as well.
+        let let_go = before.into_iter().filter(|owner| {
+            owner.block_owner_deletion && after.iter().any(|it| it.uid == owner.uid && !it.block_owner_deletion)
+        });
+        let woken: Vec<Owner> = released.into_iter().chain(let_go).collect();
         for owner in &after {
             self.dependents.entry((workspace.clone(), owner.uid.clone())).or_default().insert(key.clone());
         }
@@ -59,13 +65,18 @@ impl Owners {
             Some(_) => {}
             None => {
                 if let Some(object) = old {
-                    for dependent in self.of(workspace, &object.head.uid) {
-                        queue.add(Work::Dependent(workspace.clone(), dependent));
-                    }
+                    self.gone(workspace, &object.head.uid, queue);
                 }
             }
         }
-        released
+        woken
+    }
+
+    /// The object with `uid` is gone: whatever belongs to it is looked at.
+    pub fn gone(&self, workspace: &WorkspaceId, uid: &Uid, queue: &Queue) {
+        for dependent in self.of(workspace, uid) {
+            queue.add(Work::Dependent(workspace.clone(), dependent));
+        }
     }
 
     fn remove(&mut self, workspace: &WorkspaceId, owner: &Uid, key: &Key) {
@@ -100,7 +111,7 @@ enum OwnerState {
     /// There, or of a kind not known here.
     Solid,
     /// There, and waits for its dependents to go first.
-    Waiting(Key),
+    Waiting,
     /// Its place is empty, or another object is there.
     Gone,
 }
@@ -121,7 +132,7 @@ fn state_of(controllers: &Controllers, space: &Space, owner: &Owner, dependent: 
     match space.get(&key) {
         Some(object) if object.head.uid == owner.uid => {
             if object.head.deleting && has_finalizer(&object, FOREGROUND) {
-                OwnerState::Waiting(key)
+                OwnerState::Waiting
             } else {
                 OwnerState::Solid
             }
@@ -140,15 +151,13 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
         return Ok(());
     }
     let mut lost: Vec<Uid> = Vec::new();
-    let mut waiting: Vec<(Uid, Key, bool)> = Vec::new();
+    let mut waiting: Vec<(Uid, bool)> = Vec::new();
     let mut solid = false;
     for owner in &object.head.owners {
         match state_of(controllers, space, owner, key) {
             OwnerState::Solid => solid = true,
             OwnerState::Gone => lost.push(owner.uid.clone()),
-            OwnerState::Waiting(owner_key) => {
-                waiting.push((owner.uid.clone(), owner_key, owner.block_owner_deletion));
-            }
+            OwnerState::Waiting => waiting.push((owner.uid.clone(), owner.block_owner_deletion)),
         }
     }
     if lost.is_empty() && waiting.is_empty() {
@@ -156,11 +165,11 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
     }
     if solid {
         // It still belongs to somebody: only the references to the others go.
-        let dropped: Vec<Uid> = lost.into_iter().chain(waiting.iter().map(|(uid, ..)| uid.clone())).collect();
+        let dropped: Vec<Uid> = lost.into_iter().chain(waiting.iter().map(|(uid, _)| uid.clone())).collect();
         write::edit(&context, key, &object.head.uid, |tree| drop_owners(tree, &dropped)).await?;
     } else if !object.head.deleting {
         let has_dependents = !controllers.owners.lock().of(space.id(), &object.head.uid).is_empty();
-        let blocking = waiting.iter().any(|(.., blocks)| *blocks);
+        let blocking = waiting.iter().any(|(_, blocks)| *blocks);
         let propagation = match (has_finalizer(&object, ORPHAN), has_finalizer(&object, FOREGROUND)) {
             (true, _) => Propagation::Orphan,
             (_, true) => Propagation::Foreground,
@@ -182,9 +191,7 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
             Err(status) => return Err(status),
         }
     }
-    for (_, owner_key, _) in waiting {
-        controllers.queue.add(Work::Owner(space.id().clone(), owner_key));
-    }
+    // An owner that waits is woken when this object goes or lets go of it; asking it here would go round in circles.
     Ok(())
 }
 

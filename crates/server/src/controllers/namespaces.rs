@@ -88,7 +88,7 @@ fn set_conditions(tree: &mut Tree, remaining: &Remaining, now: &str) {
     let resources: Vec<String> = remaining
         .resources
         .iter()
-        .map(|(name, count)| format!("{} has {count} resource instances", name.trim_end_matches('.')))
+        .map(|(name, count)| format!("{name} has {count} resource instances"))
         .collect();
     let finalizers: Vec<String> = remaining
         .finalizers

@@ -1,11 +1,12 @@
 //! Backup, restore and check.
 
 use std::{
+    io,
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
+    sync::{Arc, atomic::AtomicBool},
 };
 
-use env::{Env, Files};
+use env::{Env, Files, files::Mode};
 use machinery::Revision;
 use tokio::sync::oneshot;
 
@@ -22,14 +23,14 @@ use super::{
 };
 use crate::{Error, live::Place};
 
-/// Writes a dump to `path` and reads it back.
+/// Writes a dump to `path`, where nothing must be, and reads it back.
 pub(super) async fn write(env: &Env, dump: Dump, path: PathBuf) -> Result<Totals, Error> {
     let (done, written) = oneshot::channel();
     let files = env.files.clone();
     let work = async move {
         let result = write_and_check(files, dump, &path).await;
         let _ = done.send(result.map_err(|error| match error {
-            OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            OpenError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Error::NoSpace(source.to_string())
             }
             other => Error::Unavailable(format!("no backup was made: {other}")),
@@ -39,11 +40,7 @@ pub(super) async fn write(env: &Env, dump: Dump, path: PathBuf) -> Result<Totals
     written.await.unwrap_or_else(|_| Err(Error::Unavailable("the backup ended early".to_owned())))
 }
 
-async fn write_and_check(
-    files: std::sync::Arc<dyn Files>,
-    dump: Dump,
-    path: &Path,
-) -> Result<Totals, OpenError> {
+async fn write_and_check(files: Arc<dyn Files>, dump: Dump, path: &Path) -> Result<Totals, OpenError> {
     let writer =
         CheckpointWriter::create(files.clone(), path.to_owned(), dump.header).map_err(io_at(path))?;
     let never = AtomicBool::new(false);

@@ -48,7 +48,8 @@ impl Keeper {
         while let Some(job) = jobs.recv().await {
             let taken = self.take_checkpoint(job.dump).await;
             self.progress.checkpointing.store(false, Ordering::Release);
-            if let Err(error) = &taken {
+            let closing = self.progress.closing.load(Ordering::Relaxed);
+            if let (Err(error), false) = (&taken, closing) {
                 tracing::warn!(%error, "no checkpoint was taken; the log keeps growing until one is");
             }
             if let Some(reply) = job.reply {

@@ -448,6 +448,9 @@ impl Writer {
     }
 
     async fn remove_workspace(&mut self, workspace: &WorkspaceId) -> Result<(), Error> {
+        if !self.live.knows(workspace) {
+            return self.check_running();
+        }
         self.write_alone(workspace, Kind::RemoveWorkspace, Revision::ZERO).await?;
         self.history.remove_workspace(workspace, self.tail.sequence);
         self.live.remove_workspace(workspace);

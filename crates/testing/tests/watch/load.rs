@@ -1,17 +1,13 @@
 //! Many watchers of the same changes while many write.
 
-use std::{
-    collections::BTreeMap,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use env::random::SeededRandom;
 use serde_json::{Value, json};
 use testing::{
-    client::{Client, Lines},
+    client::{Client, Fingerprint, Lines, fingerprint},
     hub::TestHub,
 };
 use tokio::sync::Barrier;
@@ -22,20 +18,6 @@ const WRITERS: usize = 8;
 const WRITES: usize = 250;
 const CONNECTIONS: usize = 8;
 const END: &str = "the-end";
-
-/// An event, small enough to keep two hundred histories of: its revision and a hash of its line.
-type Seen = (u64, u64);
-
-fn seen(line: &Bytes) -> Seen {
-    const MEMBER: &[u8] = br#""resourceVersion":""#;
-    let start =
-        line.windows(MEMBER.len()).position(|window| window == MEMBER).expect("an event has a revision");
-    let digits = line[start + MEMBER.len()..].iter().take_while(|byte| byte.is_ascii_digit());
-    let revision = digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
-    let mut hasher = DefaultHasher::new();
-    line.hash(&mut hasher);
-    (revision, hasher.finish())
-}
 
 /// What one writer was told.
 #[derive(Default)]
@@ -94,14 +76,14 @@ async fn read_to_end(mut lines: Lines) -> Result<Vec<Bytes>> {
 }
 
 /// Reads everything, beginning anew now and then where it stands.
-async fn read_with_breaks(client: Client, start: u64, every: usize) -> Result<Vec<Seen>> {
-    let mut all: Vec<Seen> = Vec::new();
+async fn read_with_breaks(client: Client, start: u64, every: usize) -> Result<Vec<Fingerprint>> {
+    let mut all: Vec<Fingerprint> = Vec::new();
     loop {
         let after = all.last().map_or(start, |(revision, _)| *revision);
         let mut lines = client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={after}")).await?;
         for _ in 0..every {
             let line = lines.next_line().await?.context("the watch ended early")?;
-            all.push(seen(&line));
+            all.push(fingerprint(&line));
             if is_end(&line) {
                 return Ok(all);
             }
@@ -110,14 +92,14 @@ async fn read_with_breaks(client: Client, start: u64, every: usize) -> Result<Ve
 }
 
 /// Lists in the middle of it all and goes on from there: (revision of the list, what was in it, what came after).
-async fn join_late(client: Client) -> Result<(u64, BTreeMap<String, u64>, Vec<Seen>)> {
+async fn join_late(client: Client) -> Result<(u64, BTreeMap<String, u64>, Vec<Fingerprint>)> {
     let list = client.get(CONFIG_MAPS).await?.json();
     let revision = revision_of(&list);
     let items = list["items"].as_array().context("a list has items")?;
     let items =
         items.iter().map(|item| (text(item, "/metadata/name").to_owned(), revision_of(item))).collect();
     let lines = client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={revision}")).await?;
-    Ok((revision, items, read_to_end(lines).await?.iter().map(seen).collect()))
+    Ok((revision, items, read_to_end(lines).await?.iter().map(|line| fingerprint(line)).collect()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +120,7 @@ async fn two_hundred_watchers_see_one_sequence() -> Result<()> {
     for watcher in 1..120 {
         let lines = of(watcher).watch(&from_start).await?;
         steady.push(tokio::spawn(async move {
-            anyhow::Ok(read_to_end(lines).await?.iter().map(seen).collect::<Vec<_>>())
+            anyhow::Ok(read_to_end(lines).await?.iter().map(|line| fingerprint(line)).collect::<Vec<_>>())
         }));
     }
     steady.extend((0..40).map(|it| tokio::spawn(read_with_breaks(of(it), start, 20 + 7 * it))));
@@ -189,7 +171,7 @@ async fn two_hundred_watchers_see_one_sequence() -> Result<()> {
         states.insert(revision, state.clone());
     }
     assert_eq!((acknowledged.objects.len(), deletions), (0, acknowledged.deletions));
-    let sequence: Vec<Seen> = reference.iter().map(seen).collect();
+    let sequence: Vec<Fingerprint> = reference.iter().map(|line| fingerprint(line)).collect();
     assert!(sequence.is_sorted_by_key(|(revision, _)| *revision));
     for watcher in steady {
         assert!(watcher.await?? == sequence, "a watcher saw something else");
@@ -197,7 +179,7 @@ async fn two_hundred_watchers_see_one_sequence() -> Result<()> {
     for watcher in late {
         let (revision, items, rest) = watcher.await??;
         assert_eq!(states.range(..=revision).next_back().map(|(_, state)| state), Some(&items));
-        let later: Vec<Seen> = sequence.iter().copied().filter(|(it, _)| *it > revision).collect();
+        let later: Vec<Fingerprint> = sequence.iter().copied().filter(|(it, _)| *it > revision).collect();
         assert!(rest == later, "a watcher that joined at {revision} saw something else");
     }
     Ok(())

@@ -195,7 +195,8 @@ impl CheckpointWriter {
         self.file.write_all_at(trailer, self.offset)?;
         self.file.sync()?;
         self.files.rename(&self.unfinished, &self.path)?;
-        self.files.sync_dir(self.path.parent().unwrap_or(Path::new(".")))
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        self.files.sync_dir(directory.unwrap_or(Path::new(".")))
     }
 }
 

@@ -1,0 +1,151 @@
+//! A whole peer on a virtual machine: clock, disk and network are simulated, the code is the same.
+
+#![allow(clippy::disallowed_methods)] // Tests run on the real machine.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Result;
+use env::{Env, Network, files::sim::SimDisk, network::sim::SimNet};
+use http::StatusCode;
+use serde_json::{Value, json};
+use server::{
+    Options,
+    peer::{Peer, PeerOptions},
+    pki::EnvTime,
+};
+use store::embedded::EmbeddedStore;
+use testing::client::{self, Client};
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+struct Machine {
+    env: Env,
+    net: SimNet,
+    disk: SimDisk,
+}
+
+impl Machine {
+    fn mk(seed: u64) -> Machine {
+        let (net, disk) = (SimNet::new("eu"), SimDisk::new(seed));
+        Machine { env: Env::simulated(seed, disk.clone(), net.clone()), net, disk }
+    }
+
+    /// The same machine, started again on what its disk holds.
+    fn reboot(self, seed: u64) -> Machine {
+        let disk = self.disk.copy(seed);
+        Machine { env: Env::simulated(seed, disk.clone(), self.net.clone()), net: self.net, disk }
+    }
+
+    async fn start(&self, port: u16) -> Result<(Peer, Arc<EmbeddedStore>)> {
+        let store = Arc::new(EmbeddedStore::open(&self.env, Path::new("/data/store"), Default::default())?);
+        let options = PeerOptions {
+            pki: "/data/pki".into(),
+            listen: SocketAddr::new(self.net.ip(), port),
+            advertise: None,
+            server: Options::default(),
+        };
+        Ok((Peer::start(&self.env, store.clone(), options).await?, store))
+    }
+
+    /// A client on another host of the same network.
+    async fn client(&self, peer: &Peer) -> Result<Client> {
+        let credential = peer.authority.client("admin", &["system:masters"])?;
+        let identity = (credential.certificate_pem.as_str(), credential.key_pem.as_str());
+        let time = Arc::new(EnvTime(self.env.clock.clone()));
+        let config = client::tls_at(time, peer.authority.certificate_pem(), Some(identity), &["h2"])?;
+        let stream = self.net.host("laptop").dial(peer.address).await?;
+        Client::over(stream, &peer.address.to_string(), config).await
+    }
+}
+
+fn mk_config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_survives_the_crash_of_its_machine() -> Result<()> {
+    // Given a peer on a virtual machine with a few acknowledged objects
+    let machine = Machine::mk(7);
+    let (peer, _store) = machine.start(6443).await?;
+    let client = machine.client(&peer).await?;
+    let mut written = Vec::new();
+    for number in 0..20 {
+        let answer = client.post(CONFIGMAPS, &mk_config_map(&format!("m-{number:02}"))).await?;
+        assert_eq!(answer.code, StatusCode::CREATED, "{}", answer.text());
+        written.push(answer.json());
+    }
+    // When the machine loses power and comes back
+    machine.disk.crash();
+    let machine = machine.reboot(8);
+    let (peer, _store) = machine.start(6444).await?;
+    let client = machine.client(&peer).await?;
+    // Then every acknowledged object is there as it was
+    let list = client.get(CONFIGMAPS).await?.json();
+    let there: Vec<Value> = list["items"].as_array().cloned().unwrap_or_default();
+    assert_eq!(there.len(), written.len());
+    for (object, was) in there.iter().zip(&written) {
+        assert_eq!(object["metadata"], was["metadata"]);
+        assert_eq!(object["data"], was["data"]);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_is_virtual() -> Result<()> {
+    // Given an event, which lives for an hour, and a watch with a bookmark every minute
+    let machine = Machine::mk(9);
+    let (peer, _store) = machine.start(6443).await?;
+    let client = machine.client(&peer).await?;
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
+        "involvedObject": {"kind": "ConfigMap", "name": "x", "namespace": "default"},
+    });
+    let created = client.post("/api/v1/namespaces/default/events", &event).await?;
+    assert_eq!(created.code, StatusCode::CREATED, "{}", created.text());
+    let mut watch = client.watch("/api/v1/namespaces/default/events?watch=1&allowWatchBookmarks=true&timeoutSeconds=7200").await?;
+    assert_eq!(watch.expect_virtual().await?["type"], "ADDED");
+    // When nobody does anything, an hour passes at once
+    let mut bookmarks = 0;
+    let gone = loop {
+        let next = watch.expect_virtual().await?;
+        match next["type"].as_str() {
+            Some("BOOKMARK") => bookmarks += 1,
+            _ => break next,
+        }
+    };
+    // Then the event has expired, and the watch had a bookmark every minute until then
+    assert_eq!(gone["type"], "DELETED");
+    assert!((58..=61).contains(&bookmarks), "{bookmarks} bookmarks");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_holds_a_watch_back_and_loses_nothing() -> Result<()> {
+    // Given a client that watches from another host
+    let machine = Machine::mk(11);
+    let (peer, _store) = machine.start(6443).await?;
+    let far = machine.client(&peer).await?;
+    let mut watch = far.watch(&format!("{CONFIGMAPS}?watch=1&resourceVersion=0")).await?;
+    // When the network between them is cut while objects are made, for less than it takes to give up
+    machine.net.partition("eu", "laptop");
+    let hub = peer.hub.clone();
+    for number in 0..5 {
+        let request = http::Request::post(CONFIGMAPS)
+            .body(http_body_util::Full::new(mk_config_map(&format!("p-{number}")).to_string().into()))?;
+        let admin = server::user::User {
+            name: "admin".into(),
+            groups: vec!["system:masters".into()],
+            ..Default::default()
+        };
+        let answer = server::service::handle(hub.clone(), Some(Arc::new(admin)), request).await;
+        assert_eq!(answer.status(), StatusCode::CREATED);
+    }
+    tokio::time::advance(Duration::from_secs(5)).await;
+    machine.net.heal("eu", "laptop");
+    // Then every event arrives, once and in order
+    for number in 0..5 {
+        let event = watch.expect_virtual().await?;
+        assert_eq!(event["object"]["metadata"]["name"], format!("p-{number}"), "{event}");
+    }
+    Ok(())
+}
