@@ -90,7 +90,13 @@ fn validate_workspace(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
     let name = new.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
     let reserved = name.filter(|name| matches!(*name, ROOT | DEFAULT));
     reserved
-        .map(|name| Cause::invalid("metadata.name", &json!(name), "the name is reserved: this workspace always exists"))
+        .map(|name| {
+            Cause::invalid(
+                "metadata.name",
+                &json!(name),
+                "the name is reserved: this workspace always exists",
+            )
+        })
         .into_iter()
         .collect()
 }

@@ -36,13 +36,20 @@ pub fn check(env: &Env, data: &Path) -> anyhow::Result<()> {
         report.segments, report.frames, report.records, report.checkpoints, report.objects
     );
     if let Some((file, offset)) = &report.incomplete {
-        println!("the last write at {}:{offset} is incomplete; a start cuts it off, and nothing acknowledged is in it", file.display());
+        println!(
+            "the last write at {}:{offset} is incomplete; a start cuts it off, and nothing acknowledged is in it",
+            file.display()
+        );
     }
     for damage in &report.damage {
         println!("DAMAGED: {damage}");
     }
     if !report.damage.is_empty() {
-        bail!("the store in {} is damaged in {} places; restore it from a backup", data.display(), report.damage.len());
+        bail!(
+            "the store in {} is damaged in {} places; restore it from a backup",
+            data.display(),
+            report.damage.len()
+        );
     }
     Ok(())
 }

@@ -18,8 +18,15 @@ use tokio_rustls::TlsConnector;
 use crate::kubeconfig::Access;
 
 /// Sends one request and reads the answer; a refusal becomes an error with the server's own message.
-pub async fn call(env: &Env, access: &Access, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
-    let authority = access.server.strip_prefix("https://").ok_or_else(|| anyhow!("{} is not https", access.server))?;
+pub async fn call(
+    env: &Env,
+    access: &Access,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> anyhow::Result<Value> {
+    let authority =
+        access.server.strip_prefix("https://").ok_or_else(|| anyhow!("{} is not https", access.server))?;
     let address = authority
         .to_socket_addrs()
         .with_context(|| format!("cannot find {authority}"))?
@@ -32,7 +39,8 @@ pub async fn call(env: &Env, access: &Access, method: Method, path: &str, body: 
         .await
         .with_context(|| format!("cannot reach {}; is it running?", access.server))?;
     let name = ServerName::try_from(host.to_owned()).context("bad server name")?;
-    let tls = TlsConnector::from(Arc::new(config(access)?)).connect(name, stream).await.context("TLS failed")?;
+    let tls =
+        TlsConnector::from(Arc::new(config(access)?)).connect(name, stream).await.context("TLS failed")?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.context("HTTP failed")?;
     tokio::spawn(connection);

@@ -34,7 +34,8 @@ impl Kubeconfig {
         for path in &candidates {
             match env.files.read(path) {
                 Ok(bytes) => {
-                    let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
+                    let text = String::from_utf8(bytes)
+                        .with_context(|| format!("{} is not UTF-8", path.display()))?;
                     let config = serde_saphyr::from_str(&text)
                         .with_context(|| format!("{} is not a kubeconfig", path.display()))?;
                     return Ok(Kubeconfig { path: path.clone(), config });
@@ -75,7 +76,8 @@ impl Kubeconfig {
     pub fn use_workspace(&mut self, env: &Env, workspace: &str) -> anyhow::Result<()> {
         let current = self.config["current-context"].as_str().unwrap_or_default().to_owned();
         let context = self.entry("contexts", &current)?["context"].clone();
-        let cluster = self.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"].clone();
+        let cluster =
+            self.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"].clone();
         let authority = cluster["certificate-authority-data"].as_str().unwrap_or_default().to_owned();
         let server = self.access()?.server;
         // The two contexts that `hanse dev` writes have names of their own.

@@ -23,7 +23,12 @@ struct Running {
     store: Arc<EmbeddedStore>,
 }
 
-async fn start(env: &Env, data: &Path, listen: SocketAddr, advertise: Option<String>) -> anyhow::Result<Running> {
+async fn start(
+    env: &Env,
+    data: &Path,
+    listen: SocketAddr,
+    advertise: Option<String>,
+) -> anyhow::Result<Running> {
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
     let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
@@ -57,7 +62,12 @@ fn write_private(env: &Env, path: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-pub async fn serve(env: Env, data: &Path, listen: SocketAddr, advertise: Option<String>) -> anyhow::Result<()> {
+pub async fn serve(
+    env: Env,
+    data: &Path,
+    listen: SocketAddr,
+    advertise: Option<String>,
+) -> anyhow::Result<()> {
     let running = start(&env, data, listen, advertise).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;

@@ -16,7 +16,8 @@ pub async fn run(env: Env, kubeconfig: Option<PathBuf>, verb: WorkspaceVerb) -> 
     let access = kubeconfig.access()?;
     match verb {
         WorkspaceVerb::Create { name, r#use } => {
-            let workspace = json!({"apiVersion": api::API_VERSION, "kind": "Workspace", "metadata": {"name": name}});
+            let workspace =
+                json!({"apiVersion": api::API_VERSION, "kind": "Workspace", "metadata": {"name": name}});
             client::call(&env, &access, Method::POST, PATH, Some(&workspace)).await?;
             eprintln!("workspace {name} created");
             if r#use {

@@ -25,11 +25,13 @@ pub fn admit_create(context: &Context, object: &str) -> Result<Vec<(Key, Expect)
     let about = About { group: "", resource: "namespaces", name };
     let namespace = current.object.ok_or_else(|| Status::not_found(about))?;
     if namespace.head.deleting {
-        let why = format!(
-            "unable to create new content in namespace {name} because it is being terminated"
-        );
+        let why = format!("unable to create new content in namespace {name} because it is being terminated");
         let status = Status::forbidden(context.about(object), &why);
-        return Err(status.cause("NamespaceTerminating", format!("namespace {name} is being terminated"), "metadata.namespace"));
+        return Err(status.cause(
+            "NamespaceTerminating",
+            format!("namespace {name} is being terminated"),
+            "metadata.namespace",
+        ));
     }
     Ok(vec![(key, current.expect)])
 }
@@ -40,7 +42,8 @@ pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>
     if context.resource.group != rbac::GROUP || context.user.in_group(MASTERS) {
         return Ok(());
     }
-    let unchanged = |keys: &[&str]| old.is_some_and(|old| keys.iter().all(|key| old.get(*key) == new.get(*key)));
+    let unchanged =
+        |keys: &[&str]| old.is_some_and(|old| keys.iter().all(|key| old.get(*key) == new.get(*key)));
     let namespace = context.target.namespace.as_str();
     let may = |verb, resource, name| {
         let attributes =

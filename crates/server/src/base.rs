@@ -136,10 +136,18 @@ fn urls(urls: &[&str]) -> Value {
 
 /// Kinds of an application that its users may see and change, by group.
 const WORKLOADS: &[(&str, &[&str])] = &[
-    ("apps", &[
-        "daemonsets", "deployments", "deployments/scale", "replicasets", "replicasets/scale", "statefulsets",
-        "statefulsets/scale",
-    ]),
+    (
+        "apps",
+        &[
+            "daemonsets",
+            "deployments",
+            "deployments/scale",
+            "replicasets",
+            "replicasets/scale",
+            "statefulsets",
+            "statefulsets/scale",
+        ],
+    ),
     ("autoscaling", &["horizontalpodautoscalers"]),
     ("batch", &["cronjobs", "jobs"]),
     ("networking.k8s.io", &["ingresses", "networkpolicies"]),
@@ -147,13 +155,28 @@ const WORKLOADS: &[(&str, &[&str])] = &[
 ];
 
 const CORE_VISIBLE: &[&str] = &[
-    "configmaps", "endpoints", "persistentvolumeclaims", "pods", "replicationcontrollers",
-    "replicationcontrollers/scale", "serviceaccounts", "services",
+    "configmaps",
+    "endpoints",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "replicationcontrollers/scale",
+    "serviceaccounts",
+    "services",
 ];
 
 const CORE_READ_ONLY: &[&str] = &[
-    "bindings", "events", "limitranges", "namespaces", "namespaces/status", "persistentvolumeclaims/status",
-    "pods/log", "pods/status", "replicationcontrollers/status", "resourcequotas", "resourcequotas/status",
+    "bindings",
+    "events",
+    "limitranges",
+    "namespaces",
+    "namespaces/status",
+    "persistentvolumeclaims/status",
+    "pods/log",
+    "pods/status",
+    "replicationcontrollers/status",
+    "resourcequotas",
+    "resourcequotas/status",
     "services/status",
 ];
 
@@ -163,12 +186,14 @@ fn view_rules() -> Vec<Value> {
         let with_status: Vec<String> = resources
             .iter()
             .flat_map(|name| {
-                let status = (!name.contains('/') && *name != "networkpolicies").then(|| format!("{name}/status"));
+                let status =
+                    (!name.contains('/') && *name != "networkpolicies").then(|| format!("{name}/status"));
                 [Some((*name).to_owned()), status].into_iter().flatten()
             })
             .collect();
         rules.push(json!({"apiGroups": [group], "resources": with_status, "verbs": READ}));
     }
+    rules.push(rule(&["events.k8s.io"], &["events"], READ));
     rules.push(rule(&["apps"], &["controllerrevisions"], READ));
     rules.push(rule(&["discovery.k8s.io"], &["endpointslices"], READ));
     rules
@@ -176,20 +201,36 @@ fn view_rules() -> Vec<Value> {
 
 fn edit_rules() -> Vec<Value> {
     let mut rules = vec![
-        rule(&[""], &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"], READ),
+        rule(
+            &[""],
+            &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"],
+            READ,
+        ),
         rule(&[""], &["serviceaccounts"], &["impersonate"]),
         rule(&[""], &["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"], WRITE),
         rule(&[""], &["pods/eviction", "serviceaccounts/token"], &["create"]),
         rule(
             &[""],
             &[
-                "configmaps", "events", "persistentvolumeclaims", "replicationcontrollers",
-                "replicationcontrollers/scale", "secrets", "serviceaccounts", "services", "services/proxy",
+                "configmaps",
+                "events",
+                "persistentvolumeclaims",
+                "replicationcontrollers",
+                "replicationcontrollers/scale",
+                "secrets",
+                "serviceaccounts",
+                "services",
+                "services/proxy",
             ],
             WRITE,
         ),
-        rule(&["coordination.k8s.io"], &["leases"], &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]),
+        rule(
+            &["coordination.k8s.io"],
+            &["leases"],
+            &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        ),
     ];
+    rules.push(rule(&["events.k8s.io"], &["events"], WRITE));
     rules.extend(WORKLOADS.iter().map(|(group, resources)| rule(&[group], resources, WRITE)));
     rules
 }
@@ -251,18 +292,44 @@ fn cluster_roles() -> Vec<Value> {
         role(
             "system:discovery",
             vec![urls(&[
-                "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz",
-                "/version", "/version/",
+                "/api",
+                "/api/*",
+                "/apis",
+                "/apis/*",
+                "/healthz",
+                "/livez",
+                "/openapi",
+                "/openapi/*",
+                "/readyz",
+                "/version",
+                "/version/",
             ])],
         ),
         role(
             "system:monitoring",
-            vec![urls(&["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*"])],
+            vec![urls(&[
+                "/healthz",
+                "/healthz/*",
+                "/livez",
+                "/livez/*",
+                "/metrics",
+                "/metrics/slis",
+                "/readyz",
+                "/readyz/*",
+            ])],
         ),
-        role("system:public-info-viewer", vec![urls(&["/healthz", "/livez", "/readyz", "/version", "/version/"])]),
+        role(
+            "system:public-info-viewer",
+            vec![urls(&["/healthz", "/livez", "/readyz", "/version", "/version/"])],
+        ),
         role(
             "system:service-account-issuer-discovery",
-            vec![urls(&["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"])],
+            vec![urls(&[
+                "/.well-known/openid-configuration",
+                "/.well-known/openid-configuration/",
+                "/openid/v1/jwks",
+                "/openid/v1/jwks/",
+            ])],
         ),
     ]
 }

@@ -40,8 +40,12 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
-            Body::Whole(bytes) => Poll::Ready(bytes.take().filter(|it| !it.is_empty()).map(|it| Ok(Frame::data(it)))),
-            Body::Stream(stream) => stream.as_mut().poll_next(context).map(|next| next.map(|it| Ok(Frame::data(it)))),
+            Body::Whole(bytes) => {
+                Poll::Ready(bytes.take().filter(|it| !it.is_empty()).map(|it| Ok(Frame::data(it))))
+            }
+            Body::Stream(stream) => {
+                stream.as_mut().poll_next(context).map(|next| next.map(|it| Ok(Frame::data(it))))
+            }
         }
     }
 

@@ -43,11 +43,8 @@ struct Controllers {
 /// Starts them; they end when the hub stops.
 pub fn start(hub: &Arc<Hub>) {
     let feed = hub.store.feed();
-    let controllers = Arc::new(Controllers {
-        hub: hub.clone(),
-        queue: Queue::default(),
-        owners: Mutex::default(),
-    });
+    let controllers =
+        Arc::new(Controllers { hub: hub.clone(), queue: Queue::default(), owners: Mutex::default() });
     hub.env.tasks.spawn(Box::pin(follow(controllers.clone(), feed)));
     for _ in 0..WORKERS {
         hub.env.tasks.spawn(Box::pin(work(controllers.clone())));
@@ -161,7 +158,8 @@ impl Controllers {
         if new.is_none() && !key.item.namespace().is_empty() {
             let namespace = key.item.namespace();
             let namespace_key = Key::new("", "namespaces", "", namespace);
-            let emptied = self.hub.store.get(workspace, &namespace_key).is_some_and(|object| object.head.deleting);
+            let emptied =
+                self.hub.store.get(workspace, &namespace_key).is_some_and(|object| object.head.deleting);
             if emptied {
                 self.queue.add(Work::Namespace(workspace.clone(), namespace.into()));
             }
@@ -187,7 +185,13 @@ impl Controllers {
     }
 
     /// A request of the hub's own, about objects of `collection`.
-    fn context(&self, space: &Space, collection: &Collection, namespace: &str, name: &str) -> Option<Context> {
+    fn context(
+        &self,
+        space: &Space,
+        collection: &Collection,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Context> {
         let resource: Arc<Resource> = self.hub.registry(space).stored(collection)?.clone();
         let target = ResourceTarget {
             verb: Verb::Delete,
@@ -205,7 +209,11 @@ impl Controllers {
             target,
             query: Query::default(),
             headers: HeaderMap::new(),
-            user: Arc::new(User { name: "system:hanse".into(), groups: vec![MASTERS.into()], ..User::default() }),
+            user: Arc::new(User {
+                name: "system:hanse".into(),
+                groups: vec![MASTERS.into()],
+                ..User::default()
+            }),
         })
     }
 

@@ -60,10 +60,18 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
             return Err(unrecognized(context, &why, bytes));
         }
     };
-    check_type(context, &mut tree)?;
+    check_type(context, &mut tree, bytes)?;
     // Only the text shows what stands in it twice.
     let text = (content == Content::Json && strictness != Strictness::Ignore).then_some(bytes);
-    conform(context, tree, text, strictness)
+    let mut decoded = conform(context, tree, text, strictness)?;
+    if content == Content::Yaml && strictness != Strictness::Ignore {
+        let doubled = std::str::from_utf8(bytes).ok().and_then(yaml_duplicate);
+        if let (Some(doubled), Strictness::Strict) = (&doubled, strictness) {
+            return Err(not_handled(context, &format!("strict decoding error: {doubled}")));
+        }
+        decoded.warnings.extend(doubled);
+    }
+    Ok(decoded)
 }
 
 /// A tree made by a patch, and what was found wrong in the patch itself: checked like a body, but what is wrong
@@ -103,7 +111,8 @@ fn parse(context: &Context, content: Content, bytes: &Bytes) -> Result<Value, St
             unrecognized(context, &format!("couldn't get version/kind; json parse error: {error}"), bytes)
         }),
         Content::Yaml => {
-            let text = std::str::from_utf8(bytes).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
+            let text =
+                std::str::from_utf8(bytes).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
             yaml(text).map_err(|error| unrecognized(context, &format!("yaml: {error}"), bytes))
         }
         Content::Protobuf => {
@@ -118,6 +127,14 @@ fn yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
     let mut options = serde_saphyr::Options::default();
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
     serde_saphyr::from_str_with_options::<Value>(text, options)
+}
+
+/// What stands twice in YAML that can be read otherwise.
+fn yaml_duplicate(text: &str) -> Option<String> {
+    let mut options = serde_saphyr::Options::default();
+    options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::Error;
+    let error = serde_saphyr::from_str_with_options::<Value>(text, options).err()?;
+    Some(format!("yaml: unmarshal errors: {}", error.to_string().lines().next().unwrap_or_default()))
 }
 
 fn unrecognized(context: &Context, why: &str, bytes: &[u8]) -> Status {
@@ -141,13 +158,13 @@ fn summary(bytes: &[u8]) -> String {
 }
 
 /// What the body says it is must be what the path is about; saying nothing is fine.
-fn check_type(context: &Context, tree: &mut Tree) -> Result<(), Status> {
+fn check_type(context: &Context, tree: &mut Tree, bytes: &[u8]) -> Result<(), Status> {
     let resource = &context.resource;
     for key in ["kind", "apiVersion"] {
         if let Some(value) = tree.get(key).filter(|value| !value.is_string() && !value.is_null()) {
             let found = gojson::type_name(value);
             let why = format!("json: cannot unmarshal {found} into Go struct field .{key} of type string");
-            return Err(Status::bad_request(format!("couldn't get version/kind; json parse error: {why}")));
+            return Err(unrecognized(context, &format!("couldn't get version/kind; json parse error: {why}"), bytes));
         }
     }
     let text = |tree: &Tree, key: &str| tree.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -231,7 +248,9 @@ pub fn options(context: &Context, bytes: &Bytes, kind: &str) -> Result<Tree, Sta
     let given = value.get("kind").and_then(Value::as_str).unwrap_or_default();
     if !given.is_empty() && given != kind {
         let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        return Err(Status::bad_request(format!("no kind {given:?} is registered for version {version:?} here; want {kind}")));
+        return Err(Status::bad_request(format!(
+            "no kind {given:?} is registered for version {version:?} here; want {kind}"
+        )));
     }
     let types = Types::builtin();
     if let Some(message) = types.get(&format!("meta/v1.{kind}")) {

@@ -61,7 +61,9 @@ impl Options {
                     "orphanDependents" => json!(!matches!(text, "false" | "0")),
                     "gracePeriodSeconds" => match text.parse::<i64>() {
                         Ok(seconds) => json!(seconds),
-                        Err(_) => return Err(Status::bad_request(format!("invalid gracePeriodSeconds: {text:?}"))),
+                        Err(_) => {
+                            return Err(Status::bad_request(format!("invalid gracePeriodSeconds: {text:?}")));
+                        }
                     },
                     _ => json!(text),
                 };
@@ -127,7 +129,9 @@ impl Options {
             );
             return Err(Status::conflict(about, &why));
         }
-        if let Some(revision) = self.revision.as_ref().filter(|it| Revision::parse(it) != Some(object.revision)) {
+        if let Some(revision) =
+            self.revision.as_ref().filter(|it| Revision::parse(it) != Some(object.revision))
+        {
             let why = format!(
                 "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record \
                  ({}). The object might have been modified",
@@ -162,7 +166,7 @@ impl Options {
 
 /// What a deletion came to.
 pub enum Outcome {
-    /// Nothing is left; the last state.
+    /// Nothing is left; the last state, at the revision of the removal.
     Gone(Arc<Object>),
     /// Something still holds it.
     Held(Arc<Object>),
@@ -197,7 +201,9 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
         let (change, held) = match marked(context, &object, options)? {
             Marked::Free => (removal(context, key, &object), None),
             Marked::AlreadySo => return Ok(Outcome::Held(object)),
-            Marked::Changed(draft) => (Change::Put { draft: draft.clone(), expires: expiry(context) }, Some(draft)),
+            Marked::Changed(draft) => {
+                (Change::Put { draft: draft.clone(), expires: expiry(context) }, Some(draft))
+            }
         };
         if options.dry_run {
             return Ok(match held {
@@ -207,9 +213,10 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
         }
         let write = Write { key: key.clone(), expect, change };
         if let Some(committed) = commit_one(context, Vec::new(), write).await? {
+            let last = Arc::new(object.with_revision(committed.revision, EventType::Deleted));
             return Ok(match held {
                 Some(_) => Outcome::Held(committed.object),
-                None => Outcome::Gone(object),
+                None => Outcome::Gone(last),
             });
         }
     }

@@ -69,11 +69,14 @@ impl Discovered {
         let mut put = |path: String, document: Value| {
             documents.insert(path, Bytes::from(document.to_string()));
         };
-        put("/api".into(), json!({
-            "kind": "APIVersions",
-            "versions": ["v1"],
-            "serverAddressByClientCIDRs": [],
-        }));
+        put(
+            "/api".into(),
+            json!({
+                "kind": "APIVersions",
+                "versions": ["v1"],
+                "serverAddressByClientCIDRs": [],
+            }),
+        );
         let named: Vec<Value> = groups.iter().filter(|(group, _)| !group.is_empty()).map(api_group).collect();
         put("/apis".into(), json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": named}));
         for entry @ (group, versions) in &groups {
@@ -96,7 +99,8 @@ impl Discovered {
             for (path, core) in [("/api", true), ("/apis", false)] {
                 let shown: Vec<_> = groups.iter().filter(|(group, _)| group.is_empty() == core).collect();
                 let document = Bytes::from(aggregate(registry, &shown, version).to_string());
-                let hash: String = Sha256::digest(&document).iter().map(|byte| format!("{byte:02X}")).collect();
+                let hash: String =
+                    Sha256::digest(&document).iter().map(|byte| format!("{byte:02X}")).collect();
                 let etag = HeaderValue::from_str(&format!("\"{hash}\""));
                 let etag = etag.unwrap_or(HeaderValue::from_static("\"\""));
                 aggregated.insert((path.to_owned(), version), (document, etag));
@@ -116,7 +120,9 @@ impl Discovered {
     pub fn has_group(&self, path: &str) -> bool {
         self.documents.keys().any(|known| {
             known.matches('/').count() >= 2
-                && path.strip_prefix(known.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                && path
+                    .strip_prefix(known.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
@@ -133,7 +139,8 @@ impl Discovered {
             true => body::encoded(StatusCode::NOT_MODIFIED, Bytes::new()),
             false => body::encoded(StatusCode::OK, document.clone()),
         };
-        let content_type = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+        let content_type =
+            format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
         if let Ok(value) = HeaderValue::from_str(&content_type) {
             response.headers_mut().insert(header::CONTENT_TYPE, value);
         }
@@ -221,7 +228,8 @@ fn aggregate(
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let resources: Vec<Value> = of(registry, group, version).map(aggregated_resource).collect();
+                    let resources: Vec<Value> =
+                        of(registry, group, version).map(aggregated_resource).collect();
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
@@ -242,7 +250,9 @@ fn aggregate(
 
 fn aggregated_resource(resource: &Resource) -> Value {
     // Empty where they are the resource's own.
-    let response_kind = |group: &str, version: &str, kind: &str| match (group, version) == (resource.group, resource.version) {
+    let response_kind = |group: &str, version: &str, kind: &str| match (group, version)
+        == (resource.group, resource.version)
+    {
         true => json!({"group": "", "version": "", "kind": kind}),
         false => json!({"group": group, "version": version, "kind": kind}),
     };
@@ -262,11 +272,13 @@ fn aggregated_resource(resource: &Resource) -> Value {
     let subresources: Vec<Value> = resource
         .subresources
         .iter()
-        .map(|it| json!({
-            "subresource": it.name,
-            "responseKind": response_kind(it.group, it.version, it.kind),
-            "verbs": it.verbs,
-        }))
+        .map(|it| {
+            json!({
+                "subresource": it.name,
+                "responseKind": response_kind(it.group, it.version, it.kind),
+                "verbs": it.verbs,
+            })
+        })
         .collect();
     if !subresources.is_empty() {
         entry["subresources"] = json!(subresources);

@@ -32,9 +32,12 @@ pub fn answer(hub: &Hub, path: &str, query: &Query) -> Option<Response<Body>> {
     match path.trim_end_matches('/') {
         "/version" => Some(body::json(StatusCode::OK, &version())),
         "/metrics" => Some(body::text(StatusCode::OK, hub.metrics.encode())),
-        "" => Some(body::json(StatusCode::OK, &json!({"paths": [
-            "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version",
-        ]}))),
+        "" => Some(body::json(
+            StatusCode::OK,
+            &json!({"paths": [
+                "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version",
+            ]}),
+        )),
         path => {
             let (root, check) = path.strip_prefix('/')?.split_once('/').unwrap_or((&path[1..], ""));
             let checks = match root {
@@ -52,7 +55,9 @@ fn report(hub: &Hub, root: &str, checks: &[Check], only: &str, query: &Query) ->
         let (_, check) = checks.iter().find(|(name, _)| *name == only)?;
         return Some(match check(hub) {
             Ok(()) => body::text(StatusCode::OK, "ok".into()),
-            Err(why) => body::text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")),
+            Err(why) => {
+                body::text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n"))
+            }
         });
     }
     let excluded: Vec<&str> = query.all("exclude").collect();

@@ -5,8 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use env::Env;
 use jiff::Timestamp;
 use machinery::{
-    Draft, Revision,
-    names,
+    Draft, Revision, names,
     status::{About, Status},
 };
 use parking_lot::RwLock;
@@ -15,7 +14,8 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    discovery::Discovered, metrics::Metrics, openapi::Documents, rbac::Authorizer, registry::Registry, space::Space,
+    discovery::Discovered, metrics::Metrics, openapi::Documents, rbac::Authorizer, registry::Registry,
+    space::Space,
 };
 
 /// How the server is set up.
@@ -252,13 +252,17 @@ impl Installation {
 pub fn store_refusal(error: store::Error) -> Status {
     use machinery::status::Reason;
     match error {
-        store::Error::Expired { .. } => Status::expired("The resourceVersion for the provided watch is too old."),
+        store::Error::Expired { .. } => {
+            Status::expired("The resourceVersion for the provided watch is too old.")
+        }
         store::Error::Ahead { current } => too_large(None, current),
         store::Error::NoSpace(why) => {
-            Status::new(Reason::ServiceUnavailable, format!("no space left on the store's disk: {why}")).retry_after(5)
+            Status::new(Reason::ServiceUnavailable, format!("no space left on the store's disk: {why}"))
+                .retry_after(5)
         }
         store::Error::Unavailable(why) => {
-            Status::new(Reason::ServiceUnavailable, format!("the store takes no writes: {why}")).retry_after(5)
+            Status::new(Reason::ServiceUnavailable, format!("the store takes no writes: {why}"))
+                .retry_after(5)
         }
         store::Error::Unknown(why) => Status::internal(format!("the outcome of the write is unknown: {why}")),
         store::Error::Conflict { key, .. } => Status::internal(format!("unexpected conflict on {key:?}")),
@@ -274,4 +278,3 @@ pub fn too_large(wanted: Option<Revision>, current: Revision) -> Status {
         .cause("ResourceVersionTooLarge", "Too large resource version", "")
         .retry_after(1)
 }
-

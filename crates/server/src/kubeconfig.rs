@@ -112,8 +112,11 @@ fn nested(member: &Value, indent: usize, text: &mut String) {
 /// Plain where nobody can read it as anything but text, quoted as JSON (which is YAML) elsewhere.
 fn scalar(string: &str) -> String {
     let plain = string.starts_with(|it: char| it.is_ascii_alphabetic())
-        && string.chars().all(|it| it.is_ascii_alphanumeric() || "-_./+=".contains(it) )
-        && !matches!(string.to_ascii_lowercase().as_str(), "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n");
+        && string.chars().all(|it| it.is_ascii_alphanumeric() || "-_./+=".contains(it))
+        && !matches!(
+            string.to_ascii_lowercase().as_str(),
+            "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n"
+        );
     if plain { string.to_owned() } else { Value::from(string).to_string() }
 }
 

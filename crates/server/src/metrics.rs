@@ -26,7 +26,9 @@ pub struct TimingLabels {
 }
 
 fn timing() -> Histogram {
-    Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+    Histogram::new([
+        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    ])
 }
 
 /// Everything that is measured. Labels come from the tables of kinds, never from what a client sent, so that
@@ -52,7 +54,11 @@ impl Default for Metrics {
         let watch_events = Counter::default();
         let connections = Gauge::default();
         let collected = Counter::default();
-        registry.register("apiserver_request", "Requests answered, by verb, resource and code", requests.clone());
+        registry.register(
+            "apiserver_request",
+            "Requests answered, by verb, resource and code",
+            requests.clone(),
+        );
         registry.register(
             "apiserver_request_duration_seconds",
             "Time to answer a request; for a watch, to its first byte",
@@ -62,7 +68,11 @@ impl Default for Metrics {
         registry.register("apiserver_longrunning_requests", "Watches that are open", watches.clone());
         registry.register("apiserver_watch_events", "Events sent to watchers", watch_events.clone());
         registry.register("hanse_connections", "Open client connections", connections.clone());
-        registry.register("hanse_garbage_collected", "Objects removed because their owners are gone", collected.clone());
+        registry.register(
+            "hanse_garbage_collected",
+            "Objects removed because their owners are gone",
+            collected.clone(),
+        );
         Self { registry, requests, durations, inflight, watches, watch_events, connections, collected }
     }
 }

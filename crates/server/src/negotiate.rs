@@ -105,7 +105,9 @@ pub fn content(headers: &HeaderMap) -> Result<Content, Status> {
         "" | "application/json" => Ok(Content::Json),
         "application/yaml" => Ok(Content::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(Content::Protobuf),
-        _ => Err(unsupported(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])),
+        _ => {
+            Err(unsupported(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]))
+        }
     }
 }
 
@@ -153,9 +155,15 @@ mod tests {
     fn shapes_in_the_order_the_client_prefers() {
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(shape(&accept(kubectl)).unwrap(), Shape::Table);
-        assert_eq!(shape(&accept("application/vnd.kubernetes.protobuf,application/json")).unwrap(), Shape::Object);
+        assert_eq!(
+            shape(&accept("application/vnd.kubernetes.protobuf,application/json")).unwrap(),
+            Shape::Object
+        );
         assert_eq!(shape(&accept("application/vnd.kubernetes.protobuf")).unwrap_err().code(), 406);
-        assert_eq!(shape(&accept("application/json;as=Table;v=v9;g=meta.k8s.io, */*")).unwrap(), Shape::Object);
+        assert_eq!(
+            shape(&accept("application/json;as=Table;v=v9;g=meta.k8s.io, */*")).unwrap(),
+            Shape::Object
+        );
         assert_eq!(shape(&HeaderMap::new()).unwrap(), Shape::Object);
     }
 

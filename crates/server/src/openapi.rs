@@ -45,7 +45,8 @@ impl Documents {
                 "" => format!("api/{}", resource.version),
                 group => format!("apis/{group}/{}", resource.version),
             };
-            let entry = entries.entry(path).or_insert_with(|| Entry { resources: vec![], encoded: OnceLock::new() });
+            let entry =
+                entries.entry(path).or_insert_with(|| Entry { resources: vec![], encoded: OnceLock::new() });
             entry.resources.push(resource.clone());
         }
         Documents { entries }

@@ -47,10 +47,9 @@ impl Query {
     fn number(&self, key: &str) -> Result<Option<i64>, Status> {
         match self.get(key) {
             None | Some("") => Ok(None),
-            Some(text) => text
-                .parse()
-                .map(Some)
-                .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            }),
         }
     }
 }
@@ -90,8 +89,7 @@ impl ListOptions {
     pub fn read(query: &Query, watch: bool) -> Result<ListOptions, Status> {
         let labels = query.get("labelSelector").unwrap_or_default();
         let fields = query.get("fieldSelector").unwrap_or_default();
-        let labels = LabelSelector::parse(labels)
-            .map_err(Status::bad_request)?;
+        let labels = LabelSelector::parse(labels).map_err(Status::bad_request)?;
         let fields = FieldSelector::parse(fields).map_err(|error| Status::bad_request(error.to_string()))?;
         let revision_text = query.get("resourceVersion").unwrap_or_default();
         let matching = query.get("resourceVersionMatch").unwrap_or_default();
@@ -122,7 +120,10 @@ impl ListOptions {
             resource_version: revision_text.to_owned(),
             limit,
             continue_token,
-            timeout: query.number("timeoutSeconds")?.filter(|s| *s > 0).map(|s| Duration::from_secs(s as u64)),
+            timeout: query
+                .number("timeoutSeconds")?
+                .filter(|s| *s > 0)
+                .map(|s| Duration::from_secs(s as u64)),
             bookmarks: query.flag("allowWatchBookmarks"),
             send_initial_events,
         })

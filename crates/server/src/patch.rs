@@ -7,7 +7,6 @@ use machinery::{
     patch::PatchError,
     resource::Tree,
     schema::{self, Types},
-
     status::{Reason, Status},
 };
 use serde_json::Value;

@@ -104,9 +104,10 @@ impl Peer {
 
 /// Every name and address the serving certificate must be good for.
 fn hosts(address: &SocketAddr, advertise: Option<&str>) -> Vec<String> {
-    let mut hosts: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut hosts: Vec<String> =
+        ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1"]
+            .map(str::to_owned)
+            .to_vec();
     if !address.ip().is_unspecified() {
         hosts.push(address.ip().to_string());
     }

@@ -10,8 +10,8 @@ use std::{
 
 use env::{Clock, Env};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::{
     RootCertStore, ServerConfig,
@@ -78,7 +78,9 @@ impl Authority {
                 let (authority, key_pem) = Authority::make(now)?;
                 // The key last: a crash in between leaves no key, and the next start makes a new pair.
                 let certificate = authority.certificate_pem.as_bytes();
-                env.files.write_atomic(&certificate_path, certificate, false).map_err(failed(&certificate_path))?;
+                env.files
+                    .write_atomic(&certificate_path, certificate, false)
+                    .map_err(failed(&certificate_path))?;
                 env.files.write_atomic(&key_path, key_pem.as_bytes(), true).map_err(failed(&key_path))?;
                 Ok(authority)
             }
@@ -90,7 +92,8 @@ impl Authority {
         let key = KeyPair::generate()?;
         let mut params = params("hanse-ca", &[], now, AUTHORITY_DAYS);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let certificate_pem = params.self_signed(&key)?.pem();
         let key_pem = key.serialize_pem();
         Ok((Authority { certificate_pem, issuer: Issuer::new(params, key), now }, key_pem))
@@ -143,7 +146,9 @@ fn params(name: &str, organizations: &[&str], now: i64, days: i64) -> Certificat
     }
     params.distinguished_name = subject;
     // An hour back, for clients whose clocks are behind.
-    let time = |seconds: i64| time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+    let time = |seconds: i64| {
+        time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
+    };
     params.not_before = time(now - 3600);
     params.not_after = time(now + days * DAY);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -167,7 +172,11 @@ impl TimeProvider for EnvTime {
 }
 
 /// TLS for the listener: HTTP/2 or HTTP/1.1, client certificates optional and verified.
-pub fn server_config(env: &Env, authority: &Authority, hosts: &[String]) -> Result<Arc<ServerConfig>, PkiError> {
+pub fn server_config(
+    env: &Env,
+    authority: &Authority,
+    hosts: &[String],
+) -> Result<Arc<ServerConfig>, PkiError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.certificate_pem.as_bytes()) {

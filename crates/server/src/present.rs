@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use machinery::{EventType, Object, object::frame_around, resource::{Cell, Resource}, table};
+use machinery::{
+    EventType, Object,
+    object::frame_around,
+    resource::{Cell, Resource, Tree},
+    table,
+};
 use serde_json::{Value, json};
 
 use crate::{negotiate::Shape, options::Query};
@@ -92,7 +97,17 @@ impl Presenter {
                     chunk.extend_from_slice(object.after_type());
                 }
             }
-            Shape::Object => chunk.extend_from_slice(&self.whole(object)),
+            Shape::Object => {
+                let whole = self.whole(object);
+                match serde_json::from_slice::<Tree>(&whole) {
+                    Ok(mut tree) if !self.resource.type_name.is_empty() => {
+                        tree.remove("kind");
+                        tree.remove("apiVersion");
+                        chunk.extend_from_slice(Value::Object(tree).to_string().as_bytes());
+                    }
+                    _ => chunk.extend_from_slice(&whole),
+                }
+            }
             Shape::Partial => {
                 chunk.extend_from_slice(PARTIAL_START);
                 chunk.extend_from_slice(object.metadata_member());
@@ -117,13 +132,20 @@ impl Presenter {
     }
 
     fn table_start(&self, meta: &Value) -> String {
-        let columns: Vec<Value> = self.resource.columns.iter().map(|column| json!({
-            "name": column.name,
-            "type": column.kind,
-            "format": column.format,
-            "description": column.description,
-            "priority": column.priority,
-        })).collect();
+        let columns: Vec<Value> = self
+            .resource
+            .columns
+            .iter()
+            .map(|column| {
+                json!({
+                    "name": column.name,
+                    "type": column.kind,
+                    "format": column.format,
+                    "description": column.description,
+                    "priority": column.priority,
+                })
+            })
+            .collect();
         let columns = if columns.is_empty() { default_columns() } else { Value::Array(columns) };
         format!(
             "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{meta},\"columnDefinitions\":{columns},\"rows\":["
@@ -133,7 +155,10 @@ impl Presenter {
     fn row(&self, object: &Object) -> String {
         let tree = object.tree().map(Value::Object).unwrap_or(Value::Null);
         let cells: Vec<Value> = match self.resource.columns {
-            [] => vec![json!(object.head.name), tree.pointer("/metadata/creationTimestamp").cloned().unwrap_or_default()],
+            [] => vec![
+                json!(object.head.name),
+                tree.pointer("/metadata/creationTimestamp").cloned().unwrap_or_default(),
+            ],
             columns => columns.iter().map(|column| self.cell(&column.cell, object, &tree)).collect(),
         };
         let shown = match self.include {
@@ -171,5 +196,7 @@ fn default_columns() -> Value {
 }
 
 fn table_without_columns(meta: &Value) -> String {
-    format!("{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{meta},\"columnDefinitions\":null,\"rows\":[")
+    format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{meta},\"columnDefinitions\":null,\"rows\":["
+    )
 }

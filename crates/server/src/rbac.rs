@@ -132,13 +132,15 @@ impl Rule {
     fn allows(&self, attributes: &Attributes<'_>) -> bool {
         match *attributes {
             Attributes::NonResource { verb, path } => {
-                holds(&self.verbs, verb) && self.non_resource_urls.iter().any(|pattern| path_matches(pattern, path))
+                holds(&self.verbs, verb)
+                    && self.non_resource_urls.iter().any(|pattern| path_matches(pattern, path))
             }
             Attributes::Resource { verb, group, resource, subresource, name, .. } => {
                 holds(&self.verbs, verb)
                     && holds(&self.api_groups, group)
                     && self.resources.iter().any(|pattern| resource_matches(pattern, resource, subresource))
-                    && (self.resource_names.is_empty() || self.resource_names.iter().any(|allowed| allowed == name))
+                    && (self.resource_names.is_empty()
+                        || self.resource_names.iter().any(|allowed| allowed == name))
             }
         }
     }
@@ -192,7 +194,8 @@ impl Subject {
             "User" => Some(Subject::User(name)),
             "Group" => Some(Subject::Group(name)),
             "ServiceAccount" => {
-                let namespace = subject.get("namespace").and_then(Value::as_str).filter(|text| !text.is_empty());
+                let namespace =
+                    subject.get("namespace").and_then(Value::as_str).filter(|text| !text.is_empty());
                 Some(Subject::ServiceAccount(namespace.unwrap_or(binding_namespace).to_owned(), name))
             }
             _ => None,
@@ -204,7 +207,9 @@ impl Subject {
         match self {
             Subject::User(name) => format!("User {name:?}"),
             Subject::Group(name) => format!("Group {name:?}"),
-            Subject::ServiceAccount(namespace, name) => format!("ServiceAccount {:?}", format!("{name}/{namespace}")),
+            Subject::ServiceAccount(namespace, name) => {
+                format!("ServiceAccount {:?}", format!("{name}/{namespace}"))
+            }
         }
     }
 
@@ -373,7 +378,8 @@ fn grant(
     };
     let list = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
     let subjects = list.filter_map(|subject| Subject::read(subject, namespace)).collect();
-    let own_name = binding.get("metadata").and_then(|it| it.get("name")).and_then(Value::as_str).unwrap_or_default();
+    let own_name =
+        binding.get("metadata").and_then(|it| it.get("name")).and_then(Value::as_str).unwrap_or_default();
     let binding_words = match namespace {
         "" => format!("ClusterRoleBinding {own_name:?}"),
         namespace => format!("RoleBinding {:?}", format!("{own_name}/{namespace}")),

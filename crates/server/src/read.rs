@@ -89,7 +89,8 @@ pub async fn list(context: &Context) -> Result<Response<Body>, Status> {
     let selection = Selection::new(options.labels.clone(), options.fields.clone(), &context.resource)?;
     let token = match &options.continue_token {
         Some(text) => {
-            let token = Token::decode(text).ok_or_else(|| Status::bad_request("continue key is not valid"))?;
+            let token =
+                Token::decode(text).ok_or_else(|| Status::bad_request("continue key is not valid"))?;
             if !options.resource_version.is_empty() && options.resource_version != "0" {
                 return Err(Status::bad_request(
                     "specifying resource version is not allowed when using continue",
@@ -107,7 +108,11 @@ pub async fn list(context: &Context) -> Result<Response<Body>, Status> {
     Ok(body::encoded(StatusCode::OK, page.into_body(after, options.limit, remaining)))
 }
 
-async fn take_listing(context: &Context, options: &ListOptions, token: Option<&Token>) -> Result<Listing, Status> {
+async fn take_listing(
+    context: &Context,
+    options: &ListOptions,
+    token: Option<&Token>,
+) -> Result<Listing, Status> {
     let collection = context.collection();
     if let Some(token) = token {
         // Revision 0: the snapshot had expired, and the client chose to go on with the latest.
@@ -158,7 +163,10 @@ struct Page {
 }
 
 impl Page {
-    fn objects<'a>(&'a self, after: Option<&'a ItemKey>) -> impl Iterator<Item = (&'a ItemKey, &'a Arc<Object>)> {
+    fn objects<'a>(
+        &'a self,
+        after: Option<&'a ItemKey>,
+    ) -> impl Iterator<Item = (&'a ItemKey, &'a Arc<Object>)> {
         let all = self.listing.iter(self.namespace.as_deref(), after);
         all.filter(|(_, object)| self.selection.is_everything() || self.selection.matches(object))
     }
@@ -254,7 +262,10 @@ fn push_item(presenter: &Presenter, object: &Object, chunk: &mut Vec<u8>, first:
 }
 
 /// Calls `next` for item after item until it says there is none.
-fn stream_items(start: Vec<u8>, mut next: impl FnMut(&mut Vec<u8>, &mut bool) -> bool + Send + 'static) -> Body {
+fn stream_items(
+    start: Vec<u8>,
+    mut next: impl FnMut(&mut Vec<u8>, &mut bool) -> bool + Send + 'static,
+) -> Body {
     let mut opening = Some(start);
     let mut first = true;
     let mut done = false;
@@ -283,7 +294,10 @@ mod tests {
     fn tokens_read_back_and_nonsense_does_not() {
         let token = Token { revision: Revision::BASE, after: ItemKey::new("n", "x"), remaining: Some(3) };
         let again = Token::decode(&token.encode()).unwrap();
-        assert_eq!((again.revision, again.after, again.remaining), (token.revision, token.after, token.remaining));
+        assert_eq!(
+            (again.revision, again.after, again.remaining),
+            (token.revision, token.after, token.remaining)
+        );
         for bad in ["", "x", "e30", "eyJ2IjoxfQ", "eyJ2IjoxLCJydiI6MX0"] {
             assert!(Token::decode(bad).is_none(), "{bad}");
         }

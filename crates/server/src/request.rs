@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::Method;
-use machinery::status::{Reason, Status};
+use machinery::status::Status;
 use percent_encoding::percent_decode_str;
 
 /// What a request is about, as authorization sees it.
@@ -180,12 +180,7 @@ fn verb_of(method: &Method) -> Result<Verb, Status> {
         Method::PUT => Verb::Update,
         Method::PATCH => Verb::Patch,
         Method::DELETE => Verb::Delete,
-        _ => {
-            return Err(Status::new(
-                Reason::MethodNotAllowed,
-                "the server does not allow this method on the requested resource",
-            ));
-        }
+        _ => return Err(Status::method_not_allowed()),
     })
 }
 
@@ -212,14 +207,23 @@ mod tests {
             ("/apis/g/v2/namespaces/n/things/x/scale", "get g v2 n things x scale"),
             ("/clusters/w/api/v1/configmaps", "list  v1 - configmaps - -"),
             ("/api/v1/watch/namespaces/n/configmaps/c", "watch  v1 n configmaps c -"),
-            ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Aa", "get rbac.authorization.k8s.io v1 - clusterroles system:a -"),
+            (
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Aa",
+                "get rbac.authorization.k8s.io v1 - clusterroles system:a -",
+            ),
         ];
         for (path, expected) in rows {
             let t = target(Method::GET, path);
             let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
             let seen = format!(
                 "{} {} {} {} {} {} {}",
-                t.verb.as_str(), t.group, t.version, dash(&t.namespace), t.resource, dash(&t.name), dash(&t.subresource)
+                t.verb.as_str(),
+                t.group,
+                t.version,
+                dash(&t.namespace),
+                t.resource,
+                dash(&t.name),
+                dash(&t.subresource)
             );
             assert_eq!(seen, expected, "{path}");
         }
@@ -227,7 +231,17 @@ mod tests {
 
     #[test]
     fn paths_that_are_not_objects() {
-        for path in ["/", "/api", "/api/v1", "/apis", "/apis/g", "/apis/g/v1", "/version", "/livez/ping", "/clusters/w"] {
+        for path in [
+            "/",
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/apis/g",
+            "/apis/g/v1",
+            "/version",
+            "/livez/ping",
+            "/clusters/w",
+        ] {
             let info = RequestInfo::parse(&Method::GET, path, false).unwrap();
             assert_eq!(info.target, Target::NonResource, "{path}");
         }
@@ -242,6 +256,9 @@ mod tests {
     #[test]
     fn too_long_paths_and_bad_bytes_are_refused() {
         assert_eq!(RequestInfo::parse(&Method::GET, "/api/v1/a/b/c/d", false).unwrap_err().code(), 404);
-        assert_eq!(RequestInfo::parse(&Method::GET, "/api/v1/configmaps/%ff", false).unwrap_err().code(), 400);
+        assert_eq!(
+            RequestInfo::parse(&Method::GET, "/api/v1/configmaps/%ff", false).unwrap_err().code(),
+            400
+        );
     }
 }

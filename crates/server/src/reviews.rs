@@ -16,6 +16,7 @@ use crate::{
 pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
     context.dry_run()?;
     let Decoded { mut tree, warnings } = decode::object(context, bytes)?;
+    refuse_metadata(context, &tree)?;
     let status = match context.resource.kind {
         "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),
         "SelfSubjectAccessReview" => access(context, &tree, &context.user)?,
@@ -44,6 +45,17 @@ pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status
         body::warn(&mut response, warning);
     }
     Ok(response)
+}
+
+/// A review is nobody's object: it has no name.
+fn refuse_metadata(context: &Context, tree: &Tree) -> Result<(), Status> {
+    let metadata = tree.get("metadata").and_then(Value::as_object);
+    let named = metadata.is_some_and(|it| it.keys().any(|key| key != "namespace" && key != "managedFields"));
+    if named {
+        let cause = Cause::invalid("metadata", tree.get("metadata").unwrap_or(&Value::Null), "must be empty");
+        return Err(invalid(context, vec![cause]));
+    }
+    Ok(())
 }
 
 fn user_info(user: &User) -> Value {
@@ -114,7 +126,10 @@ fn access(context: &Context, tree: &Tree, user: &User) -> Result<Value, Status> 
         (None, Some(path)) => Attributes::NonResource { verb: text(path, "verb"), path: text(path, "path") },
         (Some(_), Some(_)) => {
             let detail = "cannot be specified in combination with resourceAttributes";
-            return Err(invalid(context, vec![Cause::invalid("spec.nonResourceAttributes", path.unwrap_or(&null), detail)]));
+            return Err(invalid(
+                context,
+                vec![Cause::invalid("spec.nonResourceAttributes", path.unwrap_or(&null), detail)],
+            ));
         }
         (None, None) => {
             let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -140,7 +155,8 @@ fn rules(context: &Context, tree: &Tree) -> Result<Value, Status> {
         let held = rules.clone();
         rules.extend(Rule::everything().into_iter().filter(|rule| !held.contains(rule)));
     }
-    let (urls, resources): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
+    let (urls, resources): (Vec<_>, Vec<_>) =
+        rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
     let shown = |rules: Vec<&Rule>| rules.into_iter().map(Rule::to_json).collect::<Vec<_>>();
     Ok(json!({"resourceRules": shown(resources), "nonResourceRules": shown(urls), "incomplete": false}))
 }

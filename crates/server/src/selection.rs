@@ -21,7 +21,11 @@ pub struct Selection {
 
 impl Selection {
     /// Refuses a field that the kind does not select by.
-    pub fn new(labels: LabelSelector, fields: FieldSelector, resource: &Arc<Resource>) -> Result<Self, Status> {
+    pub fn new(
+        labels: LabelSelector,
+        fields: FieldSelector,
+        resource: &Arc<Resource>,
+    ) -> Result<Self, Status> {
         for term in fields.terms() {
             let known = match term.field.as_str() {
                 "metadata.name" => true,
@@ -85,6 +89,7 @@ fn read_fields(object: &Object, resource: &Resource) -> Box<[CompactString]> {
             _ => CompactString::default(),
         }
     };
-    let first = |paths: &[&str]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty()).unwrap_or_default();
+    let first =
+        |paths: &[&str]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty()).unwrap_or_default();
     resource.fields.iter().map(|field| first(field.paths)).collect()
 }

@@ -129,7 +129,9 @@ fn forbidden(info: &RequestInfo, name: &str, attributes: &Attributes<'_>, user: 
 
 /// Impersonation: every part of the identity that is put on must be allowed.
 fn act_as(hub: &Hub, space: &Space, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
-    let Some(Impersonated { user: other, asked_groups }) = user::impersonated(headers)? else { return Ok(user) };
+    let Some(Impersonated { user: other, asked_groups }) = user::impersonated(headers)? else {
+        return Ok(user);
+    };
     let mut wanted: Vec<(&str, &str, String, &str, &str)> = Vec::new();
     match User::service_account(&other.name) {
         Some((namespace, name)) => wanted.push(("", "serviceaccounts", String::new(), namespace, name)),
@@ -144,14 +146,8 @@ fn act_as(hub: &Hub, space: &Space, user: Arc<User>, headers: &HeaderMap) -> Res
         wanted.extend(values.iter().map(|value| (GROUP, "userextras", key.clone(), "", value.as_str())));
     }
     for (group, resource, subresource, namespace, name) in &wanted {
-        let attributes = Attributes::Resource {
-            verb: "impersonate",
-            group,
-            resource,
-            subresource,
-            namespace,
-            name,
-        };
+        let attributes =
+            Attributes::Resource { verb: "impersonate", group, resource, subresource, namespace, name };
         if !hub.authorizer.allows(space, &user, &attributes) {
             let about = About { group, resource, name };
             return Err(Status::forbidden(about, &attributes.refusal(&user)));
@@ -265,7 +261,8 @@ fn check_path(resource: &machinery::resource::Resource, target: &ResourceTarget)
         };
     }
     let on_collection = target.name.is_empty() && matches!(target.verb, Verb::Update | Verb::Patch);
-    let create_on_item = !target.name.is_empty() && target.verb == Verb::Create && target.subresource.is_empty();
+    let create_on_item =
+        !target.name.is_empty() && target.verb == Verb::Create && target.subresource.is_empty();
     if !allowed || on_collection || create_on_item {
         return Err(Status::method_not_allowed());
     }
@@ -282,9 +279,8 @@ async fn read_body<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let too_large = || {
-        Status::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}"))
-    };
+    let too_large =
+        || Status::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}"));
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
@@ -310,4 +306,3 @@ where
     }
     Ok(joined.map(BytesMut::freeze).or(first).unwrap_or_default())
 }
-

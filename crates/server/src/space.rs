@@ -36,7 +36,13 @@ pub struct Change {
 }
 
 impl Space {
-    pub fn new(id: WorkspaceId, name: &str, identity: String, created: String, store: Arc<dyn Store>) -> Self {
+    pub fn new(
+        id: WorkspaceId,
+        name: &str,
+        identity: String,
+        created: String,
+        store: Arc<dyn Store>,
+    ) -> Self {
         Self(Arc::new(Inner { id, name: name.to_owned(), identity, created, store }))
     }
 
@@ -124,7 +130,9 @@ impl Space {
             None => self.base(&event.key.collection, &event.key.item),
         };
         match new {
-            Some(object) if !base::is_whiteout(&object) => Change { old, last: object.clone(), new: Some(object) },
+            Some(object) if !base::is_whiteout(&object) => {
+                Change { old, last: object.clone(), new: Some(object) }
+            }
             _ => {
                 let last = match &old {
                     Some(object) => Arc::new(object.with_revision(event.revision, EventType::Deleted)),

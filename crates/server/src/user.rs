@@ -38,7 +38,8 @@ impl User {
             subject.iter_organization().filter_map(|it| it.as_str().ok()).map(str::to_owned).collect();
         groups.push(AUTHENTICATED.into());
         let digest: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
-        let credential = ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={digest}")]);
+        let credential =
+            ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={digest}")]);
         (!name.is_empty()).then(|| User { name, groups, extra: [credential].into(), ..User::default() })
     }
 
@@ -53,7 +54,8 @@ pub fn authenticate(connection: Option<&Arc<User>>, headers: &HeaderMap) -> Resu
     if let Some(user) = connection {
         return Ok(user.clone());
     }
-    let authorization = headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+    let authorization =
+        headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
     // There is no issuer of tokens yet, so none is good. Other schemes mean nothing here, as upstream.
     if authorization.len() > 7 && authorization[..7].eq_ignore_ascii_case(b"bearer ") {
         return Err(Status::new(Reason::Unauthorized, "Unauthorized"));
@@ -74,7 +76,8 @@ pub fn impersonated(headers: &HeaderMap) -> Result<Option<Impersonated>, Status>
     let text = |name: &str| headers.get(name).map(utf8).transpose().map(Option::unwrap_or_default);
     let name = text("impersonate-user")?;
     let uid = text("impersonate-uid")?;
-    let asked_groups = headers.get_all("impersonate-group").iter().map(utf8).collect::<Result<Vec<_>, _>>()?;
+    let asked_groups =
+        headers.get_all("impersonate-group").iter().map(utf8).collect::<Result<Vec<_>, _>>()?;
     let mut groups = asked_groups.clone();
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (header, value) in headers {
@@ -124,7 +127,10 @@ mod tests {
 
     #[test]
     fn a_service_account_brings_its_groups() {
-        let user = impersonated(&headers(&[("impersonate-user", "system:serviceaccount:ns:sa")])).unwrap().unwrap().user;
+        let user = impersonated(&headers(&[("impersonate-user", "system:serviceaccount:ns:sa")]))
+            .unwrap()
+            .unwrap()
+            .user;
         assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:ns", AUTHENTICATED]);
     }
 

@@ -27,8 +27,7 @@ use crate::{
     decode::{self, Decoded},
     delete,
     hub::store_refusal,
-    negotiate,
-    patch,
+    negotiate, patch,
     space::Current,
 };
 
@@ -93,7 +92,8 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
         (resource.prepare_create)(&mut tree);
         (resource.default)(&mut tree);
         let name = text(metadata_of(&mut tree), "name").to_owned();
-        let mut causes = metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+        let mut causes =
+            metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
         causes.extend((resource.validate)(&tree, None));
         admission::admit_grant(context, &name, &tree, None)?;
@@ -194,7 +194,9 @@ fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
 fn prepare_new(context: &Context, tree: &mut Tree) {
     let generation = context.resource.generation;
     let metadata = metadata_of(tree);
-    for key in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
+    for key in
+        ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"]
+    {
         metadata.remove(key);
     }
     metadata.insert("uid".into(), json!(context.hub.new_uid()));
@@ -266,7 +268,9 @@ pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
         let mut new = tree.clone();
         context.resource.to_storage(&mut new);
         check_preconditions(context, &new, &old, true)?;
-        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else { continue };
+        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
+            continue;
+        };
         return respond(context, &written, &warnings);
     }
     Err(Status::modified(context.about(&name)))
@@ -301,12 +305,14 @@ fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool)
     let name = old.head.name.as_str();
     let uid = text(metadata, "uid");
     if whole && !uid.is_empty() && uid != old.head.uid {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.head.uid);
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.head.uid);
         return Err(Status::conflict(context.about(name), &why));
     }
     match text(metadata, "resourceVersion") {
         "" | "0" if whole && !context.resource.unconditional_update => {
-            let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            let cause =
+                Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             refuse_if_any(context, name, vec![cause])
         }
         "" | "0" => Ok(()),
@@ -349,7 +355,10 @@ async fn replace(
     }
     let draft = encode(context, &new)?;
     if dry_run {
-        return Ok(Some(Written { object: Arc::new(draft.seal(old.revision, EventType::Modified)), created: false }));
+        return Ok(Some(Written {
+            object: Arc::new(draft.seal(old.revision, EventType::Modified)),
+            created: false,
+        }));
     }
     let finished = is_finished(context, &draft, &new);
     let change = match finished {
@@ -411,7 +420,11 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
             *new = old.clone();
             let mut spec = old.get("spec").cloned().unwrap_or_else(|| json!({}));
             if let Some(spec) = spec.as_object_mut() {
-                set(spec, "finalizers", finalizers.filter(|list| list.as_array().is_some_and(|it| !it.is_empty())));
+                set(
+                    spec,
+                    "finalizers",
+                    finalizers.filter(|list| list.as_array().is_some_and(|it| !it.is_empty())),
+                );
             }
             new.insert("spec".into(), spec);
             set(new, "metadata", revision);
@@ -423,7 +436,14 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
     metadata.remove("managedFields");
-    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"] {
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+    ] {
         let given = metadata.get(key).is_some_and(|value| !value.is_null());
         let was = old_metadata.is_some_and(|old| old.contains_key(key));
         // Left out means "as it was". What the server alone sets is set back; other changes validation refuses.
@@ -448,7 +468,8 @@ fn keep(new: &mut Tree, old: &Tree, key: &str) {
 
 /// `generation` counts the changes of everything but metadata and status.
 fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
-    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64) else {
+    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
+    else {
         return;
     };
     if !context.resource.generation {
@@ -486,7 +507,9 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
         set_namespace(context, &mut new)?;
         context.resource.to_storage(&mut new);
         check_preconditions(context, &new, &old, false)?;
-        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else { continue };
+        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
+            continue;
+        };
         return respond(context, &written, &patched.warnings);
     }
     Err(Status::modified(context.about(&name)))

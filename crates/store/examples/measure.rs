@@ -16,6 +16,10 @@ use store::{
     embedded::{EmbeddedStore, Options},
 };
 
+/// As the binary has.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn mk_commit(key: &Key, filler: &str) -> Commit {
     let tree = json!({
         "kind": "ConfigMap", "apiVersion": "v1",

@@ -25,7 +25,7 @@ use env::{
 };
 use store::embedded::{EmbeddedStore, OpenError, Options, check, restore};
 
-use model::Model;
+use model::{Model, Tally};
 
 const DATA: &str = "/data";
 
@@ -94,12 +94,13 @@ impl Machine {
     }
 
     /// Opens the store; the power may go while it does, any number of times.
-    fn open(&self) -> EmbeddedStore {
+    fn open(&mut self) -> EmbeddedStore {
         loop {
             let opened = EmbeddedStore::open(&self.env(), Path::new(DATA), self.options.clone());
             match opened {
                 Ok(store) => return store,
                 Err(OpenError::Io { .. }) if !self.disk.has_power() => {
+                    self.model.tally.crashes_while_starting += 1;
                     self.disk.crash();
                     if self.random.below(2) == 0 {
                         self.disk.crash_after(self.random.below(12));
@@ -110,7 +111,7 @@ impl Machine {
         }
     }
 
-    fn run(&mut self) {
+    fn run(mut self) -> Tally {
         let rounds = 2 + self.random.below(5);
         for round in 0..rounds {
             let end = [End::Power, End::Power, End::Power, End::Kill, End::Fault, End::Close]
@@ -127,6 +128,7 @@ impl Machine {
         });
         self.check();
         self.back_up_and_restore();
+        Tally { disk_changes: self.disk.changes(), ..self.model.tally }
     }
 
     fn round(&mut self, round: u64, end: End) {
@@ -165,10 +167,11 @@ impl Machine {
     }
 
     /// Whatever the crash left, none of it counts as damage.
-    fn check(&self) {
+    fn check(&mut self) {
         process(async || {
             let report = check(&self.env(), Path::new(DATA)).expect("can be checked");
             assert!(report.damage.is_empty(), "{report:?}");
+            self.model.tally.incomplete_writes += u64::from(report.incomplete.is_some());
         });
     }
 
@@ -187,11 +190,28 @@ impl Machine {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_else_appears() {
-    for seed in seeds() {
-        let run = catch_unwind(AssertUnwindSafe(|| Machine::new(seed).run()));
-        if let Err(panic) = run {
-            eprintln!("failed with HANSE_SEED={seed}");
-            resume_unwind(panic);
+    let mut total = Tally::default();
+    let seeds = seeds();
+    for seed in &seeds {
+        match catch_unwind(AssertUnwindSafe(|| Machine::new(*seed).run())) {
+            Ok(tally) => total += tally,
+            Err(panic) => {
+                eprintln!("failed with HANSE_SEED={seed}");
+                resume_unwind(panic);
+            }
         }
+    }
+    println!("{} seeds: {total:?}", seeds.len());
+    if seeds.len() > 100 {
+        assert!(total.crashes_while_starting > 20 && total.incomplete_writes > 10, "{total:?}");
+        assert!(total.unanswered_kept > 20 && total.unanswered_lost > 20, "{total:?}");
+        assert!(total.without_history > 20, "{total:?}");
+    }
+}
+
+#[test]
+fn a_seed_replays() {
+    for seed in 0..20 {
+        assert_eq!(Machine::new(seed).run(), Machine::new(seed).run(), "seed {seed}");
     }
 }

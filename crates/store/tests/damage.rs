@@ -304,6 +304,7 @@ async fn a_damaged_backup_is_refused_whole() {
     let backup = Path::new("/data/backup");
     let totals = store.backup(backup).await.expect("backs up");
     assert_eq!((totals.workspaces, totals.objects), (1, 1));
+    assert!(store.backup(backup).await.is_err(), "a backup does not overwrite");
     put(&store, "later", "1").await;
     let size = disk.read(backup).expect("reads").len();
     for offset in 0..size {

@@ -135,7 +135,7 @@ async fn in_the_foreground_dependents_go_first() -> Result<()> {
 
     let answer = delete_as(&client, &at("owner"), "Foreground").await?;
 
-    assert_eq!(answer.code, StatusCode::ACCEPTED);
+    assert_eq!(answer.code, StatusCode::OK);
     assert!(is_deleting(&answer.json()), "{}", answer.text());
     assert_eq!(answer.json()["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     let mut order = Vec::new();

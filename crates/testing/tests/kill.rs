@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use env::random::{Random, SeededRandom};
+use env::random::SeededRandom;
 use http::Method;
 use serde_json::{Value, json};
 use testing::{
@@ -291,7 +291,7 @@ async fn run(data: &Path, seed: u64, kills: usize) -> Result<()> {
         while let Some((workspace, revision)) = acknowledged.recv().await {
             revisions.note(workspace, revision)?;
         }
-        if random.next_u64() % 3 == 0 {
+        if random.below(3) == 0 {
             HubProcess::start_and_kill(data)?;
         }
 

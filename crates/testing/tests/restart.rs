@@ -265,7 +265,8 @@ async fn a_flipped_bit_in_the_log_is_refused_by_name_and_place() -> Result<()> {
     assert!(place <= at && at - place < MIB, "byte {at} was damaged: {said}");
     let checked = Command::new(binary()?).args(["check", "--data"]).arg(&data).output()?;
     assert!(!checked.status.success());
-    assert!(String::from_utf8_lossy(&checked.stderr).contains("is damaged at byte"));
+    let report = String::from_utf8_lossy(&checked.stdout);
+    assert!(report.contains(&format!("{} is damaged at byte {place}", path.display())), "{report}");
     assert_eq!(std::fs::read(&path)?, damaged, "nothing was repaired behind anybody's back");
 
     // Mended, it is as it was.

@@ -15,8 +15,9 @@ pub struct RealFiles;
 
 struct RealFile(fs::File);
 
-/// Zeros are written in pieces of this size.
-const ZEROS: &[u8] = &[0; 1 << 20];
+/// Zeros are written in pieces of this size. Larger pieces are cached as larger units, and every small durable write
+/// into one would pay for its size.
+const ZEROS: &[u8] = &[0; 16 << 10];
 
 impl File for RealFile {
     fn len(&self) -> io::Result<u64> {

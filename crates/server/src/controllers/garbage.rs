@@ -49,7 +49,8 @@ impl Owners {
         }
         // An owner that this object no longer holds up may go as well.
         let let_go = before.into_iter().filter(|owner| {
-            owner.block_owner_deletion && after.iter().any(|it| it.uid == owner.uid && !it.block_owner_deletion)
+            owner.block_owner_deletion
+                && after.iter().any(|it| it.uid == owner.uid && !it.block_owner_deletion)
         });
         let woken: Vec<Owner> = released.into_iter().chain(let_go).collect();
         for owner in &after {
@@ -128,7 +129,9 @@ pub fn key_of(registry: &Registry, owner: &Owner, dependent: &Key) -> Option<Key
 }
 
 fn state_of(controllers: &Controllers, space: &Space, owner: &Owner, dependent: &Key) -> OwnerState {
-    let Some(key) = key_of(controllers.hub.registry(space), owner, dependent) else { return OwnerState::Solid };
+    let Some(key) = key_of(controllers.hub.registry(space), owner, dependent) else {
+        return OwnerState::Solid;
+    };
     match space.get(&key) {
         Some(object) if object.head.uid == owner.uid => {
             if object.head.deleting && has_finalizer(&object, FOREGROUND) {
@@ -238,7 +241,8 @@ pub async fn finish_owner(controllers: &Controllers, space: &Space, key: &Key) -
             controllers.queue.add(Work::Dependent(space.id().clone(), dependent));
         }
         if !blocked {
-            return write::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FOREGROUND)).await;
+            return write::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FOREGROUND))
+                .await;
         }
     }
     Ok(())

@@ -1,9 +1,6 @@
 //! Emptying a namespace that is being deleted, and letting it go when nothing is left.
 
-use machinery::{
-    resource::Tree,
-    status::Status,
-};
+use machinery::{resource::Tree, status::Status};
 use serde_json::{Value, json};
 use store::Key;
 
@@ -77,7 +74,9 @@ async fn delete_content(controllers: &Controllers, space: &Space, name: &str) ->
             }
         }
         if held > 0 {
-            remaining.resources.push((format!("{}.{}", context.resource.plural, context.resource.group), held));
+            remaining
+                .resources
+                .push((format!("{}.{}", context.resource.plural, context.resource.group), held));
         }
     }
     Ok(remaining)
@@ -96,16 +95,51 @@ fn set_conditions(tree: &mut Tree, remaining: &Remaining, now: &str) {
         .map(|(name, count)| format!("{name} in {count} resource instances"))
         .collect();
     let rows = [
-        ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", "All resources successfully discovered".into()),
-        ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", "All legacy kube types successfully parsed".into()),
-        ("NamespaceDeletionContentFailure", false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization".into()),
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            false,
+            "ResourcesDiscovered",
+            "All resources successfully discovered".into(),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            false,
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed".into(),
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            false,
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization".into(),
+        ),
         match resources.is_empty() {
-            true => ("NamespaceContentRemaining", false, "ContentRemoved", "All content successfully removed".into()),
-            false => ("NamespaceContentRemaining", true, "SomeResourcesRemain", format!("Some resources are remaining: {}", resources.join(", "))),
+            true => (
+                "NamespaceContentRemaining",
+                false,
+                "ContentRemoved",
+                "All content successfully removed".into(),
+            ),
+            false => (
+                "NamespaceContentRemaining",
+                true,
+                "SomeResourcesRemain",
+                format!("Some resources are remaining: {}", resources.join(", ")),
+            ),
         },
         match finalizers.is_empty() {
-            true => ("NamespaceFinalizersRemaining", false, "ContentHasNoFinalizers", "All content-preserving finalizers finished".into()),
-            false => ("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", "))),
+            true => (
+                "NamespaceFinalizersRemaining",
+                false,
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished".into(),
+            ),
+            false => (
+                "NamespaceFinalizersRemaining",
+                true,
+                "SomeFinalizersRemain",
+                format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", ")),
+            ),
         },
     ];
     let status = tree.entry("status").or_insert_with(|| json!({}));

@@ -13,7 +13,9 @@ use crate::{
 pub async fn remove(controllers: &Controllers, name: &str) -> Result<(), Status> {
     let hub = &controllers.hub;
     let key = Key::new(api::GROUP, "workspaces", "", name);
-    let Some(object) = hub.store.get(&root_id(), &key).filter(|object| object.head.deleting) else { return Ok(()) };
+    let Some(object) = hub.store.get(&root_id(), &key).filter(|object| object.head.deleting) else {
+        return Ok(());
+    };
     let others = object.head.finalizers.iter().any(|finalizer| finalizer != api::WORKSPACE_FINALIZER);
     if others {
         // Somebody else is not finished with what is in it.
@@ -25,7 +27,8 @@ pub async fn remove(controllers: &Controllers, name: &str) -> Result<(), Status>
     let root = hub.space(api::ROOT)?;
     let Some(context) = controllers.context_for(&root, &key) else { return Ok(()) };
     write::edit(&context, &key, &object.head.uid, |tree| {
-        let finalizers = tree.get_mut("metadata").and_then(|it| it.get_mut("finalizers")).and_then(Value::as_array_mut);
+        let finalizers =
+            tree.get_mut("metadata").and_then(|it| it.get_mut("finalizers")).and_then(Value::as_array_mut);
         if let Some(finalizers) = finalizers {
             finalizers.retain(|finalizer| finalizer != api::WORKSPACE_FINALIZER);
         }

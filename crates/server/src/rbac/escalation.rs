@@ -75,7 +75,8 @@ fn covers(rule: &Rule, right: &Right) -> bool {
             holds(&rule.verbs, verb)
                 && holds(&rule.api_groups, group)
                 && (holds(&rule.resources, resource) || any.is_some_and(|any| rule.resources.contains(&any)))
-                && (rule.resource_names.is_empty() || name.as_ref().is_some_and(|it| rule.resource_names.contains(it)))
+                && (rule.resource_names.is_empty()
+                    || name.as_ref().is_some_and(|it| rule.resource_names.contains(it)))
         }
     }
 }

@@ -18,7 +18,7 @@ use super::{
     },
     frame::{BLOCK, Frame},
     recover,
-    segment::{self, FirstState, Segment},
+    segment::{self, EPOCHS, FirstState, Segment},
     writer::Dump,
 };
 use crate::{Error, live::Place};
@@ -41,6 +41,9 @@ pub(super) async fn write(env: &Env, dump: Dump, path: PathBuf) -> Result<Totals
 }
 
 async fn write_and_check(files: Arc<dyn Files>, dump: Dump, path: &Path) -> Result<Totals, OpenError> {
+    if files.open(path, Mode::Read).is_ok() {
+        return Err(io_at(path)(io::ErrorKind::AlreadyExists.into()));
+    }
     let writer =
         CheckpointWriter::create(files.clone(), path.to_owned(), dump.header).map_err(io_at(path))?;
     let never = AtomicBool::new(false);
@@ -65,7 +68,7 @@ pub fn restore(env: &Env, backup: &Path, directory: &Path) -> Result<Totals, Ope
         Ok(())
     })?;
     let epoch = newest_epoch.saturating_add(epochs_since(env, &source.header));
-    if epoch >= 1 << 17 {
+    if !EPOCHS.contains(&epoch) {
         return Err(OpenError::NoEpoch { path: backup.to_owned() });
     }
     super::make_directory(env, directory)?;

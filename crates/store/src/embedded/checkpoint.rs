@@ -21,7 +21,7 @@ use machinery::Revision;
 use super::{
     OpenError,
     frame::{LogId, Reader},
-    segment::FORMAT,
+    segment::{EPOCHS, FORMAT},
 };
 use crate::{
     Collection, WorkspaceId,
@@ -103,6 +103,9 @@ impl CheckpointHeader {
         }
         if crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..]) != checksum {
             return Err(damaged("checksum of the header"));
+        }
+        if !EPOCHS.contains(&header.first_epoch) {
+            return Err(damaged("no such epoch"));
         }
         Ok(header)
     }

@@ -317,9 +317,11 @@ pub(super) fn scan(files: &dyn Files, directory: &Path) -> Result<Option<Scanned
     let segments = open_segments(files, &listed, first_of_run)?;
     let Some((_, first)) = segments.first() else {
         return match listed.checkpoints.values().next_back() {
-            Some(path) => {
-                Err(OpenError::damaged(path, 0, "the log that belongs to this checkpoint is missing"))
-            }
+            Some(path) => Err(OpenError::damaged(
+                path,
+                0,
+                "its log is missing; a restore that did not finish leaves that behind",
+            )),
             None => Ok(None),
         };
     };

@@ -16,6 +16,9 @@ use super::{
 /// The version of the log's and the checkpoints' format that this program reads and writes.
 pub(super) const FORMAT: u32 = 1;
 
+/// The epochs there are: 17 bits of a revision, without zero.
+pub(super) const EPOCHS: std::ops::Range<u32> = 1..1 << 17;
+
 const MAGIC: &[u8; 8] = b"HANSELOG";
 const PREFIX: &str = "log-";
 pub(super) const UNFINISHED: &str = "tmp";
@@ -77,6 +80,9 @@ impl SegmentHeader {
         }
         if block.len() < BLOCK || header_checksum(&block[..BLOCK]) != checksum {
             return Err(damaged("checksum of the segment header"));
+        }
+        if !EPOCHS.contains(&header.first.epoch) {
+            return Err(damaged("no such epoch"));
         }
         Ok(header)
     }

@@ -120,8 +120,37 @@ impl Shared {
     }
 }
 
+/// How much happened, to show that the test tests something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub starts: u64,
+    pub crashes_while_starting: u64,
+    pub acknowledged: u64,
+    /// Commits without an answer that turned out to be there, and not to be there.
+    pub unanswered_kept: u64,
+    pub unanswered_lost: u64,
+    pub incomplete_writes: u64,
+    /// Comparisons by state, because history did not reach.
+    pub without_history: u64,
+    pub disk_changes: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.starts += other.starts;
+        self.crashes_while_starting += other.crashes_while_starting;
+        self.acknowledged += other.acknowledged;
+        self.unanswered_kept += other.unanswered_kept;
+        self.unanswered_lost += other.unanswered_lost;
+        self.incomplete_writes += other.incomplete_writes;
+        self.without_history += other.without_history;
+        self.disk_changes += other.disk_changes;
+    }
+}
+
 /// Everything that has been compared, and what is still to be.
 pub struct Model {
+    pub tally: Tally,
     shared: Arc<Mutex<Shared>>,
     state: BTreeMap<WorkspaceId, BTreeMap<Key, Live>>,
 }
@@ -141,7 +170,7 @@ fn span(collection: &store::Collection) -> Span {
 impl Model {
     pub fn new(short_history: bool) -> Self {
         let shared = Shared { short_history, ..Shared::default() };
-        Self { shared: Arc::new(Mutex::new(shared)), state: BTreeMap::new() }
+        Self { shared: Arc::new(Mutex::new(shared)), state: BTreeMap::new(), tally: Tally::default() }
     }
 
     pub fn shared(&self) -> Arc<Mutex<Shared>> {
@@ -152,10 +181,12 @@ impl Model {
     pub fn compare(&mut self, store: &impl Store) {
         let shared = self.shared.clone();
         let mut shared = shared.lock();
+        self.tally.starts += 1;
         for workspace in workspaces() {
             match history(store, &workspace, shared.compared.get(&workspace)) {
                 Ok(events) => self.compare_history(&mut shared, &workspace, &events),
                 Err(Error::Expired { .. }) if shared.short_history => {
+                    self.tally.without_history += 1;
                     self.compare_state(store, &mut shared, &workspace);
                 }
                 Err(other) => panic!("{workspace}: {other}"),
@@ -167,6 +198,7 @@ impl Model {
         compare_doomed(store, &mut shared);
         compare_gone(store, &shared);
         compare_mirrors(store, &mut shared);
+        self.tally.unanswered_lost += shared.attempts.len() as u64;
         shared.attempts.clear();
         shared.expiry_attempted = None;
     }
@@ -185,6 +217,7 @@ impl Model {
             assert!(consecutive, "a hole in a commit");
             let known: Vec<_> =
                 commit.iter().filter_map(|event| acknowledged.remove(&event.revision)).collect();
+            self.tally.acknowledged += u64::from(!known.is_empty());
             let effects = match known.len() {
                 0 => self.explain(shared, workspace, commit),
                 _ => known,
@@ -198,7 +231,12 @@ impl Model {
     }
 
     /// Which open attempt a commit is that nobody got an answer for.
-    fn explain(&self, shared: &mut Shared, workspace: &WorkspaceId, commit: &[Arc<Event>]) -> Vec<Effect> {
+    fn explain(
+        &mut self,
+        shared: &mut Shared,
+        workspace: &WorkspaceId,
+        commit: &[Arc<Event>],
+    ) -> Vec<Effect> {
         let is_it = |attempt: &Attempt| {
             attempt.workspace == *workspace
                 && attempt.effects.len() == commit.len()
@@ -207,6 +245,7 @@ impl Model {
                 })
         };
         if let Some(index) = shared.attempts.iter().position(is_it) {
+            self.tally.unanswered_kept += 1;
             return shared.attempts.remove(index).effects;
         }
         let [event] = commit else { panic!("{workspace}: nobody wrote {commit:?}") };

@@ -15,7 +15,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{CONFIG_MAPS, JSON, Scene, VICTIM, assert_status};
+use crate::{CONFIG_MAPS, JSON, Scene, VICTIM};
 
 /// Sends bytes over HTTP/1.1, says no more, and reads one answer.
 async fn by_hand(hub: &TestHub, request: &[u8]) -> Result<Answer> {
@@ -75,9 +75,9 @@ async fn a_body_may_not_hide_its_length() -> Result<()> {
     let promised = format!("{}Content-Length: 99999999999\r\n\r\n", start("POST", CONFIG_MAPS));
     for (what, request) in [("chunks", chunked), ("a promise", promised)] {
         let answer = by_hand(&scene.hub, request.as_bytes()).await.context(what)?;
-        assert_status(what, &answer, 413, "RequestEntityTooLarge");
+        scene.expects(what, &answer, 413, "RequestEntityTooLarge");
     }
-    scene.is_unharmed().await
+    scene.ends_unharmed().await
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn what_is_not_http_gets_no_further_than_the_parser() -> Result<()> {
     let absolute = format!("{}\r\n", start("GET", &format!("https://h{VICTIM}")));
     let answer = by_hand(&scene.hub, absolute.as_bytes()).await?;
     assert_eq!(answer.json()["metadata"]["name"], "victim");
-    scene.is_unharmed().await
+    scene.ends_unharmed().await
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn a_body_that_never_ends_is_given_up() -> Result<()> {
         format!("{}Content-Length: 100\r\nExpect: 100-continue\r\n\r\n", start("POST", CONFIG_MAPS));
     for (what, request) in [("a length", promised), ("chunks", chunked)] {
         let answer = by_hand(&scene.hub, request.as_bytes()).await.context(what)?;
-        assert_status(what, &answer, 504, "Timeout");
+        scene.expects(what, &answer, 504, "Timeout");
     }
     let answer = by_hand(&scene.hub, waiting.as_bytes()).await?;
     assert_eq!(answer.code, 100, "{}", answer.text());
@@ -150,7 +150,7 @@ async fn a_body_that_never_ends_is_given_up() -> Result<()> {
         () = drip => unreachable!("it waits for ever"),
     };
     assert!(matches!(answer.code.as_u16(), 504 | 413), "{}", answer.text());
-    scene.is_unharmed().await
+    scene.ends_unharmed().await
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn who_leaves_in_the_middle_leaves_nothing_behind() -> Result<()> {
     eventually("nothing is in flight", || async { Ok((metrics.inflight.get() == 0).then_some(())) }).await?;
     eventually("one connection is open", || async { Ok((metrics.connections.get() == 1).then_some(())) })
         .await?;
-    scene.is_unharmed().await
+    scene.ends_unharmed().await
 }
 
 #[tokio::test]
@@ -216,5 +216,5 @@ async fn who_says_nothing_is_shown_the_door() -> Result<()> {
         }
     }
     assert!(open.is_empty(), "still open: {open:#?}");
-    scene.is_unharmed().await
+    scene.ends_unharmed().await
 }

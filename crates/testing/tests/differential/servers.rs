@@ -196,7 +196,9 @@ impl Stage<'_> {
         let read = async {
             while count.is_none_or(|count| events.len() < count) {
                 let Some(event) = lines.next().await? else { break };
-                events.push(event);
+                if !is_periodic(&event) {
+                    events.push(event);
+                }
             }
             anyhow::Ok(())
         };
@@ -294,6 +296,11 @@ async fn send(
     };
     let (parts, bytes) = tokio::time::timeout(PATIENCE, whole).await.context("no answer came")??;
     Ok(Reply { code: parts.status.as_u16(), headers: parts.headers, body: read(&bytes) })
+}
+
+/// A bookmark that does not end the initial events: when it comes is up to the server.
+fn is_periodic(event: &Value) -> bool {
+    event["type"] == "BOOKMARK" && !event.to_string().contains("k8s.io/initial-events-end")
 }
 
 /// One JSON document; or a line each, as a watch has them; or text.

@@ -183,6 +183,13 @@ impl Play {
         Ok(revision_of(&self.client.get(&path).await?.json()))
     }
 
+    /// The answer to a deletion has no revision; the next list has it.
+    async fn note_deletion(&mut self, key: &str) -> Result<()> {
+        let revision = self.head().await?;
+        self.model.note(revision, key, None);
+        Ok(())
+    }
+
     /// One write, noted in the model as it was answered.
     async fn write(&mut self) -> Result<()> {
         let (namespace, name) = (self.pick(&NAMESPACES), self.pick(&NAMES));
@@ -217,8 +224,7 @@ impl Play {
                 let answer = self.client.merge_patch(&path, &patch).await?;
                 if deleting {
                     ensure!(answer.code == StatusCode::OK, "{}", answer.text());
-                    self.model.note(revision_of(&answer.json()), &key, None);
-                    return Ok(());
+                    return self.note_deletion(&key).await;
                 }
                 answer
             }
@@ -238,9 +244,7 @@ impl Play {
                 let answer = self.client.delete(&path).await?;
                 ensure!(answer.code == StatusCode::OK, "{}", answer.text());
                 if answer.json()["kind"] == "Status" {
-                    let revision = self.head().await?;
-                    self.model.note(revision, &key, None);
-                    return Ok(());
+                    return self.note_deletion(&key).await;
                 }
                 answer
             }
@@ -359,7 +363,7 @@ impl Watcher {
         self.initial = objects.map(|object| json!({"type": "ADDED", "object": object})).collect();
         if marked {
             let metadata = json!({
-                "resourceVersion": self.position.to_string(), "creationTimestamp": null,
+                "resourceVersion": self.position.to_string(),
                 "annotations": {"k8s.io/initial-events-end": "true"},
             });
             let end = json!({"kind": "Secret", "apiVersion": "v1", "metadata": metadata});
