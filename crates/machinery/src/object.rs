@@ -205,26 +205,39 @@ impl Draft {
 
     /// Gives the object its revision. `event` is what watchers will mostly be sent for it.
     pub fn seal(&self, revision: Revision, event: EventType) -> Object {
-        let insert_at = self.type_len as usize + METADATA_START.len();
-        let start = event.frame_start();
-        let mut buffer = BytesMut::with_capacity(start.len() + self.body.len() + 40);
-        buffer.put_slice(start);
-        buffer.put_slice(&self.body[..insert_at]);
-        put_revision(&mut buffer, revision);
-        let grown = buffer.len() - start.len() - insert_at;
-        buffer.put_slice(&self.body[insert_at..]);
-        let end = buffer.len();
-        buffer.put_slice(FRAME_END);
-        Object {
-            frame: buffer.freeze(),
-            event,
-            body: start.len() as u32..end as u32,
-            type_len: self.type_len,
-            meta_end: self.meta_end + grown as u32,
-            revision,
-            head: self.head.clone(),
-            fields: OnceLock::new(),
-        }
+        let (before, after) = self.body.split_at(self.type_len as usize + METADATA_START.len());
+        sealed(before, after, revision, event, self.type_len, self.meta_end, self.head.clone())
+    }
+}
+
+/// An object from its body in two parts, between which the revision goes. `meta_end` is counted without it.
+fn sealed(
+    before: &[u8],
+    after: &[u8],
+    revision: Revision,
+    event: EventType,
+    type_len: u32,
+    meta_end: u32,
+    head: Head,
+) -> Object {
+    let start = event.frame_start();
+    let mut buffer = BytesMut::with_capacity(start.len() + before.len() + after.len() + 48);
+    buffer.put_slice(start);
+    buffer.put_slice(before);
+    put_revision(&mut buffer, revision);
+    let grown = buffer.len() - start.len() - before.len();
+    buffer.put_slice(after);
+    let end = buffer.len();
+    buffer.put_slice(FRAME_END);
+    Object {
+        frame: buffer.freeze(),
+        event,
+        body: start.len() as u32..end as u32,
+        type_len,
+        meta_end: meta_end + grown as u32,
+        revision,
+        head,
+        fields: OnceLock::new(),
     }
 }
 
@@ -334,28 +347,10 @@ impl Object {
 
     /// The same object at another revision: what a DELETED event carries.
     pub fn with_revision(&self, revision: Revision, event: EventType) -> Object {
-        let body = self.body_slice();
-        let digits_at = self.type_len as usize + METADATA_START.len();
+        let (before, rest) = self.body_slice().split_at(self.type_len as usize + METADATA_START.len());
         let old_len = REVISION_START.len() + self.revision.to_string().len() + REVISION_END.len();
-        let start = event.frame_start();
-        let mut buffer = BytesMut::with_capacity(self.frame.len() + 16);
-        buffer.put_slice(start);
-        buffer.put_slice(&body[..digits_at]);
-        put_revision(&mut buffer, revision);
-        let new_len = buffer.len() - start.len() - digits_at;
-        buffer.put_slice(&body[digits_at + old_len..]);
-        let end = buffer.len();
-        buffer.put_slice(FRAME_END);
-        Object {
-            frame: buffer.freeze(),
-            event,
-            body: start.len() as u32..end as u32,
-            type_len: self.type_len,
-            meta_end: self.meta_end - old_len as u32 + new_len as u32,
-            revision,
-            head: self.head.clone(),
-            fields: OnceLock::new(),
-        }
+        let meta_end = self.meta_end - old_len as u32;
+        sealed(before, &rest[old_len..], revision, event, self.type_len, meta_end, self.head.clone())
     }
 
     /// Decodes the whole object.

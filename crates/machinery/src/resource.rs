@@ -171,6 +171,12 @@ impl Row {
         self.subresource("status").is_some()
     }
 
+    /// Whether the object is held by finalizers in its `spec`, as namespaces are, besides those of its metadata.
+    pub fn held_by_spec(&self, tree: &Tree) -> bool {
+        let finalizers = tree.get("spec").and_then(|spec| spec.get("finalizers")).and_then(Value::as_array);
+        self.subresource("finalize").is_some() && finalizers.is_some_and(|list| !list.is_empty())
+    }
+
     /// Whether objects are kept, rather than answered at once as access reviews are.
     pub fn is_stored(&self) -> bool {
         self.verb_allowed("get")

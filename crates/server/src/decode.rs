@@ -47,6 +47,9 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
     let strictness = strictness(context)?;
     let content = negotiate::content(&context.headers)?;
     let value = parse(context, content, bytes)?;
+    // Only the text shows what stands in it twice; a tree with fewer members than the text says that something does.
+    let text = (content == Content::Json && strictness != Strictness::Ignore).then_some(bytes);
+    let doubled = text.is_some_and(|text| schema::has_duplicates(text, &value));
     let mut tree = match value {
         Value::Object(tree) => tree,
         Value::Null => Tree::new(),
@@ -61,9 +64,7 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
         }
     };
     check_type(context, &mut tree, bytes)?;
-    // Only the text shows what stands in it twice.
-    let text = (content == Content::Json && strictness != Strictness::Ignore).then_some(bytes);
-    let mut decoded = conform(context, tree, text, strictness)?;
+    let mut decoded = conform(context, tree, text, doubled, strictness)?;
     if content == Content::Yaml && strictness != Strictness::Ignore {
         let doubled = std::str::from_utf8(bytes).ok().and_then(yaml_duplicate);
         if let (Some(doubled), Strictness::Strict) = (&doubled, strictness) {
@@ -191,12 +192,12 @@ fn conform(
     context: &Context,
     tree: Tree,
     text: Option<&Bytes>,
+    doubled: bool,
     strictness: Strictness,
 ) -> Result<Decoded, Status> {
     let resource = &context.resource;
     let types = Types::builtin();
     let mut value = Value::Object(tree);
-    let doubled = text.is_some_and(|text| schema::has_duplicates(text, &value));
     let found = match types.get(resource.type_name) {
         Some(message) => {
             let conformed = schema::conform(types, message, &mut value, schema::Options::default())

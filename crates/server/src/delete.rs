@@ -244,12 +244,7 @@ enum Marked {
 fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marked, Status> {
     let mut tree = object.tree().map_err(Status::internal)?;
     let finalizers = options.finalizers(object);
-    let held_by_spec = context.resource.subresource("finalize").is_some()
-        && tree
-            .get("spec")
-            .and_then(|spec| spec.get("finalizers"))
-            .and_then(Value::as_array)
-            .is_some_and(|list| !list.is_empty());
+    let held_by_spec = context.resource.held_by_spec(&tree);
     if finalizers.is_empty() && !held_by_spec {
         return Ok(Marked::Free);
     }

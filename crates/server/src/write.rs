@@ -379,12 +379,7 @@ async fn replace(
 
 /// Nothing holds an object that is being deleted any more.
 fn is_finished(context: &Context, draft: &Draft, tree: &Tree) -> bool {
-    let held_by_spec = context.resource.subresource("finalize").is_some()
-        && tree
-            .get("spec")
-            .and_then(|spec| spec.get("finalizers"))
-            .and_then(Value::as_array)
-            .is_some_and(|list| !list.is_empty());
+    let held_by_spec = context.resource.held_by_spec(tree);
     draft.head().deleting && draft.head().finalizers.is_empty() && !held_by_spec
 }
 

@@ -38,13 +38,15 @@ fn seeds() -> Vec<u64> {
     (0..number("HANSE_SEEDS").unwrap_or(default)).collect()
 }
 
-/// Everything small, so that segments roll and checkpoints are taken all the time.
+/// Everything small, so that segments roll and checkpoints are taken all the time; for some seeds less so, because
+/// then most changes to the disk are commits.
 fn options(random: &SeededRandom, short_history: bool) -> Options {
+    let roomy = 1 + 20 * random.below(2);
     Options {
-        first_segment_bytes: 4096 * (2 + random.below(8)),
-        segment_bytes: 4096 * (3 + random.below(12)),
+        first_segment_bytes: 4096 * (2 + random.below(8)) * roomy,
+        segment_bytes: 4096 * (3 + random.below(12)) * roomy,
         ring_bytes: 1 << random.below(16),
-        checkpoint_bytes: 4096 * (2 + random.below(30)),
+        checkpoint_bytes: 4096 * (2 + random.below(30)) * roomy,
         history_time: if short_history { Duration::ZERO } else { Duration::from_secs(300) },
         history_bytes: if short_history { 4096 * (4 + random.below(40)) } else { 1 << 30 },
         batch_bytes: 4096 * (1 + random.below(10) as usize),
@@ -117,7 +119,7 @@ impl Machine {
             let end = [End::Power, End::Power, End::Power, End::Kill, End::Fault, End::Close]
                 [self.random.below(6) as usize];
             self.round(round, end);
-            if self.random.below(8) == 0 {
+            if self.random.below(3) == 0 {
                 self.check();
             }
         }
@@ -139,7 +141,7 @@ impl Machine {
             let store = self.open();
             self.model.compare(&store);
             match end {
-                End::Power => self.disk.crash_after(self.random.below(120)),
+                End::Power => self.disk.crash_after(self.random.below(100)),
                 End::Fault => self.disk.inject(Fault {
                     operation: if self.random.below(4) == 0 { Operation::Sync } else { Operation::Write },
                     skip: self.random.below(60),
@@ -203,7 +205,7 @@ fn nothing_acknowledged_is_lost_and_nothing_else_appears() {
     }
     println!("{} seeds: {total:?}", seeds.len());
     if seeds.len() > 100 {
-        assert!(total.crashes_while_starting > 20 && total.incomplete_writes > 10, "{total:?}");
+        assert!(total.crashes_while_starting > 20 && total.incomplete_writes > 5, "{total:?}");
         assert!(total.unanswered_kept > 20 && total.unanswered_lost > 20, "{total:?}");
         assert!(total.without_history > 20, "{total:?}");
     }

@@ -7,9 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use env::files::{
-    Files, Mode,
-    sim::{Fault, Operation, SimDisk},
+use env::{
+    files::{
+        Files, Mode,
+        sim::{Fault, Operation, SimDisk},
+    },
+    random::SeededRandom,
 };
 use machinery::Revision;
 use store::{
@@ -94,6 +97,45 @@ async fn a_flipped_bit_in_the_log_is_named_or_does_not_matter() {
         }
     }
     assert!(refused > 1000, "{refused}");
+}
+
+/// Overwrites, moves or cuts off a random part of a random file.
+fn ruin(disk: &SimDisk, random: &SeededRandom) {
+    let files = [files_of(disk, "log-"), files_of(disk, "checkpoint-")].concat();
+    let (path, bytes) = &files[random.below(files.len() as u64) as usize];
+    let file = disk.open(path, Mode::Write).expect("opens");
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64 + 1;
+    let (from, to) = (random.below(used), random.below(used));
+    let len = 1 + random.below(6000).min(bytes.len() as u64 - from.max(to) - 1);
+    let part = match random.below(4) {
+        0 => (0..len).map(|_| random.below(256) as u8).collect(),
+        1 => vec![0; len as usize],
+        2 => bytes[from as usize..(from + len) as usize].to_vec(),
+        _ => return file.set_len(to).expect("cuts off"),
+    };
+    file.write_all_at(&part, to).expect("overwrites");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ruins_are_refused_or_a_beginning_of_the_truth() {
+    let (disk, healthy) = mk_disk().await;
+    let (mut refused, mut whole, mut cut) = (0, 0, 0);
+    for seed in 0..1500 {
+        let copy = disk.copy(seed);
+        ruin(&copy, &SeededRandom::new(seed));
+        match try_open(&copy) {
+            Err(OpenError::Damaged { .. } | OpenError::Version { .. }) => refused += 1,
+            Err(other) => panic!("seed {seed}: {other}"),
+            Ok(store) => {
+                let found = answers(&store);
+                assert!(healthy.history.starts_with(&found.history), "seed {seed}: {found:?}");
+                assert_eq!(found.history.len() as u64, found.head.seq(), "seed {seed}");
+                if found == healthy { whole += 1 } else { cut += 1 }
+            }
+        }
+    }
+    // Only what destroys the last commit and the mark behind it looks like a write that was never completed.
+    assert!(refused > 500 && whole > 100 && cut < 60, "{refused} refused, {whole} whole, {cut} cut off");
 }
 
 #[tokio::test(start_paused = true)]

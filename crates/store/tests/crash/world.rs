@@ -95,7 +95,7 @@ impl Worker {
         let filler = match self.random.below(20) {
             0 => 4096 * 20,
             1..4 => 4000,
-            _ => self.random.below(200) as usize,
+            _ => self.random.below(1500) as usize,
         };
         format!("{}-{number}-{}", self.seed, "x".repeat(filler))
     }
