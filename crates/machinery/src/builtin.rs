@@ -74,7 +74,12 @@ const BINDING_COLUMNS: &[Column] = &[
     AGE,
     compute("Users", 1, |object, _| subjects(object, "User"), "Users the role is bound to."),
     compute("Groups", 1, |object, _| subjects(object, "Group"), "Groups the role is bound to."),
-    compute("ServiceAccounts", 1, |object, _| subjects(object, "ServiceAccount"), "Service accounts it is bound to."),
+    compute(
+        "ServiceAccounts",
+        1,
+        |object, _| subjects(object, "ServiceAccount"),
+        "Service accounts it is bound to.",
+    ),
 ];
 
 const EVENT_COLUMNS: &[Column] = &[
@@ -129,7 +134,12 @@ pub const ROWS: &[Row] = &[
         type_name: "core/v1.ConfigMap",
         columns: &[
             NAME,
-            compute("Data", 0, |o, _| json!(members(o, "data") + members(o, "binaryData")), "Number of keys."),
+            compute(
+                "Data",
+                0,
+                |o, _| json!(members(o, "data") + members(o, "binaryData")),
+                "Number of keys.",
+            ),
             AGE,
         ],
         validate: v::config_map,
@@ -379,4 +389,3 @@ fn last_seen(object: &Value, now: i64) -> Value {
 fn first_seen(object: &Value, now: i64) -> Value {
     since(&["/firstTimestamp", "/eventTime"], object, now)
 }
-

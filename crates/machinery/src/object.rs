@@ -147,8 +147,10 @@ impl Draft {
     /// `metadata.resourceVersion` is left out: the store decides it.
     pub fn encode(tree: &Map<String, Value>) -> Result<Draft, ObjectError> {
         let kind = tree.get("kind").and_then(Value::as_str).ok_or(ObjectError::Missing("kind"))?;
-        let version = tree.get("apiVersion").and_then(Value::as_str).ok_or(ObjectError::Missing("apiVersion"))?;
-        let metadata = tree.get("metadata").and_then(Value::as_object).ok_or(ObjectError::Missing("metadata"))?;
+        let version =
+            tree.get("apiVersion").and_then(Value::as_str).ok_or(ObjectError::Missing("apiVersion"))?;
+        let metadata =
+            tree.get("metadata").and_then(Value::as_object).ok_or(ObjectError::Missing("metadata"))?;
         let mut body = Vec::with_capacity(512);
         body.extend_from_slice(br#"{"kind":"#);
         serde_json::to_writer(&mut body, kind)?;
@@ -167,7 +169,9 @@ impl Draft {
         body.push(b'}');
         let meta_end = body.len();
         let mut first = false;
-        for (key, value) in tree.iter().filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata")) {
+        for (key, value) in
+            tree.iter().filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata"))
+        {
             write_member(&mut body, key, value, &mut first)?;
         }
         body.push(b'}');
@@ -241,7 +245,12 @@ fn sealed(
     }
 }
 
-fn write_member(body: &mut Vec<u8>, key: &str, value: &Value, first: &mut bool) -> Result<(), serde_json::Error> {
+fn write_member(
+    body: &mut Vec<u8>,
+    key: &str,
+    value: &Value,
+    first: &mut bool,
+) -> Result<(), serde_json::Error> {
     if !std::mem::take(first) {
         body.push(b',');
     }
@@ -394,7 +403,8 @@ fn measure(body: &[u8]) -> Result<(usize, usize), ObjectError> {
     // Neither a kind nor an API version can contain a quote, so the first match is the member itself.
     let type_len = text.find(r#""metadata":{"#).ok_or(ObjectError::Missing("metadata"))?;
     let after_key = type_len + METADATA_START.len() - 1;
-    let mut stream = serde_json::Deserializer::from_str(&text[after_key..]).into_iter::<serde::de::IgnoredAny>();
+    let mut stream =
+        serde_json::Deserializer::from_str(&text[after_key..]).into_iter::<serde::de::IgnoredAny>();
     match stream.next() {
         Some(Ok(_)) => Ok((type_len, METADATA_START.len() - 1 + stream.byte_offset())),
         Some(Err(error)) => Err(error.into()),

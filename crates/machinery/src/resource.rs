@@ -107,7 +107,8 @@ pub struct Row {
     pub only_in_root: bool,
 }
 
-pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+pub const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 fn no_default(_: &mut Tree) {}
 
@@ -236,7 +237,11 @@ impl Resource {
         tree.insert("apiVersion".into(), Value::from(self.api_version.as_str()));
     }
 
-    fn rename(&self, tree: &mut Tree, direction: fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+    fn rename(
+        &self,
+        tree: &mut Tree,
+        direction: fn((&'static str, &'static str)) -> (&'static str, &'static str),
+    ) {
         for pair in self.row.renames {
             let (from, to) = direction(*pair);
             if let Some(value) = tree.remove(from) {

@@ -83,7 +83,9 @@ mod tests {
 
     #[test]
     fn only_canonical_decimals_parse() {
-        for bad in ["", "-1", "+1", "01", "1.0", "0x1", " 1", "1 ", "9007199254740992", "99999999999999999999"] {
+        for bad in
+            ["", "-1", "+1", "01", "1.0", "0x1", " 1", "1 ", "9007199254740992", "99999999999999999999"]
+        {
             assert_eq!(Revision::parse(bad), None, "{bad:?}");
         }
         assert_eq!(Revision::parse("0"), Some(Revision::ZERO));

@@ -106,7 +106,11 @@ pub struct About<'a> {
 impl About<'_> {
     /// `configmaps` or `roles.rbac.authorization.k8s.io`, as messages spell it.
     pub fn qualified(&self) -> String {
-        if self.group.is_empty() { self.resource.to_owned() } else { format!("{}.{}", self.resource, self.group) }
+        if self.group.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
     }
 }
 
@@ -162,7 +166,8 @@ impl Status {
     }
 
     pub fn not_found(about: About<'_>) -> Self {
-        Self::new(Reason::NotFound, format!("{} \"{}\" not found", about.qualified(), about.name)).about(about)
+        Self::new(Reason::NotFound, format!("{} \"{}\" not found", about.qualified(), about.name))
+            .about(about)
     }
 
     /// For a path that no resource is behind.
@@ -186,7 +191,8 @@ impl Status {
     }
 
     pub fn conflict(about: About<'_>, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{}\": {why}", about.qualified(), about.name);
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{}\": {why}", about.qualified(), about.name);
         Self::new(Reason::Conflict, message).about(about)
     }
 
@@ -215,7 +221,8 @@ impl Status {
     /// `kind` is the kind, not the resource; upstream is so in `Invalid` alone.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let texts: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let texts: Vec<String> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         let joined = match texts.len() {
             0 => String::new(),
             1 => format!(": {}", texts[0]),
@@ -310,7 +317,8 @@ impl std::error::Error for Status {}
 /// The answer to a deletion that left nothing behind.
 pub fn success(about: About<'_>, uid: &str) -> Value {
     let mut details = Map::new();
-    for (key, text) in [("name", about.name), ("group", about.group), ("kind", about.resource), ("uid", uid)] {
+    for (key, text) in [("name", about.name), ("group", about.group), ("kind", about.resource), ("uid", uid)]
+    {
         if !text.is_empty() {
             details.insert(key.into(), json!(text));
         }

@@ -58,7 +58,11 @@ pub fn config_map(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     for (key, value) in members(new, "data") {
         causes.extend(invalid_each(&format!("data[{key}]"), key, names::is_config_map_key(key)));
         if new.get("binaryData").is_some_and(|binary| binary.get(key).is_some()) {
-            causes.push(Cause::invalid(format!("data[{key}]"), &json!(key), "duplicate of key present in binaryData"));
+            causes.push(Cause::invalid(
+                format!("data[{key}]"),
+                &json!(key),
+                "duplicate of key present in binaryData",
+            ));
         }
         total += text_len(value);
     }
@@ -122,10 +126,7 @@ fn secret_of_type(new: &Tree) -> Vec<Cause> {
                 .and_then(|metadata| metadata.get("annotations"))
                 .and_then(|annotations| annotations.get("kubernetes.io/service-account.name"));
             if account.and_then(Value::as_str).is_none_or(str::is_empty) {
-                causes.push(Cause::required(
-                    "metadata.annotations[kubernetes.io/service-account.name]",
-                    "",
-                ));
+                causes.push(Cause::required("metadata.annotations[kubernetes.io/service-account.name]", ""));
             }
         }
         "kubernetes.io/dockercfg" => causes.extend(json_key(data(".dockercfg"), ".dockercfg")),
@@ -187,7 +188,8 @@ pub fn default_namespace(tree: &mut Tree) {
         tree.insert("status".into(), json!({"phase": if deleting { "Terminating" } else { "Active" }}));
     }
     let name = tree.get("metadata").and_then(|metadata| metadata.get("name")).cloned();
-    if let (Some(Value::String(name)), Some(metadata)) = (name, tree.get_mut("metadata").and_then(Value::as_object_mut))
+    if let (Some(Value::String(name)), Some(metadata)) =
+        (name, tree.get_mut("metadata").and_then(Value::as_object_mut))
     {
         // Selectors of namespaces by name rely on this label.
         let labels = metadata.entry("labels").or_insert_with(|| json!({}));
@@ -219,10 +221,12 @@ pub fn namespace(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
 pub fn lease(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
     let Some(spec) = new.get("spec").and_then(Value::as_object) else { return Vec::new() };
     let mut causes = Vec::new();
-    for (key, least, why) in
-        [("leaseDurationSeconds", 1, "must be greater than 0"), ("leaseTransitions", 0, "must be greater than or equal to 0")]
-    {
-        if let Some(value) = spec.get(key).filter(|value| value.as_i64().is_some_and(|number| number < least)) {
+    for (key, least, why) in [
+        ("leaseDurationSeconds", 1, "must be greater than 0"),
+        ("leaseTransitions", 0, "must be greater than or equal to 0"),
+    ] {
+        if let Some(value) = spec.get(key).filter(|value| value.as_i64().is_some_and(|number| number < least))
+        {
             causes.push(Cause::invalid(format!("spec.{key}"), value, why));
         }
     }
@@ -281,10 +285,16 @@ fn policy_rules(new: &Tree, namespaced: bool) -> Vec<Cause> {
             continue;
         }
         if empty("apiGroups") {
-            causes.push(Cause::required(field("apiGroups"), "resource rules must supply at least one api group"));
+            causes.push(Cause::required(
+                field("apiGroups"),
+                "resource rules must supply at least one api group",
+            ));
         }
         if empty("resources") {
-            causes.push(Cause::required(field("resources"), "resource rules must supply at least one resource"));
+            causes.push(Cause::required(
+                field("resources"),
+                "resource rules must supply at least one resource",
+            ));
         }
     }
     causes
@@ -373,7 +383,11 @@ fn binding_subject(subject: &Tree, field: &str, namespaced: bool) -> Vec<Cause> 
     match text(subject, "kind") {
         "ServiceAccount" => {
             if !name.is_empty() {
-                causes.extend(invalid_each(&format!("{field}.name"), name, names::subdomain_name(name, false)));
+                causes.extend(invalid_each(
+                    &format!("{field}.name"),
+                    name,
+                    names::subdomain_name(name, false),
+                ));
             }
             if !group.is_empty() {
                 causes.push(Cause::not_supported(format!("{field}.apiGroup"), &json!(group), &[""]));

@@ -123,7 +123,7 @@ impl Controllers {
     }
 
     fn observe(&self, event: &Event) {
-        self.look_at(&event.workspace, &event.key, event.old.as_deref(), event.new().map(AsRef::as_ref));
+        self.look_at(&event.workspace, &event.key, event.old.as_deref(), event.after().map(AsRef::as_ref));
     }
 
     /// Notes what a change means for the index, and queues what it asks for.

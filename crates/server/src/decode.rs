@@ -165,7 +165,11 @@ fn check_type(context: &Context, tree: &mut Tree, bytes: &[u8]) -> Result<(), St
         if let Some(value) = tree.get(key).filter(|value| !value.is_string() && !value.is_null()) {
             let found = gojson::type_name(value);
             let why = format!("json: cannot unmarshal {found} into Go struct field .{key} of type string");
-            return Err(unrecognized(context, &format!("couldn't get version/kind; json parse error: {why}"), bytes));
+            return Err(unrecognized(
+                context,
+                &format!("couldn't get version/kind; json parse error: {why}"),
+                bytes,
+            ));
         }
     }
     let text = |tree: &Tree, key: &str| tree.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();

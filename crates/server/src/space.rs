@@ -121,7 +121,7 @@ impl Space {
 
     /// What `event` means to somebody who sees the base below.
     pub fn change(&self, event: &Event) -> Change {
-        let new = event.new().cloned();
+        let new = event.after().cloned();
         if base::of(&event.key.collection).is_none_or(|items| !items.contains_key(&event.key.item)) {
             return Change { old: event.old.clone(), new, last: event.object().clone() };
         }

@@ -29,7 +29,7 @@ struct Told {
 impl Told {
     fn by(event: &Event) -> Self {
         let value = |object: Option<&Arc<machinery::Object>>| object.map(|object| value_of(object));
-        let (old, new) = (value(event.old.as_ref()), value(event.new()));
+        let (old, new) = (value(event.old.as_ref()), value(event.after()));
         Self { key: event.key.clone(), revision: event.revision, old, new }
     }
 }

@@ -102,7 +102,9 @@ async fn time_is_virtual() -> Result<()> {
     });
     let created = client.post("/api/v1/namespaces/default/events", &event).await?;
     assert_eq!(created.code, StatusCode::CREATED, "{}", created.text());
-    let mut watch = client.watch("/api/v1/namespaces/default/events?watch=1&allowWatchBookmarks=true&timeoutSeconds=7200").await?;
+    let mut watch = client
+        .watch("/api/v1/namespaces/default/events?watch=1&allowWatchBookmarks=true&timeoutSeconds=7200")
+        .await?;
     assert_eq!(watch.expect_virtual().await?["type"], "ADDED");
     // When nobody does anything, an hour passes at once
     let mut bookmarks = 0;

@@ -80,7 +80,8 @@ fn new_event(new: &Tree) -> Vec<Cause> {
     if !matches!(kind, "Normal" | "Warning") {
         causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
     }
-    let has_source = !inner(new, "source", "component").is_empty() || !inner(new, "source", "host").is_empty();
+    let has_source =
+        !inner(new, "source", "component").is_empty() || !inner(new, "source", "host").is_empty();
     let unwanted = [
         ("firstTimestamp", !text(new, "firstTimestamp").is_empty()),
         ("lastTimestamp", !text(new, "lastTimestamp").is_empty()),

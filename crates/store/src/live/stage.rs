@@ -177,7 +177,7 @@ impl Staged {
                 Change::Remove => Expiry::NEVER,
             };
             let place = journal.record(&event, expires, previous.as_ref());
-            let item = event.new().map(|object| Item { object: object.clone(), place, expires });
+            let item = event.after().map(|object| Item { object: object.clone(), place, expires });
             self.changed.insert(write.key.clone(), item);
             let expired_before = previous.map_or(Expiry::NEVER, |item| item.expires);
             records.push(StagedRecord { topic, event: Arc::new(event), place, expires, expired_before });
@@ -247,7 +247,7 @@ impl StagedCommit {
             let shelf = state.shelf_mut(&record.topic);
             shelf.changed = self.end;
             let key = &record.event.key.item;
-            let Some(object) = record.event.new() else {
+            let Some(object) = record.event.after() else {
                 shelf.items.remove(key);
                 continue;
             };

@@ -131,7 +131,7 @@ async fn follow(store: Arc<dyn Store>, until: String) {
             position = event.revision;
             let before = mirror.get(&event.key.item).copied();
             assert_eq!(event.old.as_ref().map(|old| old.revision), before, "nothing was skipped");
-            match event.new() {
+            match event.after() {
                 Some(object) => mirror.insert(event.key.item.clone(), object.revision),
                 None => mirror.remove(&event.key.item),
             };

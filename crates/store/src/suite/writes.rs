@@ -106,7 +106,7 @@ async fn a_removal_carries_the_last_state_at_its_own_revision(store: Arc<dyn Sto
     let event = &batch.events[0];
     assert_eq!(event.object().revision, event.revision);
     assert_eq!(event.old.as_ref().map(|old| old.revision), Some(before));
-    assert!(event.new().is_none());
+    assert!(event.after().is_none());
 }
 
 async fn workspaces_do_not_share_a_history(store: Arc<dyn Store>) {

@@ -82,7 +82,7 @@ impl Mirror {
             before,
             "an event was skipped before {event:?}"
         );
-        match event.new() {
+        match event.after() {
             Some(object) => self.items.insert(event.key.item.clone(), object.revision),
             None => self.items.remove(&event.key.item),
         };
@@ -241,7 +241,7 @@ impl Model {
             attempt.workspace == *workspace
                 && attempt.effects.len() == commit.len()
                 && attempt.effects.iter().zip(commit).all(|(effect, event)| {
-                    effect.key == event.key && effect.value == event.new().map(|object| value_of(object))
+                    effect.key == event.key && effect.value == event.after().map(|object| value_of(object))
                 })
         };
         if let Some(index) = shared.attempts.iter().position(is_it) {
@@ -251,7 +251,7 @@ impl Model {
         let [event] = commit else { panic!("{workspace}: nobody wrote {commit:?}") };
         let live = self.state.get(workspace).and_then(|state| state.get(&event.key));
         let due = live.and_then(|live| live.expires).filter(|at| Some(*at) <= shared.expiry_attempted);
-        assert!(due.is_some() && event.new().is_none(), "{workspace}: nobody wrote {event:?}");
+        assert!(due.is_some() && event.after().is_none(), "{workspace}: nobody wrote {event:?}");
         vec![Effect { key: event.key.clone(), value: None, expires: None }]
     }
 
@@ -261,7 +261,7 @@ impl Model {
         let old = event.old.as_ref().map(|old| (old.revision, value_of(old)));
         assert_eq!(old, before, "{workspace}: the state before {event:?}");
         assert_eq!(event.key, effect.key);
-        assert_eq!(event.new().map(|object| value_of(object)), effect.value, "{workspace}: {event:?}");
+        assert_eq!(event.after().map(|object| value_of(object)), effect.value, "{workspace}: {event:?}");
         match &effect.value {
             Some(value) => {
                 let live = Live { revision: event.revision, value: value.clone(), expires: effect.expires };

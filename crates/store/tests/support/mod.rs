@@ -91,7 +91,7 @@ pub fn told(store: &impl Store, after: Revision) -> Result<Vec<String>, Error> {
             let state = |object: Option<&std::sync::Arc<machinery::Object>>| {
                 object.map_or("-".to_owned(), |object| format!("{}@{:?}", value_of(object), object.revision))
             };
-            let (old, new) = (state(event.old.as_ref()), state(event.new()));
+            let (old, new) = (state(event.old.as_ref()), state(event.after()));
             lines.push(format!("{:?} {}: {old} -> {new}", event.revision, event.key.item.0));
         }
         if batch.complete_to == store.head(&home()) {

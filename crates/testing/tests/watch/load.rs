@@ -1,11 +1,13 @@
 //! Many watchers of the same changes while many write.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use env::random::SeededRandom;
 use serde_json::{Value, json};
+use server::Options;
+use store::memory::MemoryStore;
 use testing::{
     client::{Client, Fingerprint, Lines, fingerprint},
     hub::TestHub,
@@ -91,6 +93,27 @@ async fn read_with_breaks(client: Client, start: u64, every: usize) -> Result<Ve
     }
 }
 
+/// Reads everything with bookmarks between, which must never be ahead of an event that is still to come.
+async fn read_with_bookmarks(mut lines: Lines) -> Result<Vec<Fingerprint>> {
+    let mut all: Vec<Fingerprint> = Vec::new();
+    let mut complete_to = 0;
+    loop {
+        let line = lines.next_line().await?.context("the watch ended early")?;
+        let event = fingerprint(&line);
+        if line.starts_with(br#"{"type":"BOOKMARK""#) {
+            let last = all.last().map_or(0, |(revision, _)| *revision);
+            ensure!(event.0 >= complete_to.max(last), "a bookmark at {} goes back", event.0);
+            complete_to = event.0;
+            continue;
+        }
+        ensure!(event.0 > complete_to, "{} comes after a bookmark at {complete_to}", event.0);
+        all.push(event);
+        if is_end(&line) {
+            return Ok(all);
+        }
+    }
+}
+
 /// Lists in the middle of it all and goes on from there: (revision of the list, what was in it, what came after).
 async fn join_late(client: Client) -> Result<(u64, BTreeMap<String, u64>, Vec<Fingerprint>)> {
     let list = client.get(CONFIG_MAPS).await?.json();
@@ -104,7 +127,8 @@ async fn join_late(client: Client) -> Result<(u64, BTreeMap<String, u64>, Vec<Fi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_watchers_see_one_sequence() -> Result<()> {
-    let hub = TestHub::start().await?;
+    let options = Options { bookmark_every: Duration::from_millis(1), ..Options::default() };
+    let hub = TestHub::start_on(Arc::new(MemoryStore::new()), options).await?;
     let admin = hub.admin().await?;
     let start = head(&admin).await?;
     let mut clients = Vec::new();
@@ -114,14 +138,19 @@ async fn two_hundred_watchers_see_one_sequence() -> Result<()> {
     let of = |watcher: usize| clients[watcher % CONNECTIONS].clone();
     let from_start = format!("{CONFIG_MAPS}?watch=true&resourceVersion={start}");
 
-    // Given 120 watchers from the start, 40 that come back again and again, and 40 that will join under way.
+    // Given 100 watchers from the start, 20 with bookmarks, 40 that come back again and again, and 40 that will join
+    // under way.
     let reference = tokio::spawn(read_to_end(admin.watch(&from_start).await?));
     let mut steady = Vec::new();
-    for watcher in 1..120 {
+    for watcher in 1..100 {
         let lines = of(watcher).watch(&from_start).await?;
         steady.push(tokio::spawn(async move {
             anyhow::Ok(read_to_end(lines).await?.iter().map(|line| fingerprint(line)).collect::<Vec<_>>())
         }));
+    }
+    for watcher in 0..20 {
+        let lines = of(watcher).watch(&format!("{from_start}&allowWatchBookmarks=true")).await?;
+        steady.push(tokio::spawn(read_with_bookmarks(lines)));
     }
     steady.extend((0..40).map(|it| tokio::spawn(read_with_breaks(of(it), start, 20 + 7 * it))));
 

@@ -21,6 +21,7 @@ use crate::{revision_of, text};
 
 const SEEDS: u64 = 48;
 const STEPS: usize = 160;
+const BURST: usize = 120;
 const WATCHERS: usize = 6;
 const NAMESPACES: [&str; 2] = ["one", "two"];
 const NAMES: [&str; 4] = ["s0", "s1", "s2", "s3"];
@@ -472,7 +473,14 @@ async fn play(hub: Arc<TestHub>, seed: u64) -> Result<()> {
     play.model.head = play.head().await?;
     let narrow = hub.admin_with_window(NARROW).await?;
     let mut watchers: Vec<Watcher> = (0..WATCHERS).map(|_| play.watcher(&narrow)).collect();
+    let burst = play.below(STEPS);
     for step in 0..STEPS {
+        if step == burst {
+            // More than the server prepares at a time.
+            for _ in 0..BURST {
+                play.write().await?;
+            }
+        }
         match play.below(5) {
             0..3 => play.write().await,
             _ => {
