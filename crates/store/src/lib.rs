@@ -200,7 +200,6 @@ pub enum EventChange {
 
 impl Event {
     /// The state after; `None` if the object is gone.
-    #[allow(clippy::new_ret_no_self, reason = "the counterpart of `old`")]
     pub fn after(&self) -> Option<&Arc<Object>> {
         match &self.change {
             EventChange::Put(object) => Some(object),
