@@ -42,8 +42,10 @@ pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>
     if context.resource.group != rbac::GROUP || context.user.in_group(MASTERS) {
         return Ok(());
     }
-    let unchanged =
-        |keys: &[&str]| old.is_some_and(|old| keys.iter().all(|key| old.get(*key) == new.get(*key)));
+    // A label can be a grant too, where roles are aggregated; only what garbage collection changes is no grant.
+    if old.is_some_and(|old| without_bookkeeping(old) == without_bookkeeping(new)) {
+        return Ok(());
+    }
     let namespace = context.target.namespace.as_str();
     let may = |verb, resource, name| {
         let attributes =
@@ -51,9 +53,6 @@ pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>
         context.hub.authorizer.allows(&context.space, &context.user, &attributes)
     };
     let wanted = if context.resource.plural.ends_with("bindings") {
-        if unchanged(&["roleRef", "subjects"]) {
-            return Ok(());
-        }
         let text = |key: &str| {
             new.get("roleRef").and_then(|role| role.get(key)).and_then(Value::as_str).unwrap_or_default()
         };
@@ -64,12 +63,12 @@ pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>
         let rules = rbac::rules_of_role(&context.space, resource, namespace, role);
         rules.ok_or_else(|| Status::not_found(context.about(role)))?
     } else {
-        if unchanged(&["rules", "aggregationRule"]) || may("escalate", context.resource.plural, name) {
+        if may("escalate", context.resource.plural, name) {
             return Ok(());
         }
         let mut rules = rbac::rules_of(new);
-        if new.get("aggregationRule").is_some() {
-            // What will be collected is not known, so it may be anything.
+        if collects(new) || old.is_some_and(collects) {
+            // What is collected is not known, so it may be anything.
             rules.extend(Rule::everything());
         }
         rules
@@ -87,4 +86,20 @@ pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>
             Err(Status::forbidden(context.about(name), &why))
         }
     }
+}
+
+fn collects(role: &Tree) -> bool {
+    let selectors = role.get("aggregationRule").and_then(|rule| rule.get("clusterRoleSelectors"));
+    selectors.and_then(Value::as_array).is_some_and(|selectors| !selectors.is_empty())
+}
+
+/// An object without what garbage collection and the server keep in its metadata.
+fn without_bookkeeping(tree: &Tree) -> Tree {
+    let mut tree = tree.clone();
+    if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+            metadata.remove(key);
+        }
+    }
+    tree
 }

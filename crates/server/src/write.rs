@@ -28,6 +28,7 @@ use crate::{
     delete,
     hub::store_refusal,
     negotiate, patch,
+    rbac::Attributes,
     space::Current,
 };
 
@@ -285,6 +286,18 @@ async fn create_by_update(
     let name = &context.target.name;
     if !context.resource.create_on_update || !context.target.subresource.is_empty() {
         return Err(Status::not_found(context.about(name)));
+    }
+    // To put what is not there is to create it, and needs the right to.
+    let attributes = Attributes::Resource {
+        verb: "create",
+        group: context.resource.group,
+        resource: context.resource.plural,
+        subresource: "",
+        namespace: &context.target.namespace,
+        name,
+    };
+    if !context.hub.authorizer.allows(&context.space, &context.user, &attributes) {
+        return Err(Status::forbidden(context.about(name), &attributes.refusal(&context.user)));
     }
     metadata_of(&mut tree).remove("resourceVersion");
     if !text(metadata_of(&mut tree), "uid").is_empty() {

@@ -71,6 +71,10 @@ fn fill_with_zeros(file: &fs::File, len: u64) -> io::Result<()> {
         let piece = ZEROS.len().min((len - offset) as usize);
         file.write_all_at(&ZEROS[..piece], offset)?;
         offset += piece as u64;
+        // In portions: one large flush would hold up the durable writes of others.
+        if offset.is_multiple_of(8 << 20) {
+            file.sync_data()?;
+        }
     }
     file.sync_all()
 }

@@ -62,11 +62,17 @@ pub(super) fn list(files: &dyn Files, directory: &Path) -> Result<Listed, OpenEr
             listed.segments.insert(number, path);
         } else if let Some(sequence) = checkpoint::sequence_of(&path) {
             listed.checkpoints.insert(sequence, path);
-        } else if path.extension().is_some_and(|extension| extension == UNFINISHED) {
+        } else if is_unfinished(&path) {
             listed.unfinished.push(path);
         }
     }
     Ok(listed)
+}
+
+fn is_unfinished(path: &Path) -> bool {
+    let finished = path.with_extension("");
+    let ours = segment::number_of(&finished).is_some() || checkpoint::sequence_of(&finished).is_some();
+    ours && path.extension().is_some_and(|extension| extension == UNFINISHED)
 }
 
 /// What reading a directory gave, before anything on disk was changed.
@@ -87,6 +93,8 @@ pub(super) struct Scanned {
     garbage: Vec<(u32, u64)>,
     /// Files that nothing needs any more.
     obsolete: Vec<PathBuf>,
+    /// Checkpoints that cannot be used.
+    damaged: Vec<PathBuf>,
     /// Segments after the tail, ready to be used.
     pub prepared: Vec<u32>,
     pub sizes: BTreeMap<u32, u64>,
@@ -129,6 +137,7 @@ struct Checkpoints {
     newest: Option<CheckpointHeader>,
     kept: Vec<Base>,
     obsolete: Vec<PathBuf>,
+    damaged: Vec<PathBuf>,
 }
 
 fn open_checkpoints(
@@ -141,6 +150,7 @@ fn open_checkpoints(
         newest: None,
         kept: Vec::new(),
         obsolete: Vec::new(),
+        damaged: Vec::new(),
     };
     let mut refused = None;
     for path in listed.checkpoints.values().rev() {
@@ -149,7 +159,7 @@ fn open_checkpoints(
             Err(error @ OpenError::Damaged { .. }) => {
                 tracing::error!(%error, "a checkpoint cannot be used; trying an older one and the log since");
                 refused.get_or_insert(error);
-                found.obsolete.push(path.clone());
+                found.damaged.push(path.clone());
             }
             Err(other) => return Err(other),
         }
@@ -326,7 +336,8 @@ pub(super) fn scan(files: &dyn Files, directory: &Path) -> Result<Option<Scanned
         };
     };
     let oldest = first.header;
-    let Checkpoints { replay, newest, kept, mut obsolete } = open_checkpoints(files, &listed, &oldest)?;
+    let Checkpoints { replay, newest, kept, mut obsolete, damaged } =
+        open_checkpoints(files, &listed, &oldest)?;
     let from_the_beginning = from_the_beginning(&oldest);
     if newest.is_none() && !from_the_beginning {
         let missing = segment::path_of(directory, oldest.number.saturating_sub(1).max(1));
@@ -392,6 +403,7 @@ pub(super) fn scan(files: &dyn Files, directory: &Path) -> Result<Option<Scanned
             .map(|(_, n, block)| (n, block))
             .collect(),
         obsolete,
+        damaged,
         prepared,
         sizes,
         frames: scan.frames,
@@ -424,6 +436,10 @@ impl Scanned {
             let mut bytes = vec![0; size];
             file.read_exact_at(&mut bytes, offset).map_err(io_at(&path))?;
             file.write_all_at(&bytes, offset).map_err(io_at(&path))?;
+        }
+        // Kept for whoever wants to know what happened; nothing reads them.
+        for path in std::mem::take(&mut self.damaged) {
+            files.rename(&path, &path.with_extension("damaged")).map_err(io_at(&path))?;
         }
         for path in std::mem::take(&mut self.obsolete) {
             segment::remove_if_there(files, &path).map_err(io_at(&path))?;

@@ -470,6 +470,7 @@ fn refuse(request: Request, error: &Error) {
     let again = || match error {
         Error::NoSpace(reason) => Error::NoSpace(reason.clone()),
         Error::Invalid(reason) => Error::Invalid(reason),
+        Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
         other => Error::Unavailable(other.to_string()),
     };
     match request {

@@ -230,13 +230,20 @@ impl Model {
         assert!(acknowledged.is_empty(), "{workspace}: acknowledged and lost: {acknowledged:?}");
     }
 
-    /// Which open attempt a commit is that nobody got an answer for.
+    /// What made a commit that nobody got an answer for: the expiry of an object, or an open attempt.
     fn explain(
         &mut self,
         shared: &mut Shared,
         workspace: &WorkspaceId,
         commit: &[Arc<Event>],
     ) -> Vec<Effect> {
+        // Expiry first: an open attempt to remove the same object may be a later commit.
+        if let [event] = commit
+            && event.after().is_none()
+            && self.is_due(shared, workspace, &event.key)
+        {
+            return vec![Effect { key: event.key.clone(), value: None, expires: None }];
+        }
         let is_it = |attempt: &Attempt| {
             attempt.workspace == *workspace
                 && attempt.effects.len() == commit.len()
@@ -244,15 +251,15 @@ impl Model {
                     effect.key == event.key && effect.value == event.after().map(|object| value_of(object))
                 })
         };
-        if let Some(index) = shared.attempts.iter().position(is_it) {
-            self.tally.unanswered_kept += 1;
-            return shared.attempts.remove(index).effects;
-        }
-        let [event] = commit else { panic!("{workspace}: nobody wrote {commit:?}") };
-        let live = self.state.get(workspace).and_then(|state| state.get(&event.key));
-        let due = live.and_then(|live| live.expires).filter(|at| Some(*at) <= shared.expiry_attempted);
-        assert!(due.is_some() && event.after().is_none(), "{workspace}: nobody wrote {event:?}");
-        vec![Effect { key: event.key.clone(), value: None, expires: None }]
+        let index = shared.attempts.iter().position(is_it);
+        let index = index.unwrap_or_else(|| panic!("{workspace}: nobody wrote {commit:?}"));
+        self.tally.unanswered_kept += 1;
+        shared.attempts.remove(index).effects
+    }
+
+    fn is_due(&self, shared: &Shared, workspace: &WorkspaceId, key: &Key) -> bool {
+        let live = self.state.get(workspace).and_then(|state| state.get(key));
+        live.and_then(|live| live.expires).is_some_and(|at| Some(at) <= shared.expiry_attempted)
     }
 
     fn compare_event(&mut self, workspace: &WorkspaceId, event: &Event, effect: &Effect) {

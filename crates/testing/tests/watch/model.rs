@@ -7,11 +7,18 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use env::random::{Random, SeededRandom};
+use env::{
+    Env,
+    random::{Random, SeededRandom},
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 use server::Options;
-use store::memory::MemoryStore;
+use store::{
+    Store,
+    embedded::{self, EmbeddedStore},
+    memory::MemoryStore,
+};
 use testing::{
     client::{Client, Lines},
     hub::TestHub,
@@ -512,14 +519,15 @@ async fn play(hub: Arc<TestHub>, seed: u64) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_watcher_sees_exactly_what_the_model_says() -> Result<()> {
-    let seeds = match std::env::var("HANSE_SEED") {
-        Ok(seed) => vec![seed.parse().context("HANSE_SEED is a number")?],
-        Err(_) => (1..=SEEDS).collect(),
+async fn play_all(store: Arc<dyn Store>, count: u64) -> Result<()> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>()).transpose();
+    let seeds: Vec<u64> = match number("HANSE_SEED")? {
+        Some(seed) => vec![seed],
+        None => (1..=number("HANSE_SEEDS")?.unwrap_or(count)).collect(),
     };
+    println!("{} seeds; HANSE_SEED replays one, HANSE_SEEDS tries more", seeds.len());
     let options = Options { bookmark_every: Duration::from_millis(3), ..Options::default() };
-    let hub = Arc::new(TestHub::start_on(Arc::new(MemoryStore::new()), options).await?);
+    let hub = Arc::new(TestHub::start_on(store, options).await?);
     // A few at a time, so that workspaces disturb one another if they can.
     for some in seeds.chunks(4) {
         let plays: Vec<_> = some.iter().map(|seed| (*seed, tokio::spawn(play(hub.clone(), *seed)))).collect();
@@ -527,5 +535,27 @@ async fn every_watcher_sees_exactly_what_the_model_says() -> Result<()> {
             play.await?.with_context(|| format!("replay with HANSE_SEED={seed}"))?;
         }
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_watcher_sees_exactly_what_the_model_says() -> Result<()> {
+    play_all(Arc::new(MemoryStore::new()), SEEDS).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn also_when_most_of_the_history_is_on_disk() -> Result<()> {
+    // Memory for a few dozen events, and files small enough to have many of, with checkpoints between.
+    let options = embedded::Options {
+        ring_bytes: 30_000,
+        first_segment_bytes: 64 << 10,
+        segment_bytes: 256 << 10,
+        checkpoint_bytes: 512 << 10,
+        ..embedded::Options::default()
+    };
+    let directory = tempfile::tempdir()?;
+    let store = Arc::new(EmbeddedStore::open(&Env::real(), directory.path(), options)?);
+    play_all(store.clone(), SEEDS / 2).await?;
+    store.close().await?;
     Ok(())
 }
