@@ -134,113 +134,100 @@ fn urls(urls: &[&str]) -> Value {
     json!({"nonResourceURLs": urls, "verbs": ["get"]})
 }
 
-/// Kinds of an application that its users may see and change, by group.
-const WORKLOADS: &[(&str, &[&str])] = &[
+const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// Groups (`core` is the one without a name), resources and verbs.
+type Grant = (&'static str, &'static str, &'static [&'static str]);
+
+/// What `system:aggregate-to-view` grants: groups, resources, verbs.
+const VIEW: &[Grant] = &[
+    (
+        "core",
+        "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods \
+         replicationcontrollers replicationcontrollers/scale serviceaccounts services \
+         services/status",
+        READ,
+    ),
+    (
+        "core",
+        "bindings limitranges namespaces/status pods/log pods/status \
+         replicationcontrollers/status resourcequotas resourcequotas/status",
+        READ,
+    ),
+    ("core", "namespaces", READ),
+    ("core events.k8s.io", "events", READ),
+    ("discovery.k8s.io", "endpointslices", READ),
     (
         "apps",
-        &[
-            "daemonsets",
-            "deployments",
-            "deployments/scale",
-            "replicasets",
-            "replicasets/scale",
-            "statefulsets",
-            "statefulsets/scale",
-        ],
+        "controllerrevisions daemonsets daemonsets/status deployments deployments/scale \
+         deployments/status replicasets replicasets/scale replicasets/status statefulsets \
+         statefulsets/scale statefulsets/status",
+        READ,
     ),
-    ("autoscaling", &["horizontalpodautoscalers"]),
-    ("batch", &["cronjobs", "jobs"]),
-    ("networking.k8s.io", &["ingresses", "networkpolicies"]),
-    ("policy", &["poddisruptionbudgets"]),
+    ("autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", READ),
+    ("batch", "cronjobs cronjobs/status jobs jobs/status", READ),
+    (
+        "extensions",
+        "daemonsets daemonsets/status deployments deployments/scale deployments/status \
+         ingresses ingresses/status networkpolicies replicasets replicasets/scale \
+         replicasets/status replicationcontrollers/scale",
+        READ,
+    ),
+    ("policy", "poddisruptionbudgets poddisruptionbudgets/status", READ),
+    ("networking.k8s.io", "ingresses ingresses/status networkpolicies", READ),
+    ("resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates", READ),
 ];
 
-const CORE_VISIBLE: &[&str] = &[
-    "configmaps",
-    "endpoints",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "replicationcontrollers/scale",
-    "serviceaccounts",
-    "services",
+/// What `system:aggregate-to-edit` grants: groups, resources, verbs.
+const EDIT: &[Grant] = &[
+    ("core", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy", READ),
+    ("core", "serviceaccounts", &["impersonate"]),
+    ("core", "pods pods/attach pods/exec pods/portforward pods/proxy", WRITE),
+    ("core", "pods/eviction", &["create"]),
+    (
+        "core",
+        "configmaps persistentvolumeclaims replicationcontrollers \
+         replicationcontrollers/scale secrets serviceaccounts services services/proxy",
+        WRITE,
+    ),
+    ("core", "serviceaccounts/token", &["create"]),
+    ("core events.k8s.io", "events", WRITE),
+    (
+        "apps",
+        "daemonsets deployments deployments/rollback deployments/scale replicasets \
+         replicasets/scale statefulsets statefulsets/scale",
+        WRITE,
+    ),
+    ("autoscaling", "horizontalpodautoscalers", WRITE),
+    ("batch", "cronjobs jobs", WRITE),
+    (
+        "extensions",
+        "daemonsets deployments deployments/rollback deployments/scale ingresses \
+         networkpolicies replicasets replicasets/scale replicationcontrollers/scale",
+        WRITE,
+    ),
+    ("policy", "poddisruptionbudgets", WRITE),
+    ("networking.k8s.io", "ingresses networkpolicies", WRITE),
+    ("coordination.k8s.io", "leases", ALL),
+    ("resource.k8s.io", "resourceclaims resourceclaimtemplates", WRITE),
 ];
 
-const CORE_READ_ONLY: &[&str] = &[
-    "bindings",
-    "events",
-    "limitranges",
-    "namespaces",
-    "namespaces/status",
-    "persistentvolumeclaims/status",
-    "pods/log",
-    "pods/status",
-    "replicationcontrollers/status",
-    "resourcequotas",
-    "resourcequotas/status",
-    "services/status",
+/// What `system:aggregate-to-admin` grants: groups, resources, verbs.
+const ADMIN: &[Grant] = &[
+    ("authorization.k8s.io", "localsubjectaccessreviews", &["create"]),
+    ("rbac.authorization.k8s.io", "rolebindings roles", ALL),
 ];
 
-fn view_rules() -> Vec<Value> {
-    let mut rules = vec![rule(&[""], CORE_VISIBLE, READ), rule(&[""], CORE_READ_ONLY, READ)];
-    for (group, resources) in WORKLOADS {
-        let with_status: Vec<String> = resources
-            .iter()
-            .flat_map(|name| {
-                let status =
-                    (!name.contains('/') && *name != "networkpolicies").then(|| format!("{name}/status"));
-                [Some((*name).to_owned()), status].into_iter().flatten()
-            })
-            .collect();
-        rules.push(json!({"apiGroups": [group], "resources": with_status, "verbs": READ}));
-    }
-    rules.push(rule(&["events.k8s.io"], &["events"], READ));
-    rules.push(rule(&["apps"], &["controllerrevisions"], READ));
-    rules.push(rule(&["discovery.k8s.io"], &["endpointslices"], READ));
-    rules
-}
-
-fn edit_rules() -> Vec<Value> {
-    let mut rules = vec![
-        rule(
-            &[""],
-            &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"],
-            READ,
-        ),
-        rule(&[""], &["serviceaccounts"], &["impersonate"]),
-        rule(&[""], &["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"], WRITE),
-        rule(&[""], &["pods/eviction", "serviceaccounts/token"], &["create"]),
-        rule(
-            &[""],
-            &[
-                "configmaps",
-                "events",
-                "persistentvolumeclaims",
-                "replicationcontrollers",
-                "replicationcontrollers/scale",
-                "secrets",
-                "serviceaccounts",
-                "services",
-                "services/proxy",
-            ],
-            WRITE,
-        ),
-        rule(
-            &["coordination.k8s.io"],
-            &["leases"],
-            &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
-        ),
-    ];
-    rules.push(rule(&["events.k8s.io"], &["events"], WRITE));
-    rules.extend(WORKLOADS.iter().map(|(group, resources)| rule(&[group], resources, WRITE)));
-    rules
-}
-
-fn admin_rules() -> Vec<Value> {
-    let all: Vec<&str> = READ.iter().chain(WRITE).copied().collect();
-    vec![
-        rule(&["authorization.k8s.io"], &["localsubjectaccessreviews"], &["create"]),
-        rule(&[RBAC], &["rolebindings", "roles"], &all),
-    ]
+fn rules(grants: &[Grant]) -> Vec<Value> {
+    let group = |name| if name == "core" { "" } else { name };
+    grants
+        .iter()
+        .map(|(groups, resources, verbs)| {
+            let groups: Vec<&str> = groups.split(' ').map(group).collect();
+            let resources: Vec<&str> = resources.split_whitespace().collect();
+            rule(&groups, &resources, verbs)
+        })
+        .collect()
 }
 
 fn cluster_roles() -> Vec<Value> {
@@ -272,12 +259,12 @@ fn cluster_roles() -> Vec<Value> {
     let every_url = json!({"nonResourceURLs": ["*"], "verbs": ["*"]});
     vec![
         role("cluster-admin", vec![everything, every_url]),
-        aggregate("admin", None, [admin_rules(), edit_rules(), view_rules()].concat()),
-        aggregate("edit", Some("admin"), [edit_rules(), view_rules()].concat()),
-        aggregate("view", Some("edit"), view_rules()),
-        part("admin", admin_rules()),
-        part("edit", edit_rules()),
-        part("view", view_rules()),
+        aggregate("admin", None, rules(&[ADMIN, EDIT, VIEW].concat())),
+        aggregate("edit", Some("admin"), rules(&[EDIT, VIEW].concat())),
+        aggregate("view", Some("edit"), rules(VIEW)),
+        part("admin", rules(ADMIN)),
+        part("edit", rules(EDIT)),
+        part("view", rules(VIEW)),
         role(
             "system:basic-user",
             vec![
@@ -307,16 +294,21 @@ fn cluster_roles() -> Vec<Value> {
         ),
         role(
             "system:monitoring",
-            vec![urls(&[
-                "/healthz",
-                "/healthz/*",
-                "/livez",
-                "/livez/*",
-                "/metrics",
-                "/metrics/slis",
-                "/readyz",
-                "/readyz/*",
-            ])],
+            vec![
+                urls(&[
+                    "/flagz",
+                    "/healthz",
+                    "/healthz/*",
+                    "/livez",
+                    "/livez/*",
+                    "/metrics",
+                    "/metrics/slis",
+                    "/readyz",
+                    "/readyz/*",
+                    "/statusz",
+                ]),
+                rule(&[""], &["nodes/metrics"], &["get"]),
+            ],
         ),
         role(
             "system:public-info-viewer",

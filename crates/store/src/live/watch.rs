@@ -57,49 +57,72 @@ impl Watch {
 
     /// Up to `max` events, possibly none; does not wait for more. Reads from disk when it has fallen out of memory.
     pub fn take(&mut self, max: usize) -> Result<Batch, Error> {
-        let max = max.max(1);
-        let head = self.head()?;
-        let dropped = {
-            let ring = self.topic.ring.read();
-            if self.position >= ring.dropped {
-                let mut events = Vec::new();
-                let mut complete_to = head;
-                for event in ring.events.range(ring.after(self.position)..) {
-                    if event.revision > head {
-                        break;
-                    }
-                    if !self.span.contains(&event.key.item) {
-                        continue;
-                    }
-                    if events.len() == max {
-                        complete_to = events.last().map_or(head, |event: &Arc<Event>| event.revision);
-                        break;
-                    }
-                    events.push(event.clone());
-                }
-                self.position = complete_to;
-                return Ok(Batch { events, complete_to });
+        let mut events = Vec::new();
+        let mut left = max.max(1);
+        loop {
+            let head = self.head()?;
+            let Err(dropped) = self.take_from_memory(head, left, &mut events) else { break };
+            match self.take_from_archive(dropped, left, &mut events) {
+                Ok(read) if read < left => left -= read,
+                Ok(_) => break,
+                // What was taken so far is good; the next call says what is wrong.
+                Err(_) if !events.is_empty() => break,
+                Err(error) => return Err(error),
             }
-            ring.dropped
-        };
-        self.take_from_archive(max, dropped)
+        }
+        Ok(Batch { events, complete_to: self.position })
     }
 
-    fn take_from_archive(&mut self, max: usize, upto: Revision) -> Result<Batch, Error> {
+    /// Moves on to `head`, or to the last event there was room for. `Err`: events up to there have left memory.
+    fn take_from_memory(
+        &mut self,
+        head: Revision,
+        max: usize,
+        events: &mut Vec<Arc<Event>>,
+    ) -> Result<(), Revision> {
+        let ring = self.topic.ring.read();
+        if self.position < ring.dropped {
+            return Err(ring.dropped);
+        }
+        let mut room = max;
+        for event in ring.events.range(ring.after(self.position)..) {
+            if event.revision > head {
+                break;
+            }
+            if !self.span.contains(&event.key.item) {
+                continue;
+            }
+            if room == 0 {
+                return Ok(());
+            }
+            room -= 1;
+            self.position = event.revision;
+            events.push(event.clone());
+        }
+        self.position = self.position.max(head);
+        Ok(())
+    }
+
+    /// Moves on to `upto`, or as far as `max` events of the collection reach; says how many were read.
+    fn take_from_archive(
+        &mut self,
+        upto: Revision,
+        max: usize,
+        events: &mut Vec<Arc<Event>>,
+    ) -> Result<usize, Error> {
         let forgotten = self.workspace.state.read().forgotten;
         if self.position < forgotten {
             return Err(Error::Expired { oldest: forgotten });
         }
         let archive = self.shared.archive.as_ref().ok_or(Error::Expired { oldest: upto })?;
-        let mut events =
-            archive.read(&self.workspace.id, &self.topic.collection, self.position, upto, max)?;
-        let complete_to = match events.last() {
-            Some(last) if events.len() == max => last.revision,
+        let read = archive.read(&self.workspace.id, &self.topic.collection, self.position, upto, max)?;
+        let count = read.len();
+        self.position = match read.last() {
+            Some(last) if count == max => last.revision,
             _ => upto,
         };
-        events.retain(|event| self.span.contains(&event.key.item));
-        self.position = complete_to;
-        Ok(Batch { events, complete_to })
+        events.extend(read.into_iter().filter(|event| self.span.contains(&event.key.item)));
+        Ok(count)
     }
 
     /// Resolves when [`Watch::take`] has something new: events, or the reason why there will be none.

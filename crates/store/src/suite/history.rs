@@ -10,6 +10,7 @@ table!(
     a_watch_resumes_anywhere,
     a_watch_takes_no_more_than_asked,
     a_waiting_watch_is_woken,
+    a_watch_shows_whole_commits_that_can_be_read,
     from_the_beginning_is_a_position,
     compacted_history_has_expired,
     an_idle_watch_outlives_compaction,
@@ -103,6 +104,38 @@ async fn a_waiting_watch_is_woken(store: Arc<dyn Store>) {
     for watcher in watchers {
         watcher.await.expect("the watcher ends well");
     }
+}
+
+async fn a_watch_shows_whole_commits_that_can_be_read(store: Arc<dyn Store>) {
+    const WRITES: usize = 40;
+    const COMMITS: usize = 60;
+    let mut watch = store.watch(&home(), all_things(), store.head(&home())).expect("watches");
+    let writer = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for round in 0..COMMITS {
+                let key = |name: usize| thing(&name.to_string());
+                let value = round.to_string();
+                let writes = (0..WRITES).map(|name| put(&key(name), &value, Expect::Anything));
+                write(&store, writes.collect()).await;
+            }
+        })
+    };
+    let mut seen = 0;
+    while seen < WRITES * COMMITS {
+        // Without waiting to be woken, to look at every moment there is.
+        let batch = watch.take(usize::MAX).expect("takes");
+        assert_eq!(batch.events.len() % WRITES, 0, "part of a commit");
+        if let Some(last) = batch.events.last() {
+            assert_eq!(batch.complete_to, last.commit_end);
+            let read = store.get(&home(), &last.key).expect("what was shown can be read");
+            assert!(read.revision >= last.revision);
+        }
+        seen += batch.events.len();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(seen, WRITES * COMMITS, "each event once");
+    writer.await.expect("the writer ends well");
 }
 
 async fn from_the_beginning_is_a_position(store: Arc<dyn Store>) {
