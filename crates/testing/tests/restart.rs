@@ -3,6 +3,8 @@
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+// On several threads: while a test waits for a process to stop, its client must say goodbye to it.
+
 use std::{
     io::Write,
     path::{Path, PathBuf},
@@ -66,7 +68,7 @@ fn again(hub: HubProcess, data: &Path, port: u16, politely: bool) -> Result<HubP
     HubProcess::start_on(data, port)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watch_crosses_restarts_without_gap_or_double() -> Result<()> {
     let (_directory, data) = mk_place()?;
     let port = free_port()?;
@@ -121,7 +123,7 @@ async fn a_watch_crosses_restarts_without_gap_or_double() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn clients_find_the_same_server_again() -> Result<()> {
     let (_directory, data) = mk_place()?;
     let port = free_port()?;
@@ -152,7 +154,7 @@ async fn clients_find_the_same_server_again() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn work_under_way_is_finished_by_the_next_process() -> Result<()> {
     let (_directory, data) = mk_place()?;
     let mut hub = HubProcess::start(&data)?;
@@ -206,7 +208,7 @@ async fn work_under_way_is_finished_by_the_next_process() -> Result<()> {
     is_gone(&client, &format!("{CONFIG_MAPS}/owner")).await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn two_servers_do_not_share_a_directory() -> Result<()> {
     let (_directory, data) = mk_place()?;
     let hub = HubProcess::start(&data)?;
@@ -238,7 +240,7 @@ fn find(data: &Path, needle: &str) -> Result<(PathBuf, usize)> {
     anyhow::bail!("{needle} is nowhere in the log")
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_bit_in_the_log_is_refused_by_name_and_place() -> Result<()> {
     let (_directory, data) = mk_place()?;
     let hub = HubProcess::start(&data)?;
@@ -276,7 +278,7 @@ async fn a_flipped_bit_in_the_log_is_refused_by_name_and_place() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restored_backup_begins_a_new_epoch() -> Result<()> {
     let (directory, data) = mk_place()?;
     let hub = HubProcess::start(&data)?;
@@ -353,7 +355,7 @@ impl Drop for SmallDisk {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_writes_and_nothing_else() -> Result<()> {
     let disk = match SmallDisk::mount(160) {
         Ok(disk) => disk,
