@@ -197,6 +197,24 @@ async fn a_workspace_made_again_does_not_remember() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_workspace_made_again_is_not_held_to_its_old_checkpoint() {
+    let disk = SimDisk::new(1);
+    let options = Options { history_time: Duration::ZERO, history_bytes: 0, ..mk_options() };
+    let open = || EmbeddedStore::open(&mk_env(&disk), Path::new(DATA), options.clone()).expect("opens");
+    let store = open();
+    write_rounds(&store, 0..20).await;
+    store.checkpoint().await.expect("takes a checkpoint");
+    store.remove_workspace(&home()).await.expect("removes");
+    put(&store, "c", "1").await;
+    put(&store, "c", &"x".repeat(2000)).await;
+    put(&store, "c", "3").await;
+    assert_eq!(told(&store, Revision::ZERO).expect("watches").len(), 3);
+    store.close().await.expect("closes");
+    disk.sync_dir(Path::new(DATA)).expect("syncs");
+    assert_eq!(told(&open(), Revision::ZERO).expect("watches").len(), 3);
+}
+
 async fn open_after(disk: &SimDisk, store: &EmbeddedStore) -> EmbeddedStore {
     let _ = store.close().await;
     open(disk)
