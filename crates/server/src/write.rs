@@ -84,7 +84,7 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
     }
     resource.to_storage(&mut tree);
     prepare_new(context, &mut tree);
-    for attempt in 1.. {
+    for attempt in 1..=ATTEMPTS {
         if let Some(prefix) = &generate {
             let mut random = [0; 8];
             context.hub.env.random.fill(&mut random);
@@ -113,14 +113,13 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
             return Ok(Written { object: Arc::new(draft.preview()), created: true });
         }
         let change = Change::Put { draft, expires: expiry(context) };
-        match commit_one(context, guards, Write { key, expect, change }).await? {
-            Some(committed) => return Ok(Written { object: committed.object, created: true }),
-            // Somebody made it, or the namespace changed: look again.
-            None if attempt < ATTEMPTS => continue,
-            None => return Err(exists(context, &name, generate.is_some(), false)),
+        // `None`: somebody made it, or the namespace changed; look again.
+        if let Some(committed) = commit_one(context, guards, Write { key, expect, change }).await? {
+            return Ok(Written { object: committed.object, created: true });
         }
     }
-    unreachable!("the loop returns")
+    let message = format!("the namespace {:?} keeps changing; try again", context.target.namespace);
+    Err(Status::new(Reason::ServiceUnavailable, message).retry_after(1))
 }
 
 fn exists(context: &Context, name: &str, generated: bool, deleting: bool) -> Status {

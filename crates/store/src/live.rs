@@ -1,7 +1,7 @@
 //! What is committed, in memory: the part that every engine shares.
 //!
 //! ```text
-//!   Live ── workspace ── State: head + one ordered map per collection   (changed commit by commit, under one lock)
+//!   Live ── workspace ── State: head + one ordered map per collection (one lock, changed by whole commits)
 //!     |         └─────── topic per collection: ring of recent events, wake-up of its watchers
 //!     └── one queue of all events, oldest first: change feed, and the bound on the rings' memory
 //! ```
@@ -23,12 +23,13 @@
 //! remembers. Events after H belong to commits that lists do not show yet and are left for the next time. A list at
 //! H followed by a watch after H therefore has neither gap nor overlap.
 //!
-//! A watcher registers for its wake-up before it looks; a publication wakes after it changed the state. Either the look sees
-//! the new head or the wake-up comes.
+//! A watcher registers for its wake-up before it looks; a publication wakes after it changed the state. Either the
+//! look sees the new head or the wake-up comes.
 //!
 //! # Locks
 //!
-//! Nobody takes a second lock while holding the lock of a state, a ring or the topics.
+//! Whoever holds the lock of a state, of a ring or of the topics takes no other. Before those may come the lock of the
+//! workspaces or of the queue.
 
 mod feed;
 mod history;
@@ -241,6 +242,10 @@ impl Workspace {
             })
         });
         topic.clone()
+    }
+
+    fn all_topics(&self) -> Vec<Arc<Topic>> {
+        self.topics.read().values().cloned().collect()
     }
 
     fn has_history(&self) -> bool {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use env::BoxFuture;
-use machinery::{Draft, EventType, Revision};
+use machinery::{Draft, Revision};
 use serde_json::json;
 
 use crate::{
@@ -124,10 +124,6 @@ fn names_at(store: &Arc<dyn Store>, at: Option<Revision>) -> (Revision, Vec<Stri
     let line =
         |(key, object): (&crate::ItemKey, &Arc<machinery::Object>)| format!("{}={}", key.0, value_of(object));
     (listing.revision, listing.iter(None, None).map(line).collect())
-}
-
-fn event_types() -> [EventType; 3] {
-    [EventType::Added, EventType::Modified, EventType::Deleted]
 }
 
 /// Boxes the cases' futures so that a table can hold them.

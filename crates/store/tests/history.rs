@@ -176,6 +176,35 @@ async fn epochs_compaction_and_expiry_outlive_log_and_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replica_outlives_log_and_checkpoint() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk);
+    let record = |revision, name: &str| {
+        let change = Change::Put { draft: draft(name, "1"), expires: None };
+        (revision, Write { key: thing(name), expect: Expect::Anything, change })
+    };
+    let start = store.head(&home());
+    let (one, two) = (start.next(), start.next().next());
+    let later = Revision::start_of_epoch(5).next();
+    store.commit_at(&home(), start, vec![record(one, "a"), record(two, "b")]).await.expect("continues");
+    store.commit_at(&home(), two, vec![record(later, "c")]).await.expect("begins an epoch");
+    store.close().await.expect("closes");
+    for _ in 0..2 {
+        let store = open(&disk);
+        assert_eq!(store.head(&home()), later);
+        assert_eq!(listed(&store, Some(one)).expect("lists"), "ns/a=1 ns/b=1", "at the end of the commit");
+        assert_eq!(told(&store, one).expect("watches"), ["1:2 ns/b: - -> 1@1:2", "5:1 ns/c: - -> 1@5:1"]);
+        for lost in [two.next(), Revision::start_of_epoch(4)] {
+            assert!(matches!(store.watch(&home(), span(), lost), Err(Error::Expired { .. })), "{lost:?}");
+        }
+        store.checkpoint().await.expect("takes a checkpoint");
+        store.close().await.expect("closes");
+    }
+    let store = open(&disk);
+    store.commit_at(&home(), later, vec![record(later.next(), "d")]).await.expect("continues");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_workspace_made_again_does_not_remember() {
     let disk = SimDisk::new(1);
     let store = open(&disk);

@@ -313,7 +313,7 @@ impl Live {
     pub fn compact(&self, id: &WorkspaceId, upto: Revision) {
         let Some(workspace) = self.workspace(id) else { return };
         workspace.state.write().forgotten = upto;
-        for topic in workspace.topics.read().values() {
+        for topic in workspace.all_topics() {
             topic.ring.write().drop_upto(upto);
             topic.changed.notify_waiters();
         }
@@ -341,7 +341,7 @@ impl Live {
         let Some(workspace) = self.shared.workspaces.write().remove(id) else { return };
         workspace.removed.store(true, Ordering::Release);
         self.shared.expiries.lock().retain(|(_, owner, _)| owner != id);
-        for topic in workspace.topics.read().values() {
+        for topic in workspace.all_topics() {
             topic.changed.notify_waiters();
         }
         self.shared.queue.append_removal(id.clone());
