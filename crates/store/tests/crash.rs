@@ -140,15 +140,16 @@ impl Machine {
         process(async || {
             let store = self.open();
             self.model.compare(&store);
-            match end {
-                End::Power => self.disk.crash_after(self.random.below(100)),
-                End::Fault => self.disk.inject(Fault {
-                    operation: if self.random.below(4) == 0 { Operation::Sync } else { Operation::Write },
+            if end == End::Power {
+                self.disk.crash_after(self.random.below(100));
+            }
+            if end == End::Fault || (end == End::Power && self.random.below(3) == 0) {
+                self.disk.inject(Fault {
+                    operation: [Operation::Sync, Operation::Write][self.random.below(2) as usize],
                     skip: self.random.below(60),
                     kind: io::ErrorKind::Other,
-                    sticky: self.random.below(2) == 0,
-                }),
-                End::Kill | End::Close => {}
+                    sticky: self.random.below(3) == 0,
+                });
             }
             let work = world::work(store.clone(), self.model.shared(), self.seed * 1000 + round);
             if end == End::Kill {

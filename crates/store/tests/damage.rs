@@ -278,6 +278,39 @@ async fn a_full_disk_refuses_writes_and_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_commit_too_large_for_a_full_disk_does_not_stop_smaller_ones() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk);
+    // More than half of the first segment, so that the next one is prepared.
+    put(&store, "a", "1").await;
+    put(&store, "a", "2").await;
+    idle(&disk).await;
+    disk.set_capacity(disk.used());
+    assert!(matches!(try_put(&store, "large", &"x".repeat(100 << 10)).await, Err(Error::NoSpace(_))));
+    put(&store, "a", "3").await;
+    store.close().await.expect("closes");
+    assert_eq!(listed(&open(&disk), None).expect("reads"), "ns/a=3");
+}
+
+/// A larger segment takes the place of the one that was prepared, and the disk fails before that is certain.
+#[tokio::test(start_paused = true)]
+async fn a_segment_whose_name_is_in_doubt_is_not_written_to() {
+    for seed in 0..100 {
+        let disk = SimDisk::new(seed);
+        let store = open(&disk);
+        put(&store, "a", "1").await;
+        put(&store, "a", "2").await;
+        idle(&disk).await;
+        disk.inject(Fault { operation: Operation::Sync, skip: 2, kind: io::ErrorKind::Other, sticky: false });
+        assert!(matches!(try_put(&store, "large", &"x".repeat(100 << 10)).await, Err(Error::Unavailable(_))));
+        disk.clear_faults();
+        put(&store, "a", "3").await;
+        disk.crash();
+        assert_eq!(listed(&open(&disk), None).expect("reads"), "ns/a=3", "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_a_failed_write_the_store_only_reads() {
     for seed in 0..20 {
         let disk = SimDisk::new(seed);

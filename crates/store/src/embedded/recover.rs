@@ -470,7 +470,8 @@ pub(super) fn initialise(
     size: u64,
 ) -> Result<(), OpenError> {
     let header = SegmentHeader { id, number: 1, first, size };
-    segment::create(&*env.files, directory, &header).map_err(io_at(&segment::path_of(directory, 1)))
+    let made = segment::create(&*env.files, directory, &header).map_err(|unmade| unmade.error);
+    made.map_err(io_at(&segment::path_of(directory, 1)))
 }
 
 pub(super) fn new_id(env: &Env) -> LogId {

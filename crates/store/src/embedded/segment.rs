@@ -103,24 +103,33 @@ pub(super) fn number_of(path: &Path) -> Option<u32> {
     (number.len() == 8).then(|| number.parse().ok())?
 }
 
-/// Makes a segment: zeros on disk, header, name. When it returns, all of it survives a crash.
-pub(super) fn create(files: &dyn Files, directory: &Path, header: &SegmentHeader) -> io::Result<()> {
+/// Why a segment was not made.
+#[derive(Debug)]
+pub(super) struct Unmade {
+    pub error: io::Error,
+    /// Until the directory is synced, the name may stand for the new file or for what it stood for before. Neither
+    /// may be written to.
+    pub name_in_doubt: bool,
+}
+
+/// Makes a segment: zeros on disk, header, name. When it returns, all of it survives a crash. Replaces a segment of
+/// the same number, which must hold nothing.
+pub(super) fn create(files: &dyn Files, directory: &Path, header: &SegmentHeader) -> Result<(), Unmade> {
     let path = path_of(directory, header.number);
     let unfinished = path.with_extension(UNFINISHED);
-    remove_if_there(files, &unfinished)?;
-    let made = (|| {
+    let filled = remove_if_there(files, &unfinished).and_then(|()| {
         let file = files.open(&unfinished, Mode::Create)?;
         file.allocate_zeroed(header.size)?;
         file.write_all_at(&header.write(), 0)?;
-        file.sync()?;
-        files.rename(&unfinished, &path)?;
-        files.sync_dir(directory)
-    })();
-    if made.is_err() {
+        file.sync()
+    });
+    if let Err(error) = filled {
         // Give the room back if there is any; the first error is the one to report.
         let _ = files.remove(&unfinished);
+        return Err(Unmade { error, name_in_doubt: false });
     }
-    made
+    let named = files.rename(&unfinished, &path).and_then(|()| files.sync_dir(directory));
+    named.map_err(|error| Unmade { error, name_in_doubt: true })
 }
 
 pub(super) fn remove_if_there(files: &dyn Files, path: &Path) -> io::Result<()> {

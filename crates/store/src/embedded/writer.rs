@@ -20,7 +20,7 @@ use super::{
     checkpoint::{CheckpointHeader, Position},
     frame::{BLOCK, FRAME_HEADER, FrameBuilder, Kind, LogId, RECORD_HEADER, Record},
     history::History,
-    segment::{self, FirstState, Segment, SegmentHeader},
+    segment::{self, FirstState, Segment, SegmentHeader, Unmade},
 };
 use crate::{
     Change, Commit, Committed, Error, WorkspaceId, Write,
@@ -124,6 +124,13 @@ fn failure(accepted: bool, reason: &str) -> Error {
     if accepted { Error::Unknown(reason.to_owned()) } else { Error::Unavailable(reason.to_owned()) }
 }
 
+/// A segment that is being made beside the writer.
+pub(super) struct Preparing {
+    number: u32,
+    size: u64,
+    done: oneshot::Receiver<Result<(), Unmade>>,
+}
+
 pub(super) struct Writer {
     pub env: Env,
     pub directory: PathBuf,
@@ -139,7 +146,7 @@ pub(super) struct Writer {
     pub frame: FrameBuilder,
     /// The next segment, if there is one.
     pub prepared: Option<(u32, u64)>,
-    pub preparing: Option<(u32, u64, oneshot::Receiver<io::Result<()>>)>,
+    pub preparing: Option<Preparing>,
     /// Why no more writes are taken.
     pub failed: Option<String>,
     /// The last frame holds records, and no mark follows it yet.
@@ -170,8 +177,8 @@ impl Writer {
         };
         self.mark().await;
         // Whoever opens the directory next must not find a file appear under its hands.
-        if let Some((.., done)) = self.preparing.take() {
-            let _ = done.await;
+        if let Some(preparing) = self.preparing.take() {
+            let _ = preparing.done.await;
         }
         requests.close();
         while let Some(request) = requests.recv().await {
@@ -308,24 +315,28 @@ impl Writer {
         }
         let number = self.tail.segment + 1;
         let size = self.options.segment_bytes.max(BLOCK as u64 + size).next_multiple_of(BLOCK as u64);
-        if let Some((prepared, prepared_size, done)) = self.preparing.take() {
+        if let Some(Preparing { number, size, done }) = self.preparing.take() {
             match done.await {
-                Ok(Ok(())) => self.prepared = Some((prepared, prepared_size)),
+                Ok(Ok(())) => self.prepared = Some((number, size)),
                 // There may be room again by now; if not, the next attempt says so.
-                Ok(Err(error)) => tracing::warn!(%error, "cannot prepare a segment"),
+                Ok(Err(Unmade { error, .. })) => tracing::warn!(%error, "cannot prepare a segment"),
                 Err(_) => tracing::warn!("preparing a segment ended early"),
             }
         }
-        let size = match self.prepared {
+        let size = match self.prepared.take() {
             Some((prepared, prepared_size)) if prepared == number && prepared_size >= size => prepared_size,
-            _ => {
+            too_small => {
                 let header = SegmentHeader { id: self.id, number, first: self.first, size };
-                segment::create(&*self.env.files, &self.directory, &header).map_err(no_segment)?;
+                let made = segment::create(&*self.env.files, &self.directory, &header);
+                made.map_err(|unmade| {
+                    self.prepared = too_small.filter(|_| !unmade.name_in_doubt);
+                    no_segment(unmade.error)
+                })?;
                 size
             }
         };
-        self.prepared = Some((number, size));
-        self.use_segment(number, size).map_err(|error| Error::Unavailable(error.to_string()))
+        let used = self.use_segment(number, size);
+        used.map_err(|error| Error::Unavailable(error.to_string()))
     }
 
     fn use_segment(&mut self, number: u32, size: u64) -> Result<(), super::OpenError> {
@@ -334,7 +345,6 @@ impl Writer {
         let durable = self.env.files.open(&path, Mode::WriteDurable);
         self.tail_file = durable.map_err(|source| super::OpenError::Io { path, source })?;
         self.history.add_segment(segment);
-        self.prepared = None;
         (self.tail.segment, self.tail.offset, self.tail_size) = (number, BLOCK as u32, size);
         Ok(())
     }
@@ -356,12 +366,12 @@ impl Writer {
         let size = self.options.segment_bytes.next_multiple_of(BLOCK as u64);
         let header = SegmentHeader { id: self.id, number, first: self.first, size };
         let (files, directory) = (self.env.files.clone(), self.directory.clone());
-        let (done, receiver) = oneshot::channel();
+        let (sender, done) = oneshot::channel();
         let work = async move {
-            let _ = done.send(segment::create(&*files, &directory, &header));
+            let _ = sender.send(segment::create(&*files, &directory, &header));
         };
         self.env.tasks.spawn_blocking_loop("store-segment", Box::pin(work));
-        self.preparing = Some((number, size, receiver));
+        self.preparing = Some(Preparing { number, size, done });
     }
 
     fn dump(&self) -> Dump {
