@@ -1,5 +1,11 @@
 //! The built-in kinds, a row each.
 
+mod cluster;
+mod network;
+mod pods;
+mod policies;
+mod workloads;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -55,8 +61,6 @@ const fn compute(
 const fn field(name: &'static str, paths: &'static [&'static str]) -> SelectableField {
     SelectableField { name, paths }
 }
-
-const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// Kinds that are answered and not kept.
 const REVIEW: Row = Row { verbs: &["create"], namespaced: false, ..Row::PLAIN };
@@ -125,7 +129,12 @@ const EVENTS_V1_FIELDS: &[SelectableField] = &[
 const EVENT_TTL_SECONDS: Option<u32> = Some(3600);
 
 /// Every built-in kind and version that is served.
-pub const ROWS: &[Row] = &[
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS].into_iter().flatten()
+}
+
+/// Kinds that belong to no other file.
+const ROWS: &[Row] = &[
     Row {
         kind: "ConfigMap",
         plural: "configmaps",
@@ -167,8 +176,16 @@ pub const ROWS: &[Row] = &[
         // Upstream has no deletecollection for namespaces either.
         verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
         subresources: &[
-            Subresource { name: "finalize", kind: "Namespace", group: "", version: "v1", verbs: &["update"] },
-            Subresource { name: "status", kind: "Namespace", group: "", version: "v1", verbs: STATUS_VERBS },
+            Subresource {
+                name: "finalize",
+                verbs: &["update"],
+                prepare: v::only_namespace_finalizers,
+                ..Subresource::status("Namespace", "", "v1")
+            },
+            Subresource {
+                validate: |new, old| v::namespace(new, Some(old)),
+                ..Subresource::status("Namespace", "", "v1")
+            },
         ],
         type_name: "core/v1.Namespace",
         columns: &[NAME, path("Status", 0, ".status.phase", "The state of the namespace."), AGE],

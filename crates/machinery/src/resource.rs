@@ -47,20 +47,81 @@ pub struct SelectableField {
 }
 
 /// A path below an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Subresource {
     pub name: &'static str,
     pub kind: &'static str,
     pub group: &'static str,
     pub version: &'static str,
     pub verbs: &'static [&'static str],
+    /// Given the whole object as the client sent it here and as it is: makes of the former the object to be stored,
+    /// changed only in what this path may change. Metadata is looked after elsewhere.
+    pub prepare: fn(&mut Tree, &Tree),
+    /// Given the new object and the old one: what is wrong with a change by this path. The row's `validate` is not
+    /// asked then.
+    pub validate: fn(&Tree, &Tree) -> Vec<Cause>,
+}
+
+impl Subresource {
+    /// `status` of a kind: it changes `status`, and nothing else changes it.
+    pub const fn status(kind: &'static str, group: &'static str, version: &'static str) -> Self {
+        Subresource {
+            name: "status",
+            kind,
+            group,
+            version,
+            verbs: &["get", "patch", "update"],
+            prepare: only_status,
+            validate: |_, _| Vec::new(),
+        }
+    }
+
+    /// The number of replicas, in the form that every kind shares. The row's `scale` says where they are.
+    pub const SCALE: Subresource = Subresource {
+        name: "scale",
+        kind: "Scale",
+        group: "autoscaling",
+        ..Subresource::status("Scale", "autoscaling", "v1")
+    };
+}
+
+/// Everything but `status` (and metadata) stays.
+fn only_status(new: &mut Tree, old: &Tree) {
+    only(new, old, "status");
+}
+
+/// Everything but the member `key` (and metadata) stays.
+pub fn only(new: &mut Tree, old: &Tree, key: &str) {
+    let kept = [new.remove(key).map(|it| (key, it)), new.remove("metadata").map(|it| ("metadata", it))];
+    *new = old.clone();
+    new.remove(key);
+    for (key, value) in kept.into_iter().flatten() {
+        new.insert(key.into(), value);
+    }
+}
+
+/// Where a kind keeps its replicas, for the subresource `scale`; paths in dots, as CRDs write them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// `.spec.replicas`
+    pub spec_replicas: &'static str,
+    pub status_replicas: &'static str,
+    /// A label selector, as an object or in text; empty: there is none.
+    pub selector: &'static str,
+}
+
+/// Functions between the spelling of a version and the stored one, where renaming fields is not enough.
+#[derive(Clone, Copy, Debug)]
+pub struct Conversion {
+    pub to_storage: fn(&mut Tree),
+    pub from_storage: fn(&mut Tree),
 }
 
 /// How another version of a kind spells the fields of the stored one: (stored, here), top level.
 pub type Renames = &'static [(&'static str, &'static str)];
 
 /// A kind, written down.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Row {
     /// Empty for the core group.
     pub group: &'static str,
@@ -78,8 +139,10 @@ pub struct Row {
     /// The name of its type in the table of types; empty: not typed.
     pub type_name: &'static str,
     pub name_rule: NameRule,
-    /// `spec` and `status` are apart, and a change of the rest counts `metadata.generation` up.
+    /// A change of anything but metadata and `status` counts `metadata.generation` up.
     pub generation: bool,
+    /// A change of annotations does so too.
+    pub generation_counts_annotations: bool,
     /// PUT of an object that is not there creates it.
     pub create_on_update: bool,
     /// PUT without `resourceVersion` overwrites.
@@ -103,6 +166,11 @@ pub struct Row {
     /// The version in which objects are stored, if it is another group's.
     pub stored_as: Option<(&'static str, &'static str)>,
     pub renames: Renames,
+    /// After `renames` towards storage, before them on the way back.
+    pub convert: Option<Conversion>,
+    pub scale: Option<Scale>,
+    /// Given the new object and, on update, the old one: what its author should know though it is accepted.
+    pub warn: fn(&Tree, Option<&Tree>) -> Vec<String>,
     /// Served only in the workspace of platform admins.
     pub only_in_root: bool,
 }
@@ -136,6 +204,7 @@ impl Row {
         type_name: "",
         name_rule: names::subdomain_name,
         generation: false,
+        generation_counts_annotations: false,
         create_on_update: false,
         unconditional_update: true,
         returns_deleted: false,
@@ -148,6 +217,9 @@ impl Row {
         validate: no_validation,
         stored_as: None,
         renames: &[],
+        convert: None,
+        scale: None,
+        warn: |_, _| Vec::new(),
         only_in_root: false,
     };
 
@@ -212,7 +284,9 @@ impl Resource {
         Self {
             list_kind: row.list_kind(),
             type_prefix: format!("{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",", row.kind),
-            served_as_stored: api_version == stored_api_version && row.renames.is_empty(),
+            served_as_stored: api_version == stored_api_version
+                && row.renames.is_empty()
+                && row.convert.is_none(),
             api_version,
             stored_api_version,
             stored_group,
@@ -223,11 +297,17 @@ impl Resource {
     /// From the spelling of this version to the stored one.
     pub fn to_storage(&self, tree: &mut Tree) {
         self.rename(tree, |(stored, here)| (here, stored));
+        if let Some(convert) = &self.row.convert {
+            (convert.to_storage)(tree);
+        }
         tree.insert("apiVersion".into(), Value::from(self.stored_api_version.as_str()));
     }
 
     /// From the stored spelling to that of this version.
     pub fn from_storage(&self, tree: &mut Tree) {
+        if let Some(convert) = &self.row.convert {
+            (convert.from_storage)(tree);
+        }
         self.rename(tree, |(stored, here)| (stored, here));
         for key in self.row.omit_empty {
             if tree.get(*key).and_then(Value::as_str) == Some("") {

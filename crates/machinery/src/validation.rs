@@ -1,11 +1,17 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
 mod events;
+pub mod pod;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
 
-use crate::{field_error::Cause, gojson, names, resource::Tree, selector};
+use crate::{
+    field_error::Cause,
+    gojson, names,
+    resource::{Tree, only},
+    selector,
+};
 
 pub use events::{event, event_v1};
 
@@ -180,6 +186,18 @@ pub fn keep_namespace_finalizers(new: &mut Tree, old: &Tree) {
         Some(spec) => new.insert("spec".into(), spec.clone()),
         None => new.remove("spec"),
     };
+}
+
+/// `/finalize` changes `spec.finalizers` alone.
+pub fn only_namespace_finalizers(new: &mut Tree, old: &Tree) {
+    let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
+    only(new, old, "spec");
+    let mut spec = old.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    match finalizers.filter(|list| list.as_array().is_some_and(|it| !it.is_empty())) {
+        Some(finalizers) => spec.insert("finalizers".into(), finalizers),
+        None => spec.remove("finalizers"),
+    };
+    new.insert("spec".into(), Value::Object(spec));
 }
 
 pub fn default_namespace(tree: &mut Tree) {

@@ -16,8 +16,8 @@ pub struct Registry {
 impl Registry {
     /// `root`: with the kinds that platform admins have.
     pub fn builtin(root: bool) -> Registry {
-        let rows = builtin::ROWS.iter().chain(api::ROWS).filter(|row| root || !row.only_in_root);
-        Registry::new(rows.map(|row| Arc::new(Resource::new(*row))).collect())
+        let rows = builtin::rows().chain(api::ROWS).filter(|row| root || !row.only_in_root);
+        Registry::new(rows.map(|row| Arc::new(Resource::new(row.clone()))).collect())
     }
 
     fn new(resources: Vec<Arc<Resource>>) -> Registry {

@@ -357,7 +357,10 @@ async fn replace(
     let old_metadata = old_tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(context, metadata_of(&mut new)));
-    causes.extend((context.resource.validate)(&new, Some(&old_tree)));
+    causes.extend(match context.resource.subresource(&context.target.subresource) {
+        Some(subresource) => (subresource.validate)(&new, &old_tree),
+        None => (context.resource.validate)(&new, Some(&old_tree)),
+    });
     admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
@@ -413,30 +416,10 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
             }
             (resource.prepare_update)(new, old);
         }
-        "status" => {
-            let status = new.remove("status");
-            let labels_and_more = new.remove("metadata");
-            *new = old.clone();
-            set(new, "status", status);
-            // Upstream lets labels and annotations through here as well; the rest of metadata is checked below.
-            set(new, "metadata", labels_and_more);
-        }
-        "finalize" => {
-            let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
-            let revision = new.get("metadata").cloned();
-            *new = old.clone();
-            let mut spec = old.get("spec").cloned().unwrap_or_else(|| json!({}));
-            if let Some(spec) = spec.as_object_mut() {
-                set(
-                    spec,
-                    "finalizers",
-                    finalizers.filter(|list| list.as_array().is_some_and(|it| !it.is_empty())),
-                );
-            }
-            new.insert("spec".into(), spec);
-            set(new, "metadata", revision);
-        }
-        other => return Err(Status::internal(format!("no such subresource: {other}"))),
+        name => match resource.subresource(name) {
+            Some(subresource) => (subresource.prepare)(new, old),
+            None => return Err(Status::internal(format!("no such subresource: {name}"))),
+        },
     }
     (resource.default)(new);
     let old_metadata = old.get("metadata").and_then(Value::as_object);

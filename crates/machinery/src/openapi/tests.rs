@@ -58,13 +58,7 @@ fn fields_say_how_they_merge_and_what_they_are() {
     assert!(schemas["io.k8s.api.core.v1.Volume"]["properties"].get("hostPath").is_some());
 }
 
-const STATUS: &[Subresource] = &[Subresource {
-    name: "status",
-    kind: "Deployment",
-    group: "apps",
-    version: "v1",
-    verbs: &["get", "patch", "update"],
-}];
+const STATUS: &[Subresource] = &[Subresource::status("Deployment", "apps", "v1")];
 
 fn deployments() -> Resource {
     Resource::new(Row {

@@ -1,0 +1,5 @@
+//! Kinds about reaching workloads.
+
+use crate::resource::Row;
+
+pub const ROWS: &[Row] = &[];

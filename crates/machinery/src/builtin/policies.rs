@@ -1,0 +1,5 @@
+//! Kinds that direct the API server itself.
+
+use crate::resource::Row;
+
+pub const ROWS: &[Row] = &[];

@@ -1,0 +1,5 @@
+//! Kinds that make pods.
+
+use crate::resource::Row;
+
+pub const ROWS: &[Row] = &[];
