@@ -31,7 +31,7 @@ pub struct Context {
 
 impl Context {
     pub fn collection(&self) -> Collection {
-        Collection::new(self.resource.stored_group, self.resource.plural)
+        Collection::new(&self.resource.stored_group, &self.resource.plural)
     }
 
     pub fn key(&self, name: &str) -> Key {
@@ -44,7 +44,7 @@ impl Context {
     }
 
     pub fn about<'a>(&'a self, name: &'a str) -> About<'a> {
-        About { group: self.resource.group, resource: self.resource.plural, name }
+        About { group: &self.resource.group, resource: &self.resource.plural, name }
     }
 
     pub fn presenter(&self) -> Result<Presenter, Status> {

@@ -88,7 +88,7 @@ pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decode
     };
     let mut found = found;
     let mut value = Value::Object(tree);
-    match types.get(resource.type_name) {
+    match resource.message() {
         Some(message) => {
             let conformed = schema::conform(types, message, &mut value, schema::Options::default())
                 .map_err(|error| refuse(&error.to_string()))?;
@@ -186,7 +186,7 @@ fn check_type(context: &Context, tree: &mut Tree, bytes: &[u8]) -> Result<(), St
             resource.version, resource.kind
         )));
     }
-    tree.insert("kind".into(), resource.kind.into());
+    tree.insert("kind".into(), resource.kind.as_str().into());
     tree.insert("apiVersion".into(), resource.api_version.as_str().into());
     Ok(())
 }
@@ -202,7 +202,7 @@ fn conform(
     let resource = &context.resource;
     let types = Types::builtin();
     let mut value = Value::Object(tree);
-    let found = match types.get(resource.type_name) {
+    let found = match resource.message() {
         Some(message) => {
             let conformed = schema::conform(types, message, &mut value, schema::Options::default())
                 .map_err(|error| not_handled(context, &error.to_string()))?;
@@ -228,7 +228,7 @@ fn conform(
 }
 
 fn not_handled(context: &Context, why: &str) -> Status {
-    let (kind, version) = (context.resource.kind, context.resource.version);
+    let (kind, version) = (&context.resource.kind, &context.resource.version);
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 

@@ -120,7 +120,7 @@ impl Options {
 
     fn check_preconditions(&self, context: &Context, object: &Object) -> Result<(), Status> {
         // Upstream names the kind here, not the resource.
-        let about = About { resource: context.resource.kind, ..context.about(&object.head.name) };
+        let about = About { resource: &context.resource.kind, ..context.about(&object.head.name) };
         if let Some(uid) = self.uid.as_ref().filter(|uid| **uid != object.head.uid) {
             let why = format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have \
@@ -177,7 +177,7 @@ pub async fn delete(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     let name = &context.target.name;
     let presenter = context.presenter()?;
     match delete_one(context, &context.key(name), &options).await? {
-        Outcome::Gone(object) if context.resource.returns_deleted => {
+        Outcome::Gone(object) if context.resource.row.returns_deleted => {
             Ok(body::encoded(StatusCode::OK, presenter.one(&object)))
         }
         Outcome::Gone(object) => {
@@ -271,7 +271,7 @@ fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marke
         let status = tree.entry("status").or_insert_with(|| json!({}));
         status["phase"] = json!("Terminating");
     } else {
-        (context.resource.default)(&mut tree);
+        (context.resource.row.default)(&mut tree);
     }
     if tree == before {
         return Ok(Marked::AlreadySo);

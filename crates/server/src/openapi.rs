@@ -41,7 +41,7 @@ impl Documents {
     pub fn describe(registry: &Registry) -> Documents {
         let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
         for resource in registry.all() {
-            let path = match resource.group {
+            let path = match resource.group.as_str() {
                 "" => format!("api/{}", resource.version),
                 group => format!("apis/{group}/{}", resource.version),
             };

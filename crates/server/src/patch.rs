@@ -71,7 +71,7 @@ pub fn apply(context: &Context, body: &Body, old: &Object) -> Result<Decoded, St
 
 fn strategic(context: &Context, value: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let types = Types::builtin();
-    match types.get(context.resource.type_name) {
+    match context.resource.message() {
         Some(message) => machinery::strategic::strategic_merge(types, message, value, patch.clone()),
         None => machinery::patch::merge_patch(value, patch.to_string().as_bytes()),
     }

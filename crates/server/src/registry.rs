@@ -8,7 +8,7 @@ use machinery::{builtin, resource::Resource};
 pub struct Registry {
     resources: Vec<Arc<Resource>>,
     /// By plural name; few groups share one.
-    by_path: HashMap<&'static str, Vec<Arc<Resource>>>,
+    by_path: HashMap<String, Vec<Arc<Resource>>>,
     /// (apiVersion, kind).
     by_kind: HashMap<(String, String), Arc<Resource>>,
 }
@@ -21,11 +21,11 @@ impl Registry {
     }
 
     fn new(resources: Vec<Arc<Resource>>) -> Registry {
-        let mut by_path: HashMap<&'static str, Vec<Arc<Resource>>> = HashMap::new();
+        let mut by_path: HashMap<String, Vec<Arc<Resource>>> = HashMap::new();
         let mut by_kind = HashMap::new();
         for resource in &resources {
-            by_path.entry(resource.plural).or_default().push(resource.clone());
-            by_kind.insert((resource.api_version.clone(), resource.kind.to_owned()), resource.clone());
+            by_path.entry(resource.plural.clone()).or_default().push(resource.clone());
+            by_kind.insert((resource.api_version.clone(), resource.kind.clone()), resource.clone());
         }
         Registry { resources, by_path, by_kind }
     }
@@ -45,9 +45,9 @@ impl Registry {
     /// The resource that says how objects of a collection are stored.
     pub fn stored(&self, collection: &store::Collection) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|it| {
-            it.stored_as.is_none()
+            it.row.stored_as.is_none()
                 && it.is_stored()
-                && store::Collection::new(it.group, it.plural) == *collection
+                && store::Collection::new(&it.group, &it.plural) == *collection
         })
     }
 }

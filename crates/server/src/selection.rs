@@ -90,6 +90,6 @@ fn read_fields(object: &Object, resource: &Resource) -> Box<[CompactString]> {
         }
     };
     let first =
-        |paths: &[&str]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty()).unwrap_or_default();
-    resource.fields.iter().map(|field| first(field.paths)).collect()
+        |paths: &[String]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty()).unwrap_or_default();
+    resource.fields.iter().map(|field| first(&field.paths)).collect()
 }

@@ -203,7 +203,9 @@ where
     let registry = hub.registry(&space);
     let resource = registry.find(&target.group, &target.version, &target.resource);
     let resource = resource.ok_or_else(Status::no_such_path)?.clone();
-    (labels.group, labels.version, labels.resource) = (resource.group, resource.version, resource.plural);
+    // Of the row: all custom kinds count as one, or tenants could grow the metrics without bound.
+    let row = &resource.row;
+    (labels.group, labels.version, labels.resource) = (row.group, row.version, row.plural);
     check_path(&resource, &target)?;
     let verb = target.verb;
     let context = Context { hub: hub.clone(), space, resource, target, query, headers, user };

@@ -90,13 +90,13 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
             context.hub.env.random.fill(&mut random);
             metadata_of(&mut tree).insert("name".into(), json!(names::generate_name(prefix, random)));
         }
-        (resource.prepare_create)(&mut tree);
-        (resource.default)(&mut tree);
+        (resource.row.prepare_create)(&mut tree);
+        (resource.row.default)(&mut tree);
         let name = text(metadata_of(&mut tree), "name").to_owned();
         let mut causes =
-            metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+            metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
-        causes.extend((resource.validate)(&tree, None));
+        causes.extend((resource.row.validate)(&tree, None));
         admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
         let guards = admission::admit_create(context, &name)?;
@@ -140,7 +140,7 @@ fn check_finalizers(context: &Context, metadata: &Tree) -> Vec<Cause> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
     let named = finalizers.enumerate().filter_map(|(at, name)| Some((at, name.as_str()?)));
     let unqualified = named.filter(|(_, name)| {
-        context.resource.qualified_finalizers
+        context.resource.row.qualified_finalizers
             && !name.contains('/')
             && !matches!(*name, "kubernetes" | delete::ORPHAN | delete::FOREGROUND)
     });
@@ -192,7 +192,7 @@ fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
 
 /// What only the server decides about a new object.
 fn prepare_new(context: &Context, tree: &mut Tree) {
-    let generation = context.resource.generation;
+    let generation = context.resource.row.generation;
     let metadata = metadata_of(tree);
     for key in
         ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"]
@@ -210,7 +210,7 @@ fn refuse_if_any(context: &Context, name: &str, causes: Vec<Cause>) -> Result<()
     if causes.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(context.resource.stored_group, context.resource.kind, name, causes))
+    Err(Status::invalid(&context.resource.stored_group, &context.resource.kind, name, causes))
 }
 
 fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
@@ -224,7 +224,7 @@ fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
 }
 
 pub fn expiry(context: &Context) -> Option<Timestamp> {
-    let seconds = context.resource.ttl_seconds?;
+    let seconds = context.resource.row.ttl_seconds?;
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }
 
@@ -283,14 +283,14 @@ async fn create_by_update(
     warnings: &[String],
 ) -> Result<Response<Body>, Status> {
     let name = &context.target.name;
-    if !context.resource.create_on_update || !context.target.subresource.is_empty() {
+    if !context.resource.row.create_on_update || !context.target.subresource.is_empty() {
         return Err(Status::not_found(context.about(name)));
     }
     // To put what is not there is to create it, and needs the right to.
     let attributes = Attributes::Resource {
         verb: "create",
-        group: context.resource.group,
-        resource: context.resource.plural,
+        group: &context.resource.group,
+        resource: &context.resource.plural,
         subresource: "",
         namespace: &context.target.namespace,
         name,
@@ -322,7 +322,7 @@ fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool)
         return Err(Status::conflict(context.about(name), &why));
     }
     match text(metadata, "resourceVersion") {
-        "" | "0" if whole && !context.resource.unconditional_update => {
+        "" | "0" if whole && !context.resource.row.unconditional_update => {
             let cause =
                 Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             refuse_if_any(context, name, vec![cause])
@@ -359,7 +359,7 @@ async fn replace(
     causes.extend(check_finalizers(context, metadata_of(&mut new)));
     causes.extend(match context.resource.subresource(&context.target.subresource) {
         Some(subresource) => (subresource.validate)(&new, &old_tree),
-        None => (context.resource.validate)(&new, Some(&old_tree)),
+        None => (context.resource.row.validate)(&new, Some(&old_tree)),
     });
     admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
@@ -414,14 +414,14 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
             if resource.has_status() {
                 keep(new, old, "status");
             }
-            (resource.prepare_update)(new, old);
+            (resource.row.prepare_update)(new, old);
         }
         name => match resource.subresource(name) {
             Some(subresource) => (subresource.prepare)(new, old),
             None => return Err(Status::internal(format!("no such subresource: {name}"))),
         },
     }
-    (resource.default)(new);
+    (resource.row.default)(new);
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
@@ -462,7 +462,7 @@ fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
     else {
         return;
     };
-    if !context.resource.generation {
+    if !context.resource.row.generation {
         return;
     }
     let meaningful = |tree: &Tree| -> Tree {
@@ -479,7 +479,7 @@ fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
 pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
     let dry_run = check_options(context, "PatchOptions")?;
-    let kind = negotiate::patch(&context.headers, !context.resource.type_name.is_empty())?;
+    let kind = negotiate::patch(&context.headers, context.resource.message().is_some())?;
     let name = context.target.name.clone();
     let key = context.key(&name);
     let body = patch::Body::read(kind, bytes)?;
