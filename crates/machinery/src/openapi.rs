@@ -4,7 +4,9 @@
 //! has, of which kind it is, and that the server checks fields (`fieldValidation`). The table holds no descriptions,
 //! so neither do the documents.
 
+pub mod gnostic;
 mod paths;
+pub mod v2;
 
 use std::collections::BTreeSet;
 

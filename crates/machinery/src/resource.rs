@@ -83,8 +83,7 @@ impl Subresource {
     /// The number of replicas, in the form that every kind shares. The row's `scale` says where they are.
     pub const SCALE: Subresource = Subresource {
         name: "scale",
-        kind: "Scale",
-        group: "autoscaling",
+        prepare: |_, _| {},
         ..Subresource::status("Scale", "autoscaling", "v1")
     };
 }
@@ -173,6 +172,10 @@ pub struct Row {
     /// After `renames` towards storage, before them on the way back.
     pub convert: Option<Conversion>,
     pub scale: Option<Scale>,
+    /// Given the object and the grace period asked for: how many seconds it has to end by itself before it is removed.
+    pub grace: Option<fn(&Tree, Option<i64>) -> i64>,
+    /// Dependents stay when a deletion does not say what becomes of them.
+    pub orphans_by_default: bool,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
     pub warn: fn(&Tree, Option<&Tree>) -> Vec<String>,
     /// Served only in the workspace of platform admins.
@@ -223,6 +226,8 @@ impl Row {
         renames: &[],
         convert: None,
         scale: None,
+        grace: None,
+        orphans_by_default: false,
         warn: |_, _| Vec::new(),
         only_in_root: false,
     };

@@ -79,7 +79,7 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
 /// with it is the patch's fault.
 pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decoded, Status> {
     let strictness = strictness(context)?;
-    let resource = &context.resource;
+    let resource = &context.shown;
     let types = Types::builtin();
     let shown = Value::Object(tree.clone());
     let refuse = |why: &str| {
@@ -141,7 +141,7 @@ fn yaml_duplicate(text: &str) -> Option<String> {
 fn unrecognized(context: &Context, why: &str, bytes: &[u8]) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({})",
-        context.resource.kind,
+        context.shown.kind,
         summary(bytes)
     ))
 }
@@ -160,7 +160,7 @@ fn summary(bytes: &[u8]) -> String {
 
 /// What the body says it is must be what the path is about; saying nothing is fine.
 fn check_type(context: &Context, tree: &mut Tree, bytes: &[u8]) -> Result<(), Status> {
-    let resource = &context.resource;
+    let resource = &context.shown;
     for key in ["kind", "apiVersion"] {
         if let Some(value) = tree.get(key).filter(|value| !value.is_string() && !value.is_null()) {
             let found = gojson::type_name(value);
@@ -199,7 +199,7 @@ fn conform(
     doubled: bool,
     strictness: Strictness,
 ) -> Result<Decoded, Status> {
-    let resource = &context.resource;
+    let resource = &context.shown;
     let types = Types::builtin();
     let mut value = Value::Object(tree);
     let found = match resource.message() {
@@ -228,7 +228,7 @@ fn conform(
 }
 
 fn not_handled(context: &Context, why: &str) -> Status {
-    let (kind, version) = (&context.resource.kind, &context.resource.version);
+    let (kind, version) = (&context.shown.kind, &context.shown.version);
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 

@@ -163,7 +163,7 @@ fn api_group((group, versions): &Group<'_>) -> Value {
 }
 
 fn of<'a>(registry: &'a Registry, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Resource> {
-    registry.all().iter().map(AsRef::as_ref).filter(move |it| it.group == group && it.version == version)
+    registry.all().map(AsRef::as_ref).filter(move |it| it.group == group && it.version == version)
 }
 
 fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {

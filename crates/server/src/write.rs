@@ -43,7 +43,7 @@ pub struct Written {
 
 fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<Response<Body>, Status> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = body::encoded(code, context.presenter()?.one(&written.object));
+    let mut response = body::encoded(code, context.present(&written.object)?);
     for warning in warnings {
         body::warn(&mut response, warning);
     }
@@ -265,8 +265,7 @@ pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
         let Some(old) = current.object else {
             return create_by_update(context, tree, dry_run, &warnings).await;
         };
-        let mut new = tree.clone();
-        context.resource.to_storage(&mut new);
+        let new = context.absorb(tree.clone(), &old)?;
         check_preconditions(context, &new, &old, true)?;
         let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
             continue;
@@ -395,7 +394,9 @@ async fn replace(
 /// Nothing holds an object that is being deleted any more.
 fn is_finished(context: &Context, draft: &Draft, tree: &Tree) -> bool {
     let held_by_spec = context.resource.held_by_spec(tree);
-    draft.head().deleting && draft.head().finalizers.is_empty() && !held_by_spec
+    let grace = tree.get("metadata").and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
+    let in_grace = grace.and_then(Value::as_i64).is_some_and(|seconds| seconds > 0);
+    draft.head().deleting && draft.head().finalizers.is_empty() && !held_by_spec && !in_grace
 }
 
 /// What removing `old` means in the store: an object of the shared base leaves a whiteout.
@@ -479,7 +480,7 @@ fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
 pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
     let dry_run = check_options(context, "PatchOptions")?;
-    let kind = negotiate::patch(&context.headers, context.resource.message().is_some())?;
+    let kind = negotiate::patch(&context.headers, context.shown.message().is_some())?;
     let name = context.target.name.clone();
     let key = context.key(&name);
     let body = patch::Body::read(kind, bytes)?;
@@ -495,7 +496,7 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
             )));
         }
         set_namespace(context, &mut new)?;
-        context.resource.to_storage(&mut new);
+        let new = context.absorb(new, &old)?;
         check_preconditions(context, &new, &old, false)?;
         let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
             continue;
@@ -508,12 +509,26 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
 /// A change by the hub itself to the object at `key` that has `uid`; nothing if that one is gone. What the change
 /// leaves of an object that is being deleted may be nothing at all.
 pub async fn edit(context: &Context, key: &Key, uid: &str, change: impl Fn(&mut Tree)) -> Result<(), Status> {
+    let changed = try_edit(context, key, uid, |_, tree| {
+        change(tree);
+        Ok(())
+    });
+    changed.await
+}
+
+/// The same, by a change that may refuse; it sees the object as it is now.
+pub async fn try_edit(
+    context: &Context,
+    key: &Key,
+    uid: &str,
+    change: impl Fn(&Object, &mut Tree) -> Result<(), Status>,
+) -> Result<(), Status> {
     for _ in 0..ATTEMPTS {
         let Current { object, expect } = context.space.current(key);
         let Some(old) = object.filter(|object| object.head.uid == uid) else { return Ok(()) };
         let before = old.tree().map_err(Status::internal)?;
         let mut tree = before.clone();
-        change(&mut tree);
+        change(&old, &mut tree)?;
         let draft = encode(context, &tree)?;
         let finished = is_finished(context, &draft, &tree);
         if tree == before && !finished {

@@ -133,6 +133,14 @@ impl Resource {
         }
     }
 
+    /// Of what is sent and answered at a path below another kind's objects, such as a scale.
+    pub fn at_path(subresource: &Subresource) -> Option<Self> {
+        let (group, version, kind) = (subresource.group, subresource.version, subresource.kind);
+        let message = Types::builtin().get_kind(group, version, kind)?;
+        let row = Row { group, version, kind, type_name: message.name, ..Row::PLAIN };
+        Some(Self::new(row))
+    }
+
     /// Its type, if it is one of Kubernetes' own.
     pub fn message(&self) -> Option<&'static Message> {
         match &self.schema {

@@ -129,7 +129,7 @@ pub fn key_of(registry: &Registry, owner: &Owner, dependent: &Key) -> Option<Key
 }
 
 fn state_of(controllers: &Controllers, space: &Space, owner: &Owner, dependent: &Key) -> OwnerState {
-    let Some(key) = key_of(controllers.hub.registry(space), owner, dependent) else {
+    let Some(key) = key_of(&controllers.hub.served(space).registry, owner, dependent) else {
         return OwnerState::Solid;
     };
     match space.get(&key) {
