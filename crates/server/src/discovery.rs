@@ -28,8 +28,9 @@ pub struct Discovered {
 const AGGREGATED_VERSIONS: [&str; 1] = ["v2"];
 
 /// In which order groups are listed; it decides which one a bare resource name means. Others come after, by name.
-const GROUP_ORDER: [&str; 17] = [
+const GROUP_ORDER: [&str; 20] = [
     "",
+    "apiregistration.k8s.io",
     "apps",
     "events.k8s.io",
     "authentication.k8s.io",
@@ -46,6 +47,8 @@ const GROUP_ORDER: [&str; 17] = [
     "scheduling.k8s.io",
     "coordination.k8s.io",
     "node.k8s.io",
+    "discovery.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
 ];
 
 /// A group and its versions, the preferred one first.

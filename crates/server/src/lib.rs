@@ -43,6 +43,7 @@ pub mod space;
 mod swagger;
 pub mod user;
 mod watch;
+mod webhook;
 mod write;
 
 pub use hub::{Hub, Options};
