@@ -89,7 +89,7 @@ fn read_fields(object: &Object, resource: &Resource) -> Box<[CompactString]> {
             _ => CompactString::default(),
         }
     };
-    let first =
-        |paths: &[&str]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty()).unwrap_or_default();
-    resource.fields.iter().map(|field| first(field.paths)).collect()
+    let first = |paths: &[&str]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty());
+    let fields = resource.fields.iter();
+    fields.map(|field| first(field.paths).unwrap_or_else(|| field.absent.into())).collect()
 }
