@@ -100,6 +100,7 @@ pub fn component_name(table_name: &str) -> String {
     match package.split('/').next() {
         Some("meta") => format!("io.k8s.apimachinery.pkg.apis.{dotted}.{name}"),
         Some("apiextensions") => format!("io.k8s.apiextensions-apiserver.pkg.apis.{dotted}.{name}"),
+        Some("apiregistration") => format!("io.k8s.kube-aggregator.pkg.apis.{dotted}.{name}"),
         _ => format!("io.k8s.api.{dotted}.{name}"),
     }
 }

@@ -48,6 +48,8 @@ pub struct SelectableField {
     pub name: &'static str,
     /// Where its value is, in dots; the first of several that is set and not empty.
     pub paths: &'static [&'static str],
+    /// Its value where none of them is: `0` for a number that is left out when it is zero.
+    pub absent: &'static str,
 }
 
 /// A path below an object. Where `kind` is empty, what is sent and answered there is of the object's own kind.
@@ -64,6 +66,9 @@ pub struct Subresource {
     /// Given the new object and the old one: what is wrong with a change by this path. The row's `validate` is not
     /// asked then.
     pub validate: fn(&Tree, &Tree) -> Vec<Cause>,
+    /// Members of each of `status.conditions` that are set to the time of the request where `prepare` leaves them
+    /// open.
+    pub stamped: &'static [&'static str],
 }
 
 impl Subresource {
@@ -77,6 +82,7 @@ impl Subresource {
             verbs: &["get", "patch", "update"],
             prepare: only_status,
             validate: |_, _| Vec::new(),
+            stamped: &[],
         }
     }
 

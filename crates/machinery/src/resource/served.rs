@@ -66,6 +66,8 @@ pub enum TableCell {
 pub struct Selectable {
     pub name: String,
     pub paths: Vec<String>,
+    /// Its value where none of them is.
+    pub absent: String,
 }
 
 /// Where the replicas of a kind are: paths in dots.
@@ -115,7 +117,11 @@ impl Resource {
             fields: row
                 .fields
                 .iter()
-                .map(|field| Selectable { name: field.name.into(), paths: owned(field.paths) })
+                .map(|field| Selectable {
+                    name: field.name.into(),
+                    paths: owned(field.paths),
+                    absent: field.absent.into(),
+                })
                 .collect(),
             scale: row.scale.as_ref().map(|scale| ScalePaths {
                 spec_replicas: scale.spec_replicas.into(),
