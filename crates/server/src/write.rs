@@ -39,12 +39,14 @@ const ATTEMPTS: usize = 8;
 pub struct Written {
     pub object: Arc<Object>,
     pub created: bool,
+    /// What its author should know though it was accepted.
+    pub warnings: Vec<String>,
 }
 
 fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<Response<Body>, Status> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = body::encoded(code, context.present(&written.object)?);
-    for warning in warnings {
+    for warning in warnings.iter().chain(&written.warnings) {
         body::warn(&mut response, warning);
     }
     Ok(response)
@@ -109,13 +111,14 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
             return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
         let draft = encode(context, &tree)?;
+        let warnings = (resource.row.warn)(&tree, None);
         if dry_run {
-            return Ok(Written { object: Arc::new(draft.preview()), created: true });
+            return Ok(Written { object: Arc::new(draft.preview()), created: true, warnings });
         }
         let change = Change::Put { draft, expires: expiry(context) };
         // `None`: somebody made it, or the namespace changed; look again.
         if let Some(committed) = commit_one(context, guards, Write { key, expect, change }).await? {
-            return Ok(Written { object: committed.object, created: true });
+            return Ok(Written { object: committed.object, created: true, warnings });
         }
     }
     let message = format!("the namespace {:?} keeps changing; try again", context.target.namespace);
@@ -363,16 +366,15 @@ async fn replace(
     admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
+    let warnings = (context.resource.row.warn)(&new, Some(&old_tree));
     if new == old_tree {
         // Nothing changed: no new revision, no event.
-        return Ok(Some(Written { object: old.clone(), created: false }));
+        return Ok(Some(Written { object: old.clone(), created: false, warnings }));
     }
     let draft = encode(context, &new)?;
     if dry_run {
-        return Ok(Some(Written {
-            object: Arc::new(draft.seal(old.revision, EventType::Modified)),
-            created: false,
-        }));
+        let object = Arc::new(draft.seal(old.revision, EventType::Modified));
+        return Ok(Some(Written { object, created: false, warnings }));
     }
     let finished = is_finished(context, &draft, &new);
     let change = match finished {
@@ -387,7 +389,7 @@ async fn replace(
             true => Arc::new(draft.seal(old.revision, EventType::Deleted)),
             false => committed.object,
         };
-        Written { object, created: false }
+        Written { object, created: false, warnings }
     }))
 }
 
@@ -418,7 +420,10 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
             (resource.row.prepare_update)(new, old);
         }
         name => match resource.subresource(name) {
-            Some(subresource) => (subresource.prepare)(new, old),
+            Some(subresource) => {
+                (subresource.prepare)(new, old);
+                stamp(context, new, subresource.stamped);
+            }
             None => return Err(Status::internal(format!("no such subresource: {name}"))),
         },
     }
@@ -446,6 +451,19 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
     Ok(())
 }
 
+/// Gives the time of the request to the conditions that lack one.
+fn stamp(context: &Context, tree: &mut Tree, members: &[&str]) {
+    let conditions = tree.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(condition) = condition.as_object_mut() else { continue };
+        for member in members {
+            if condition.get(*member).is_none_or(Value::is_null) {
+                condition.insert((*member).to_owned(), json!(context.hub.now_text()));
+            }
+        }
+    }
+}
+
 fn set(tree: &mut Tree, key: &str, value: Option<Value>) {
     match value {
         Some(value) => tree.insert(key.into(), value),
@@ -459,20 +477,17 @@ fn keep(new: &mut Tree, old: &Tree, key: &str) {
 
 /// `generation` counts the changes of everything but metadata and status.
 fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
-    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
-    else {
-        return;
-    };
-    if !context.resource.row.generation {
+    let metadata = |tree: &Tree, key: &str| tree.get("metadata").and_then(|it| it.get(key)).cloned();
+    let Some(generation) = metadata(old, "generation").and_then(|it| it.as_i64()) else { return };
+    let row = &context.resource.row;
+    if !row.generation {
         return;
     }
-    let meaningful = |tree: &Tree| -> Tree {
-        tree.iter()
-            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
-    if meaningful(new) != meaningful(old) {
+    let counted = |key: &&String| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind");
+    let changed = new.keys().chain(old.keys()).filter(counted).any(|key| new.get(key) != old.get(key));
+    let annotated =
+        row.generation_counts_annotations && metadata(new, "annotations") != metadata(old, "annotations");
+    if changed || annotated {
         metadata_of(new).insert("generation".into(), json!(generation + 1));
     }
 }
