@@ -15,6 +15,7 @@ use store::{Collection, Key, Span};
 
 use crate::{
     hub::Hub,
+    metrics::Stopwatch,
     negotiate::{self, Shape},
     options::Query,
     present::Presenter,
@@ -151,6 +152,10 @@ impl Context {
         }
         let draft = Draft::encode(&self.visible(object)?).map_err(Status::internal)?;
         Ok(presenter.one(&draft.seal(object.revision, EventType::Modified)))
+    }
+
+    pub fn stopwatch(&self) -> Stopwatch<'_> {
+        Stopwatch::start(&*self.hub.env.clock, &self.hub.metrics)
     }
 
     /// `dryRun=All`: everything but the commit. Anything else is refused.

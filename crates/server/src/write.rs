@@ -27,6 +27,7 @@ use crate::{
     decode::{self, Decoded},
     delete,
     hub::store_refusal,
+    metrics::{Stage, Stopwatch},
     negotiate, patch,
     rbac::Attributes,
     space::Current,
@@ -55,8 +56,10 @@ fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<
 pub async fn create(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
     let dry_run = check_options(context, "CreateOptions")?;
+    let mut watch = context.stopwatch();
     let Decoded { tree, warnings } = decode::object(context, &bytes)?;
-    let written = create_tree(context, tree, dry_run).await?;
+    watch.lap(Stage::Decode);
+    let written = create_tree(context, tree, dry_run, &mut watch).await?;
     respond(context, &written, &warnings)
 }
 
@@ -74,7 +77,12 @@ fn check_options(context: &Context, kind: &str) -> Result<bool, Status> {
 }
 
 /// Makes a new object of `tree`, in the spelling of the request's version.
-async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result<Written, Status> {
+async fn create_tree(
+    context: &Context,
+    mut tree: Tree,
+    dry_run: bool,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Written, Status> {
     let resource = &context.resource;
     if !matches!(text(metadata_of(&mut tree), "resourceVersion"), "" | "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
@@ -94,6 +102,7 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
         }
         (resource.row.prepare_create)(&mut tree);
         (resource.row.default)(&mut tree);
+        watch.lap(Stage::Prepare);
         let name = text(metadata_of(&mut tree), "name").to_owned();
         let mut causes =
             metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
@@ -110,14 +119,18 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
             }
             return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
-        let draft = encode(context, &tree)?;
         let warnings = (resource.row.warn)(&tree, None);
+        watch.lap(Stage::Check);
+        let draft = encode(context, &tree)?;
+        watch.lap(Stage::Encode);
         if dry_run {
             return Ok(Written { object: Arc::new(draft.preview()), created: true, warnings });
         }
         let change = Change::Put { draft, expires: expiry(context) };
         // `None`: somebody made it, or the namespace changed; look again.
-        if let Some(committed) = commit_one(context, guards, Write { key, expect, change }).await? {
+        let committed = commit_one(context, guards, Write { key, expect, change }).await?;
+        watch.lap(Stage::Commit);
+        if let Some(committed) = committed {
             return Ok(Written { object: committed.object, created: true, warnings });
         }
     }
@@ -248,7 +261,9 @@ pub async fn commit_one(
 pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
     let dry_run = check_options(context, "UpdateOptions")?;
+    let mut watch = context.stopwatch();
     let Decoded { mut tree, warnings } = decode::object(context, &bytes)?;
+    watch.lap(Stage::Decode);
     set_namespace(context, &mut tree)?;
     let name = context.target.name.clone();
     let given = text(metadata_of(&mut tree), "name").to_owned();
@@ -266,11 +281,12 @@ pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     for _ in 0..ATTEMPTS {
         let current = context.space.current(&key);
         let Some(old) = current.object else {
-            return create_by_update(context, tree, dry_run, &warnings).await;
+            return create_by_update(context, tree, dry_run, &warnings, &mut watch).await;
         };
         let new = context.absorb(tree.clone(), &old)?;
         check_preconditions(context, &new, &old, true)?;
-        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
+        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run, &mut watch).await?
+        else {
             continue;
         };
         return respond(context, &written, &warnings);
@@ -283,6 +299,7 @@ async fn create_by_update(
     mut tree: Tree,
     dry_run: bool,
     warnings: &[String],
+    watch: &mut Stopwatch<'_>,
 ) -> Result<Response<Body>, Status> {
     let name = &context.target.name;
     if !context.resource.row.create_on_update || !context.target.subresource.is_empty() {
@@ -308,7 +325,7 @@ async fn create_by_update(
         );
         return Err(Status::conflict(context.about(name), &why));
     }
-    let written = create_tree(context, tree, dry_run).await?;
+    let written = create_tree(context, tree, dry_run, watch).await?;
     respond(context, &written, warnings)
 }
 
@@ -349,9 +366,11 @@ async fn replace(
     expect: Expect,
     mut new: Tree,
     dry_run: bool,
+    watch: &mut Stopwatch<'_>,
 ) -> Result<Option<Written>, Status> {
     let old_tree = old.tree().map_err(Status::internal)?;
     prepare_replacement(context, &mut new, &old_tree)?;
+    watch.lap(Stage::Prepare);
     let name = old.head.name.as_str();
     let revision = json!(old.revision.to_string());
     metadata_of(&mut new).insert("resourceVersion".into(), revision);
@@ -367,11 +386,13 @@ async fn replace(
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
     let warnings = (context.resource.row.warn)(&new, Some(&old_tree));
+    watch.lap(Stage::Check);
     if new == old_tree {
         // Nothing changed: no new revision, no event.
         return Ok(Some(Written { object: old.clone(), created: false, warnings }));
     }
     let draft = encode(context, &new)?;
+    watch.lap(Stage::Encode);
     if dry_run {
         let object = Arc::new(draft.seal(old.revision, EventType::Modified));
         return Ok(Some(Written { object, created: false, warnings }));
@@ -383,6 +404,7 @@ async fn replace(
     };
     let write = Write { key: key.clone(), expect, change };
     let committed = commit_one(context, Vec::new(), write).await?;
+    watch.lap(Stage::Commit);
     Ok(committed.map(|committed| {
         // The last finalizer went: the client sees the object as it was at the end.
         let object = match finished {
@@ -498,11 +520,13 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
     let kind = negotiate::patch(&context.headers, context.shown.message().is_some())?;
     let name = context.target.name.clone();
     let key = context.key(&name);
+    let mut watch = context.stopwatch();
     let body = patch::Body::read(kind, bytes)?;
     for _ in 0..ATTEMPTS {
         let current = context.space.current(&key);
         let old = current.object.ok_or_else(|| Status::not_found(context.about(&name)))?;
         let patched = patch::apply(context, &body, &old)?;
+        watch.lap(Stage::Decode);
         let mut new = patched.tree;
         let given = text(metadata_of(&mut new), "name").to_owned();
         if given != name {
@@ -513,7 +537,8 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
         set_namespace(context, &mut new)?;
         let new = context.absorb(new, &old)?;
         check_preconditions(context, &new, &old, false)?;
-        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
+        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run, &mut watch).await?
+        else {
             continue;
         };
         return respond(context, &written, &patched.warnings);
