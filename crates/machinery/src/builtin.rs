@@ -59,7 +59,7 @@ const fn compute(
 }
 
 const fn field(name: &'static str, paths: &'static [&'static str]) -> SelectableField {
-    SelectableField { name, paths }
+    SelectableField { name, paths, absent: "" }
 }
 
 /// Kinds that are answered and not kept.

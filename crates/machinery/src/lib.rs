@@ -16,6 +16,7 @@ pub mod protobuf;
 pub mod quantity;
 pub mod resource;
 pub mod revision;
+pub mod scale;
 pub mod schema;
 pub mod selector;
 pub mod status;

@@ -1,7 +1,11 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
 mod events;
+mod members;
+pub mod parts;
 pub mod pod;
+pub mod policies;
+pub mod workloads;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
