@@ -5,6 +5,7 @@ pub mod builtin;
 pub mod field_error;
 pub mod gojson;
 pub mod gotext;
+pub mod gourl;
 pub mod jsonpath;
 pub mod metadata;
 pub mod names;
@@ -20,6 +21,7 @@ pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod strategic;
+pub mod structural;
 pub mod table;
 pub mod validation;
 
