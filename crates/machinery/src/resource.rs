@@ -3,8 +3,10 @@
 //! A [`Row`] is how a kind is written down, one place per kind. Handlers, discovery, tables and patches are
 //! generic over the [`Resource`] made from it; what is special about a kind is a column of its row.
 
+mod custom;
 mod served;
 
+pub use custom::{Custom, CustomConversion};
 pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColumn};
 
 use serde_json::{Map, Value};

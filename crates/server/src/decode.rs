@@ -4,9 +4,10 @@ use bytes::Bytes;
 use machinery::{
     field_error::Cause,
     gojson, protobuf,
-    resource::Tree,
+    resource::{Schema, Tree},
     schema::{self, Types},
     status::Status,
+    structural::Malformed,
 };
 use serde_json::Value;
 
@@ -88,13 +89,17 @@ pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decode
     };
     let mut found = found;
     let mut value = Value::Object(tree);
-    match resource.message() {
-        Some(message) => {
-            let conformed = schema::conform(types, message, &mut value, schema::Options::default())
+    match (&resource.schema, &mut value) {
+        (Schema::Typed(message), value) => {
+            let conformed = schema::conform(types, message, value, schema::Options::default())
                 .map_err(|error| refuse(&error.to_string()))?;
             found.extend(conformed.unknown);
         }
-        None => check_metadata(context, types, &mut value)?,
+        (Schema::Custom(custom), Value::Object(tree)) => {
+            let accepted = custom.schema.accept(tree, custom.prunes, Malformed::Refuse);
+            found.extend(unknown_fields(accepted.map_err(|error| refuse(&error))?));
+        }
+        (_, value) => check_metadata(context, types, value)?,
     }
     let Value::Object(tree) = value else { return Err(refuse("the patch does not leave an object")) };
     match strictness {
@@ -202,9 +207,9 @@ fn conform(
     let resource = &context.shown;
     let types = Types::builtin();
     let mut value = Value::Object(tree);
-    let found = match resource.message() {
-        Some(message) => {
-            let conformed = schema::conform(types, message, &mut value, schema::Options::default())
+    let found = match (&resource.schema, &mut value) {
+        (Schema::Typed(message), value) => {
+            let conformed = schema::conform(types, message, value, schema::Options::default())
                 .map_err(|error| not_handled(context, &error.to_string()))?;
             // Only the text has the order in which upstream reports; it is read again only if there is something.
             match text.filter(|_| doubled || !conformed.unknown.is_empty()) {
@@ -212,8 +217,14 @@ fn conform(
                 None => conformed.unknown,
             }
         }
-        None => {
-            check_metadata(context, types, &mut value)?;
+        (Schema::Custom(custom), Value::Object(tree)) => {
+            let accepted = custom.schema.accept(tree, custom.prunes, Malformed::Refuse);
+            let unknown = unknown_fields(accepted.map_err(|error| not_handled(context, &error))?);
+            let doubled = text.filter(|_| doubled).map_or(Vec::new(), |text| schema::find_duplicates(text));
+            doubled.into_iter().chain(unknown).collect()
+        }
+        (_, value) => {
+            check_metadata(context, types, value)?;
             text.filter(|_| doubled).map_or(Vec::new(), |text| schema::find_duplicates(text))
         }
     };
@@ -225,6 +236,10 @@ fn conform(
         Strictness::Ignore => Ok(Decoded { tree, warnings: Vec::new() }),
         _ => Ok(Decoded { tree, warnings: found }),
     }
+}
+
+fn unknown_fields(paths: Vec<String>) -> impl Iterator<Item = String> {
+    paths.into_iter().map(|path| format!("unknown field {path:?}"))
 }
 
 fn not_handled(context: &Context, why: &str) -> Status {

@@ -290,7 +290,7 @@ fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marke
         let status = tree.entry("status").or_insert_with(|| json!({}));
         status["phase"] = json!("Terminating");
     } else {
-        (row.default)(&mut tree);
+        context.resource.fill_defaults(&mut tree);
     }
     if tree == before {
         return Ok(Marked::AlreadySo);

@@ -42,6 +42,7 @@ pub mod service;
 pub mod space;
 mod swagger;
 pub mod user;
+mod versions;
 mod watch;
 mod webhook;
 mod write;

@@ -31,6 +31,7 @@ use crate::{
     negotiate, patch,
     rbac::Attributes,
     space::Current,
+    versions,
 };
 
 /// How often a write is tried against a newer object before the client is told.
@@ -44,9 +45,14 @@ pub struct Written {
     pub warnings: Vec<String>,
 }
 
-fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<Response<Body>, Status> {
+async fn respond(
+    context: &Context,
+    written: &Written,
+    warnings: &[String],
+) -> Result<Response<Body>, Status> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = body::encoded(code, context.present(&written.object)?);
+    let object = versions::bring(&context.hub, &context.resource, written.object.clone()).await?;
+    let mut response = body::encoded(code, context.present(&object)?);
     for warning in warnings.iter().chain(&written.warnings) {
         body::warn(&mut response, warning);
     }
@@ -60,7 +66,7 @@ pub async fn create(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     let Decoded { tree, warnings } = decode::object(context, &bytes)?;
     watch.lap(Stage::Decode);
     let written = create_tree(context, tree, dry_run, &mut watch).await?;
-    respond(context, &written, &warnings)
+    respond(context, &written, &warnings).await
 }
 
 /// What may be asked of every write; true if it is only to be tried.
@@ -101,16 +107,17 @@ async fn create_tree(
             metadata_of(&mut tree).insert("name".into(), json!(names::generate_name(prefix, random)));
         }
         (resource.row.prepare_create)(&mut tree);
-        (resource.row.default)(&mut tree);
+        resource.fill_defaults(&mut tree);
         watch.lap(Stage::Prepare);
         let name = text(metadata_of(&mut tree), "name").to_owned();
         let mut causes =
             metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
-        causes.extend((resource.row.validate)(&tree, None));
+        causes.extend(resource.check(&mut tree, None, ""));
         admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
-        let guards = admission::admit_create(context, &name)?;
+        let mut guards = admission::admit_create(context, &name)?;
+        guards.extend(versions::guard(resource));
         let key = context.key(&name);
         let Current { object, expect } = context.space.current(&key);
         if let Some(object) = object {
@@ -121,7 +128,7 @@ async fn create_tree(
         }
         let warnings = (resource.row.warn)(&tree, None);
         watch.lap(Stage::Check);
-        let draft = encode(context, &tree)?;
+        let draft = encode(context, &versions::to_stored(context, &tree).await?)?;
         watch.lap(Stage::Encode);
         if dry_run {
             return Ok(Written { object: Arc::new(draft.preview()), created: true, warnings });
@@ -283,13 +290,14 @@ pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
         let Some(old) = current.object else {
             return create_by_update(context, tree, dry_run, &warnings, &mut watch).await;
         };
+        let old = versions::bring(&context.hub, &context.resource, old).await?;
         let new = context.absorb(tree.clone(), &old)?;
         check_preconditions(context, &new, &old, true)?;
         let Some(written) = replace(context, &key, &old, current.expect, new, dry_run, &mut watch).await?
         else {
             continue;
         };
-        return respond(context, &written, &warnings);
+        return respond(context, &written, &warnings).await;
     }
     Err(Status::modified(context.about(&name)))
 }
@@ -326,7 +334,7 @@ async fn create_by_update(
         return Err(Status::conflict(context.about(name), &why));
     }
     let written = create_tree(context, tree, dry_run, watch).await?;
-    respond(context, &written, warnings)
+    respond(context, &written, warnings).await
 }
 
 /// What the client says it saw must be what is there.
@@ -378,10 +386,7 @@ async fn replace(
     let old_metadata = old_tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(context, metadata_of(&mut new)));
-    causes.extend(match context.resource.subresource(&context.target.subresource) {
-        Some(subresource) => (subresource.validate)(&new, &old_tree),
-        None => (context.resource.row.validate)(&new, Some(&old_tree)),
-    });
+    causes.extend(context.resource.check(&mut new, Some(&old_tree), &context.target.subresource));
     admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
@@ -391,7 +396,7 @@ async fn replace(
         // Nothing changed: no new revision, no event.
         return Ok(Some(Written { object: old.clone(), created: false, warnings }));
     }
-    let draft = encode(context, &new)?;
+    let draft = encode(context, &versions::to_stored(context, &new).await?)?;
     watch.lap(Stage::Encode);
     if dry_run {
         let object = Arc::new(draft.seal(old.revision, EventType::Modified));
@@ -403,7 +408,8 @@ async fn replace(
         false => Change::Put { draft: draft.clone(), expires: expiry(context) },
     };
     let write = Write { key: key.clone(), expect, change };
-    let committed = commit_one(context, Vec::new(), write).await?;
+    let guards = versions::guard(&context.resource).into_iter().collect();
+    let committed = commit_one(context, guards, write).await?;
     watch.lap(Stage::Commit);
     Ok(committed.map(|committed| {
         // The last finalizer went: the client sees the object as it was at the end.
@@ -449,7 +455,7 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
             None => return Err(Status::internal(format!("no such subresource: {name}"))),
         },
     }
-    (resource.row.default)(new);
+    resource.fill_defaults(new);
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
@@ -525,6 +531,7 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
     for _ in 0..ATTEMPTS {
         let current = context.space.current(&key);
         let old = current.object.ok_or_else(|| Status::not_found(context.about(&name)))?;
+        let old = versions::bring(&context.hub, &context.resource, old).await?;
         let patched = patch::apply(context, &body, &old)?;
         watch.lap(Stage::Decode);
         let mut new = patched.tree;
@@ -541,7 +548,7 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
         else {
             continue;
         };
-        return respond(context, &written, &patched.warnings);
+        return respond(context, &written, &patched.warnings).await;
     }
     Err(Status::modified(context.about(&name)))
 }
