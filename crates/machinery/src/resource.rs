@@ -71,6 +71,10 @@ pub struct Subresource {
     /// Members of each of `status.conditions` that are set to the time of the request where `prepare` leaves them
     /// open.
     pub stamped: &'static [&'static str],
+    /// What a write to this path sets back to what it was, so that its author does not own it: paths in dots.
+    pub resets: &'static [&'static str],
+    /// What it alone may own, if not everything else: paths in dots, `*` for any item.
+    pub owns: &'static [&'static str],
 }
 
 impl Subresource {
@@ -85,6 +89,8 @@ impl Subresource {
             prepare: only_status,
             validate: |_, _| Vec::new(),
             stamped: &[],
+            resets: &["spec"],
+            owns: &[],
         }
     }
 
@@ -180,6 +186,8 @@ pub struct Row {
     /// After `renames` towards storage, before them on the way back.
     pub convert: Option<Conversion>,
     pub scale: Option<Scale>,
+    /// What a write to the object itself sets back, so that its author does not own it: paths in dots.
+    pub resets: &'static [&'static str],
     /// Given the object and the grace period asked for: how many seconds it has to end by itself before it is removed.
     pub grace: Option<fn(&Tree, Option<i64>) -> i64>,
     /// Dependents stay when a deletion does not say what becomes of them.
@@ -234,6 +242,7 @@ impl Row {
         renames: &[],
         convert: None,
         scale: None,
+        resets: &["status"],
         grace: None,
         orphans_by_default: false,
         warn: |_, _| Vec::new(),

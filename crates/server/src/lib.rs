@@ -11,6 +11,7 @@
 //! are about one thing: access reviews, namespaces, workspaces.
 
 pub mod admission;
+mod apply;
 pub mod base;
 pub mod body;
 mod context;
@@ -22,6 +23,7 @@ mod health;
 pub mod hub;
 pub mod kubeconfig;
 pub mod listen;
+mod managers;
 pub mod metrics;
 mod negotiate;
 mod openapi;

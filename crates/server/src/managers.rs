@@ -24,7 +24,8 @@ fn manager(context: &Context) -> String {
     if let Some(manager) = context.query.get("fieldManager").filter(|manager| !manager.is_empty()) {
         return manager.to_owned();
     }
-    let agent = context.headers.get(header::USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let agent =
+        context.headers.get(header::USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let agent = agent.unwrap_or_default();
     let mut name = String::new();
     for letter in agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control()) {
@@ -160,7 +161,8 @@ fn set_managed_fields(tree: &mut Tree, from: &Tree) {
 pub fn apply(context: &Context, live: Option<&Tree>, config: &Tree, force: bool) -> Result<Tree, Status> {
     let resource = &*context.resource;
     with_request(context, |request| {
-        let converted = live.filter(|_| is_converted(resource)).map(|live| in_request_version(resource, live));
+        let converted =
+            live.filter(|_| is_converted(resource)).map(|live| in_request_version(resource, live));
         let live = converted.as_ref().or(live).unwrap_or(request.empty);
         apply::apply(request, live, config, force).map_err(|error| error.status())
     })

@@ -1,9 +1,12 @@
 //! A kind that a definition makes.
 
+use std::sync::OnceLock;
+
 use serde_json::Value;
 
 use super::Tree;
 use crate::{
+    apply::{Schema, SchemaBuilder, TypeId, TypeRef},
     field_error::Cause,
     revision::Revision,
     structural::{Malformed, Structural},
@@ -20,6 +23,9 @@ pub struct Custom {
     /// The revision of the definition. What was written after it, in this version, needs no second look.
     pub since: Revision,
     pub conversion: CustomConversion,
+    /// `openAPIV3Schema`, as it is written.
+    pub source: Value,
+    pub merge: OnceLock<(Schema, TypeId)>,
 }
 
 /// How objects get from one version to another.
@@ -32,6 +38,17 @@ pub enum CustomConversion {
 }
 
 impl Custom {
+    /// How its objects merge.
+    pub fn merge_type(&self) -> TypeRef<'_> {
+        let (schema, id) = self.merge.get_or_init(|| {
+            let mut builder = SchemaBuilder::new();
+            // Without a schema that can be used objects are merged by what they look like, as upstream does.
+            let id = builder.custom_resource(&self.source, !self.prunes).unwrap_or(builder.deduced());
+            (builder.build(), id)
+        });
+        schema.get(*id)
+    }
+
     /// Makes of an object that was stored under an earlier definition, or converted, what this one makes of it.
     pub fn renew(&self, tree: &mut Tree) {
         // With `Drop` nothing is refused.

@@ -1,11 +1,12 @@
 //! A kind made ready to serve.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
 use super::{Cell, Column, Custom, Row, Subresource, Tree, group_version};
 use crate::{
+    apply,
     field_error::Cause,
     schema::{Message, Types},
 };
@@ -41,6 +42,7 @@ pub struct Resource {
     pub served_as_stored: bool,
     /// How an object of this version begins: `{"kind":…,"apiVersion":…,`.
     pub type_prefix: String,
+    empty: OnceLock<Tree>,
 }
 
 /// What objects of a kind look like.
@@ -142,6 +144,7 @@ impl Resource {
             served_as_stored: api_version == stored_api_version
                 && row.renames.is_empty()
                 && row.convert.is_none(),
+            empty: OnceLock::new(),
             type_prefix: format!("{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",", row.kind),
             api_version,
             stored_api_version,
@@ -164,6 +167,17 @@ impl Resource {
             Schema::Typed(message) => Some(message),
             Schema::Custom(_) | Schema::Untyped => None,
         }
+    }
+
+    /// An object of the kind that nothing was said about.
+    pub fn empty(&self) -> &Tree {
+        self.empty.get_or_init(|| match self.message() {
+            Some(message) => apply::empty_object(message, &self.api_version, &self.kind),
+            None => Tree::from_iter([
+                ("apiVersion".to_owned(), Value::from(self.api_version.as_str())),
+                ("kind".to_owned(), Value::from(self.kind.as_str())),
+            ]),
+        })
     }
 
     /// What its definition says, if it has one.
