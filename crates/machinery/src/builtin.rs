@@ -59,7 +59,15 @@ const fn compute(
 }
 
 const fn field(name: &'static str, paths: &'static [&'static str]) -> SelectableField {
-    SelectableField { name, paths }
+    SelectableField { name, paths, otherwise: "" }
+}
+
+const fn boolean(column: Column) -> Column {
+    Column { kind: "boolean", ..column }
+}
+
+const fn integer(column: Column) -> Column {
+    Column { kind: "integer", ..column }
 }
 
 /// Kinds that are answered and not kept.

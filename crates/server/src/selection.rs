@@ -3,7 +3,7 @@
 use compact_str::CompactString;
 use machinery::{
     Object,
-    resource::Resource,
+    resource::{Resource, SelectableField},
     selector::{FieldSelector, LabelSelector},
     status::Status,
 };
@@ -89,7 +89,9 @@ fn read_fields(object: &Object, resource: &Resource) -> Box<[CompactString]> {
             _ => CompactString::default(),
         }
     };
-    let first =
-        |paths: &[&str]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty()).unwrap_or_default();
-    resource.fields.iter().map(|field| first(field.paths)).collect()
+    let first = |field: &SelectableField| {
+        let found = field.paths.iter().map(|path| value(path)).find(|it| !it.is_empty());
+        found.unwrap_or_else(|| field.otherwise.into())
+    };
+    resource.fields.iter().map(first).collect()
 }

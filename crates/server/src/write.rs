@@ -79,7 +79,7 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
     }
     set_namespace(context, &mut tree)?;
     let generate = generate_prefix(&tree);
-    if context.resource.has_status() {
+    if context.resource.has_status() && !context.resource.status_on_create {
         tree.remove("status");
     }
     resource.to_storage(&mut tree);
@@ -92,6 +92,7 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
         }
         (resource.prepare_create)(&mut tree);
         (resource.default)(&mut tree);
+        (resource.stamp)(&mut tree, None, &context.hub.now_text());
         let name = text(metadata_of(&mut tree), "name").to_owned();
         let mut causes =
             metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
@@ -201,8 +202,8 @@ fn prepare_new(context: &Context, tree: &mut Tree) {
     }
     metadata.insert("uid".into(), json!(context.hub.new_uid()));
     metadata.insert("creationTimestamp".into(), json!(context.hub.now_text()));
-    if generation {
-        metadata.insert("generation".into(), json!(1));
+    if generation && context.resource.first_generation != 0 {
+        metadata.insert("generation".into(), json!(context.resource.first_generation));
     }
 }
 
@@ -422,6 +423,7 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
         },
     }
     (resource.default)(new);
+    (resource.stamp)(new, Some(old), &context.hub.now_text());
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
@@ -458,20 +460,20 @@ fn keep(new: &mut Tree, old: &Tree, key: &str) {
 
 /// `generation` counts the changes of everything but metadata and status.
 fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
-    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
-    else {
-        return;
-    };
-    if !context.resource.generation {
-        return;
-    }
+    let was = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64);
+    let first = Some(0).filter(|_| context.resource.first_generation == 0);
+    let Some(generation) = was.or(first).filter(|_| context.resource.generation) else { return };
     let meaningful = |tree: &Tree| -> Tree {
         tree.iter()
             .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect()
     };
-    if meaningful(new) != meaningful(old) {
+    let counts = match context.resource.counts_generation {
+        Some(counts) => counts(new, old),
+        None => meaningful(new) != meaningful(old),
+    };
+    if counts {
         metadata_of(new).insert("generation".into(), json!(generation + 1));
     }
 }
