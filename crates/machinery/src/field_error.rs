@@ -98,6 +98,11 @@ impl Cause {
         Self::new(CauseReason::Duplicate, field, Some(&gotext::bad_value(value)), "")
     }
 
+    /// A value that the caller has rendered and that is there twice, with what makes it the same.
+    pub fn duplicate_text(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self::new(CauseReason::Duplicate, field, Some(value), detail)
+    }
+
     /// A value that would be fine elsewhere.
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::new(CauseReason::Forbidden, field, None, detail)
@@ -124,6 +129,11 @@ impl Cause {
     /// A reference to something that does not exist.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self::new(CauseReason::NotFound, field, Some(&gotext::bad_value(value)), "")
+    }
+
+    /// As [`Cause::not_found`], with where it was looked for.
+    pub fn not_found_in(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::new(CauseReason::NotFound, field, Some(&gotext::bad_value(value)), detail)
     }
 
     pub fn internal(field: impl Into<String>, detail: &str) -> Self {

@@ -1,6 +1,7 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
 mod events;
+pub mod parts;
 pub mod pod;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
