@@ -164,6 +164,7 @@ pub const ROWS: &[Row] = &[
             AGE,
         ],
         returns_deleted: true,
+        prepare_create: v::quota::prepare_create,
         default: v::quota::default,
         validate: v::quota::validate,
         warn: v::quota::warn,
@@ -251,6 +252,7 @@ pub const ROWS: &[Row] = &[
         ],
         unconditional_update: false,
         returns_deleted: true,
+        prepare_create: v::storage::prepare_attachment,
         default: v::storage::default_attachment,
         validate: v::storage::validate_attachment,
         ..STORAGE
@@ -314,7 +316,6 @@ pub const ROWS: &[Row] = &[
         columns: &[NAME, path("Handler", 0, ".handler", "What the node calls the runtime."), AGE],
         create_on_update: true,
         unconditional_update: false,
-        default: v::classes::default_runtime,
         validate: v::classes::validate_runtime,
         warn: v::classes::warn_runtime,
         ..Row::PLAIN

@@ -106,6 +106,7 @@ pub const ROWS: &[Row] = &[
             AGE,
         ],
         generation: true,
+        prepare_create: v::ingress::prepare_create,
         validate: v::ingress::validate,
         warn: v::ingress::warn,
         ..NETWORKING
@@ -167,6 +168,7 @@ pub const ROWS: &[Row] = &[
             compute("CIDRs", 0, |o, _| json!(texts(o, "/spec/cidrs").join(",")), "The ranges."),
             AGE,
         ],
+        prepare_create: v::prepare_range,
         validate: v::validate_range,
         ..NETWORKING
     },
