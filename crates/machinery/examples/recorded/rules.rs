@@ -6,6 +6,7 @@ use machinery::{
     resource::{Resource, Tree},
     schema::{self, Types},
     status::Status,
+    validation::network::addresses::{self, Granted},
 };
 use serde_json::{Value, json};
 
@@ -39,7 +40,7 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     }
     set_namespace(resource, &mut tree, sent)?;
     let generate = text(metadata_of(&mut tree), "generateName").to_owned();
-    if resource.has_status() {
+    if resource.has_status() && !resource.status_on_create {
         tree.remove("status");
     }
     resource.to_storage(&mut tree);
@@ -52,6 +53,8 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     }
     (resource.prepare_create)(&mut tree);
     (resource.default)(&mut tree);
+    (resource.stamp)(&mut tree, None, "2020-01-01T00:00:00Z");
+    allocate(resource, &mut tree, None);
     let name = text(metadata_of(&mut tree), "name").to_owned();
     let mut causes =
         metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
@@ -82,6 +85,7 @@ fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Sta
     resource.to_storage(&mut old);
     resource.to_storage(&mut new);
     prepare_replacement(resource, &mut new, &old);
+    allocate(resource, &mut new, Some(&old));
     let empty = Tree::new();
     let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
@@ -156,9 +160,28 @@ fn prepare_new(resource: &Resource, tree: &mut Tree, answer: &Value) {
     }
     metadata.insert("uid".into(), chosen("uid", "00000000-0000-0000-0000-000000000000"));
     metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", "2020-01-01T00:00:00Z"));
-    if resource.generation {
-        metadata.insert("generation".into(), json!(1));
+    if resource.generation && resource.first_generation != 0 {
+        metadata.insert("generation".into(), json!(resource.first_generation));
     }
+}
+
+/// Services get addresses and ports; the comparison does not look at which.
+fn allocate(resource: &Resource, tree: &mut Tree, old: Option<&Tree>) {
+    if resource.kind != "Service" {
+        return;
+    }
+    let demand = addresses::demand(tree, old);
+    let any_address = |at: usize| format!("10.0.{at}.1");
+    let granted = Granted {
+        addresses: demand
+            .addresses
+            .iter()
+            .map(|it| it.wanted.clone().unwrap_or_else(|| any_address(it.index)))
+            .collect(),
+        node_ports: (30_000..).zip(&demand.node_ports).map(|(any, it)| it.wanted.unwrap_or(any)).collect(),
+        health_check_port: demand.health_check_port.map(|wanted| wanted.unwrap_or(32_000)),
+    };
+    addresses::grant(tree, &demand, &granted);
 }
 
 fn prepare_replacement(resource: &Resource, new: &mut Tree, old: &Tree) {
@@ -167,6 +190,7 @@ fn prepare_replacement(resource: &Resource, new: &mut Tree, old: &Tree) {
     }
     (resource.prepare_update)(new, old);
     (resource.default)(new);
+    (resource.stamp)(new, Some(old), "2020-01-01T00:00:00Z");
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
@@ -189,10 +213,9 @@ fn prepare_replacement(resource: &Resource, new: &mut Tree, old: &Tree) {
 }
 
 fn count_generation(resource: &Resource, new: &mut Tree, old: &Tree) {
-    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
-    else {
-        return;
-    };
+    let was = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64);
+    let first = Some(0).filter(|_| resource.first_generation == 0);
+    let Some(generation) = was.or(first).filter(|_| resource.generation) else { return };
     let meaningful = |tree: &Tree| -> Tree {
         let spec = tree.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"));
         let mut kept: Tree = spec.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -204,7 +227,11 @@ fn count_generation(resource: &Resource, new: &mut Tree, old: &Tree) {
         }
         kept
     };
-    if resource.generation && meaningful(new) != meaningful(old) {
+    let counts = match resource.counts_generation {
+        Some(counts) => counts(new, old),
+        None => meaningful(new) != meaningful(old),
+    };
+    if counts {
         metadata_of(new).insert("generation".into(), json!(generation + 1));
     }
 }
