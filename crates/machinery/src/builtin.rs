@@ -59,7 +59,7 @@ const fn compute(
 }
 
 const fn field(name: &'static str, paths: &'static [&'static str]) -> SelectableField {
-    SelectableField { name, paths, otherwise: "" }
+    SelectableField { name, paths, absent: "" }
 }
 
 const fn boolean(column: Column) -> Column {

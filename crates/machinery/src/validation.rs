@@ -2,9 +2,12 @@
 
 pub mod cluster;
 mod events;
+mod members;
 pub mod network;
 pub mod parts;
 pub mod pod;
+pub mod policies;
+pub mod workloads;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
@@ -37,29 +40,10 @@ fn items<'a>(tree: &'a Tree, key: &str) -> impl Iterator<Item = (usize, &'a Tree
     list.filter_map(Value::as_object).enumerate()
 }
 
-/// Sets what is absent; an empty text is not.
-fn set_absent(tree: &mut Tree, key: &str, value: impl Into<Value>) {
-    if tree.get(key).is_none_or(Value::is_null) {
-        tree.insert(key.to_owned(), value.into());
-    }
-}
-
-/// An object inside an object, made if it is not there.
-fn object_in<'a>(tree: &'a mut Tree, key: &str) -> &'a mut Tree {
-    let value = tree.entry(key).or_insert_with(|| json!({}));
-    if !value.is_object() {
-        *value = json!({});
-    }
-    match value {
-        Value::Object(object) => object,
-        _ => unreachable!("just made an object"),
-    }
-}
-
 /// The labels, annotations, finalizers and owners stay as they were.
 fn keep_metadata(new: &mut Tree, old: &Tree) {
     let was = old.get("metadata").and_then(Value::as_object);
-    let metadata = object_in(new, "metadata");
+    let metadata = members::made(new, "metadata");
     for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
         match was.and_then(|was| was.get(key)) {
             Some(value) => metadata.insert(key.to_owned(), value.clone()),

@@ -71,7 +71,7 @@ const DRIVER_COLUMNS: &[Column] = &[
 ];
 
 const NODE_FIELDS: &[SelectableField] =
-    &[SelectableField { otherwise: "false", ..field("spec.unschedulable", &["spec.unschedulable"]) }];
+    &[SelectableField { absent: "false", ..field("spec.unschedulable", &["spec.unschedulable"]) }];
 
 pub const ROWS: &[Row] = &[
     Row {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{annotation, label_selector, object_in, round_resources, set_absent},
+    super::{annotation, label_selector, members::{default_to, made}, round_resources},
     CLASS_ANNOTATION, access_modes, basic_quantity, immutable, positive_quantity, quantity, storage_in, volume_mode,
 };
 use crate::{
@@ -22,7 +22,7 @@ const ATTRIBUTES_CLASS: &str = "volumeAttributesClassName";
 
 pub fn prepare_create(tree: &mut Tree) {
     tree.insert("status".into(), json!({"phase": "Pending"}));
-    let spec = object_in(tree, "spec");
+    let spec = made(tree, "spec");
     drop_foreign_source(spec, None);
     drop_unknown_source(spec, None);
     mirror_sources(spec);
@@ -30,7 +30,7 @@ pub fn prepare_create(tree: &mut Tree) {
 
 pub fn prepare_update(new: &mut Tree, old: &Tree) {
     let was = object(old, "spec");
-    let spec = object_in(new, "spec");
+    let spec = made(new, "spec");
     drop_foreign_source(spec, was);
     drop_unknown_source(spec, was);
     mirror_sources(spec);
@@ -86,7 +86,7 @@ fn mirror_sources(spec: &mut Tree) {
 }
 
 pub fn default(tree: &mut Tree) {
-    let status = object_in(tree, "status");
+    let status = made(tree, "status");
     set_default(status, "phase", "Pending");
     round_resources(status, "capacity");
     round_resources(status, "allocatedResources");
@@ -97,7 +97,7 @@ pub fn default(tree: &mut Tree) {
 
 /// Also of a claim that is a template.
 pub fn default_spec(spec: &mut Tree) {
-    set_absent(spec, "volumeMode", "Filesystem");
+    default_to(spec, "volumeMode", "Filesystem");
     if let Some(resources) = object_mut(spec, "resources") {
         round_resources(resources, "limits");
         round_resources(resources, "requests");

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::{
-    super::{go_struct, set_absent},
+    super::{go_struct, members::default_to},
     deprecated_label, immutable,
 };
 use crate::{
@@ -31,7 +31,7 @@ pub fn system_priority(name: &str) -> Option<&'static str> {
 }
 
 pub fn default_priority(tree: &mut Tree) {
-    set_absent(tree, "preemptionPolicy", "PreemptLowerPriority");
+    default_to(tree, "preemptionPolicy", "PreemptLowerPriority");
 }
 
 pub fn validate_priority(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {

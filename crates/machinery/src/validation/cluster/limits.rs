@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{super::object_in, quantity};
+use super::{super::members::made, quantity};
 use crate::{
     field_error::Cause,
     names,
@@ -22,7 +22,7 @@ const LISTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRe
 
 /// One without a name gets one.
 pub fn prepare_create(tree: &mut Tree) {
-    let metadata = object_in(tree, "metadata");
+    let metadata = made(tree, "metadata");
     let uid = text(metadata, "uid").to_owned();
     if text(metadata, "name").is_empty() && !uid.is_empty() {
         metadata.insert("name".into(), json!(uid));
@@ -44,7 +44,7 @@ pub fn default(tree: &mut Tree) {
 /// What one list does not say, another does.
 fn fill(limit: &mut Tree, into: &str, from: &str) {
     let Some(values) = object(limit, from).filter(|values| !values.is_empty()).cloned() else { return };
-    let target = object_in(limit, into);
+    let target = made(limit, into);
     for (name, value) in values {
         target.entry(name).or_insert(value);
     }

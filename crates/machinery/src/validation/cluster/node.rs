@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::super::{annotation, go_struct, network::is_ipv6_range, object_in, round_resources};
+use super::super::{annotation, go_struct, members::made, network::is_ipv6_range, round_resources};
 use crate::{
     field_error::Cause,
     gojson, gotext, names,
@@ -18,25 +18,25 @@ const AVOIDED_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
 /// The configuration of kubelets by the API is no more.
 pub fn prepare_create(tree: &mut Tree) {
-    object_in(tree, "spec").remove("configSource");
-    object_in(tree, "status").remove("config");
+    made(tree, "spec").remove("configSource");
+    made(tree, "status").remove("config");
 }
 
 pub fn prepare_update(new: &mut Tree, old: &Tree) {
     if object(old, "spec").is_none_or(|spec| !spec.contains_key("configSource")) {
-        object_in(new, "spec").remove("configSource");
+        made(new, "spec").remove("configSource");
     }
 }
 
 pub fn only_status(new: &mut Tree, old: &Tree) {
     only(new, old, "status");
     if object(old, "status").is_none_or(|status| !status.contains_key("config")) {
-        object_in(new, "status").remove("config");
+        made(new, "status").remove("config");
     }
 }
 
 pub fn default(tree: &mut Tree) {
-    mirror_range(object_in(tree, "spec"));
+    mirror_range(made(tree, "spec"));
     let Some(status) = object_mut(tree, "status") else { return };
     round_resources(status, "capacity");
     if status.get("allocatable").is_none_or(Value::is_null)

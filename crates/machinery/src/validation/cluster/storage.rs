@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{go_struct, keep_metadata, label_selector, set_absent},
+    super::{go_struct, keep_metadata, label_selector, members::default_to},
     deprecated_label, driver_name, immutable, quantity, volume,
 };
 use crate::{
@@ -22,8 +22,8 @@ const MAX_PARAMETERS: usize = 512;
 const MAX_BYTES: usize = 256 * 1024;
 
 pub fn default_class(tree: &mut Tree) {
-    set_absent(tree, "reclaimPolicy", "Delete");
-    set_absent(tree, "volumeBindingMode", "Immediate");
+    default_to(tree, "reclaimPolicy", "Delete");
+    default_to(tree, "volumeBindingMode", "Immediate");
 }
 
 pub fn validate_class(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
@@ -129,15 +129,15 @@ pub fn keep_driver_fields(new: &mut Tree, old: &Tree) {
 
 pub fn default_driver(tree: &mut Tree) {
     let Some(spec) = object_mut(tree, "spec") else { return };
-    set_absent(spec, "attachRequired", true);
-    set_absent(spec, "podInfoOnMount", false);
-    set_absent(spec, "storageCapacity", false);
-    set_absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    default_to(spec, "attachRequired", true);
+    default_to(spec, "podInfoOnMount", false);
+    default_to(spec, "storageCapacity", false);
+    default_to(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
     if list(spec, "volumeLifecycleModes").is_empty() {
         spec.insert("volumeLifecycleModes".into(), json!(["Persistent"]));
     }
-    set_absent(spec, "requiresRepublish", false);
-    set_absent(spec, "seLinuxMount", false);
+    default_to(spec, "requiresRepublish", false);
+    default_to(spec, "seLinuxMount", false);
 }
 
 pub fn validate_driver(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {

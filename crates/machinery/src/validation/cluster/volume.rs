@@ -5,7 +5,7 @@ mod sources;
 use serde_json::{Value, json};
 
 use super::{
-    super::{annotation, object_in, round_resources, set_absent},
+    super::{annotation, members::{default_to, made}, round_resources},
     CLASS_ANNOTATION, access_modes, basic_quantity, deprecated_label, immutable, positive_quantity, volume_mode,
 };
 use crate::{
@@ -26,10 +26,10 @@ pub fn prepare_create(tree: &mut Tree) {
 }
 
 pub fn default(tree: &mut Tree) {
-    set_default(object_in(tree, "status"), "phase", "Pending");
+    set_default(made(tree, "status"), "phase", "Pending");
     let Some(spec) = object_mut(tree, "spec") else { return };
     set_default(spec, "persistentVolumeReclaimPolicy", "Retain");
-    set_absent(spec, "volumeMode", "Filesystem");
+    default_to(spec, "volumeMode", "Filesystem");
     default_sources(spec);
 }
 
@@ -37,7 +37,7 @@ pub fn default(tree: &mut Tree) {
 pub fn default_sources(spec: &mut Tree) {
     round_resources(spec, "capacity");
     if let Some(path) = object_mut(spec, "hostPath") {
-        set_absent(path, "type", "");
+        default_to(path, "type", "");
     }
     if let Some(rbd) = object_mut(spec, "rbd") {
         set_default(rbd, "pool", "rbd");
@@ -48,10 +48,10 @@ pub fn default_sources(spec: &mut Tree) {
         set_default(iscsi, "iscsiInterface", "default");
     }
     if let Some(disk) = object_mut(spec, "azureDisk") {
-        set_absent(disk, "cachingMode", "ReadWrite");
-        set_absent(disk, "fsType", "ext4");
-        set_absent(disk, "readOnly", false);
-        set_absent(disk, "kind", "Shared");
+        default_to(disk, "cachingMode", "ReadWrite");
+        default_to(disk, "fsType", "ext4");
+        default_to(disk, "readOnly", false);
+        default_to(disk, "kind", "Shared");
     }
     if let Some(scale_io) = object_mut(spec, "scaleIO") {
         set_default(scale_io, "storageMode", "ThinProvisioned");
@@ -65,7 +65,7 @@ pub fn stamp(new: &mut Tree, old: Option<&Tree>, now: &str) {
     let Some(status) = object_mut(new, "status") else { return };
     let was = old.and_then(|old| object(old, "status"));
     let Some(was) = was.filter(|_| old.is_some()) else {
-        set_absent(status, TIME, now);
+        default_to(status, TIME, now);
         return;
     };
     let given = status.get(TIME).filter(|time| !time.is_null());

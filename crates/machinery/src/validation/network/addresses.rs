@@ -19,7 +19,7 @@ use crate::{
     field_error::Cause,
     resource::Tree,
     validation::{
-        object_in,
+        members::made,
         parts::{Path, items, items_mut, number, object_mut, text, texts},
     },
 };
@@ -353,9 +353,9 @@ pub fn ip_address_object(address: &str, namespace: &str, name: &str) -> Tree {
         "ipaddress.kubernetes.io/ip-family": family,
         "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
     });
-    object_in(&mut tree, "metadata").extend([("name".into(), json!(address)), ("labels".into(), labels)]);
+    made(&mut tree, "metadata").extend([("name".into(), json!(address)), ("labels".into(), labels)]);
     let parent = json!({"resource": "services", "namespace": namespace, "name": name});
-    object_in(&mut tree, "spec").insert("parentRef".into(), parent);
+    made(&mut tree, "spec").insert("parentRef".into(), parent);
     tree
 }
 

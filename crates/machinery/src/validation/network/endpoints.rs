@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::set_absent,
+    super::members::default_to,
     endpoint_ip,
 };
 use crate::{
@@ -120,8 +120,8 @@ pub fn warn(new: &Tree, _: Option<&Tree>) -> Vec<String> {
 
 pub fn default_slice(tree: &mut Tree) {
     for port in items_mut(tree, "ports") {
-        set_absent(port, "name", "");
-        set_absent(port, "protocol", "TCP");
+        default_to(port, "name", "");
+        default_to(port, "protocol", "TCP");
     }
 }
 
@@ -145,7 +145,7 @@ pub fn keep_topology(new: &mut Tree, old: &Tree) {
     for endpoint in items_mut(new, "endpoints") {
         let host = hostname(endpoint).filter(|host| had.contains(host));
         if let Some(host) = host.filter(|host| names::is_dns1123_subdomain(host).is_empty()) {
-            set_absent(endpoint, "nodeName", host);
+            default_to(endpoint, "nodeName", host);
         }
         endpoint.remove("deprecatedTopology");
     }

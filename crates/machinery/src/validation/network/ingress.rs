@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{annotation, set_absent},
+    super::{annotation, members::default_to},
     balancer_host, balancer_ips, required_segment,
 };
 use crate::{
@@ -227,7 +227,7 @@ pub fn prepare_create(tree: &mut Tree) {
 
 pub fn default_class(tree: &mut Tree) {
     if let Some(parameters) = object_mut(tree, "spec").and_then(|spec| object_mut(spec, "parameters")) {
-        set_absent(parameters, "scope", "Cluster");
+        default_to(parameters, "scope", "Cluster");
     }
 }
 

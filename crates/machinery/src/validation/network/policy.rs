@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{label_selector, set_absent};
+use super::super::{label_selector, members::default_to};
 use crate::{
     field_error::Cause,
     names,
@@ -26,7 +26,7 @@ pub fn default(tree: &mut Tree) {
     }
     for (direction, _) in DIRECTIONS {
         for rule in items_mut(spec, direction) {
-            items_mut(rule, "ports").for_each(|port| set_absent(port, "protocol", "TCP"));
+            items_mut(rule, "ports").for_each(|port| default_to(port, "protocol", "TCP"));
         }
     }
 }

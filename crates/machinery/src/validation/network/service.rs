@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{annotation, go_struct, set_absent},
+    super::{annotation, go_struct, members::default_to},
     addresses, balancer_host, balancer_ips, endpoint_ip, spec_texts,
 };
 use crate::{
@@ -94,7 +94,7 @@ pub fn default(tree: &mut Tree) {
     let balancer = object_mut(tree, "status").and_then(|status| object_mut(status, "loadBalancer"));
     if let Some(balancer) = balancer.filter(|_| is_balancer) {
         for ingress in items_mut(balancer, "ingress").filter(|ingress| !text(ingress, "ip").is_empty()) {
-            set_absent(ingress, "ipMode", "VIP");
+            default_to(ingress, "ipMode", "VIP");
         }
     }
 }
@@ -125,10 +125,10 @@ fn default_spec(spec: &mut Tree) {
         set_default(spec, "externalTrafficPolicy", "Cluster");
     }
     if matches!(text(spec, "type"), "NodePort" | "LoadBalancer" | "ClusterIP") {
-        set_absent(spec, "internalTrafficPolicy", "Cluster");
+        default_to(spec, "internalTrafficPolicy", "Cluster");
     }
     if text(spec, "type") == "LoadBalancer" {
-        set_absent(spec, "allocateLoadBalancerNodePorts", true);
+        default_to(spec, "allocateLoadBalancerNodePorts", true);
     }
 }
 

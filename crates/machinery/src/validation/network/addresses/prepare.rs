@@ -7,8 +7,8 @@ use crate::{
     field_error::Cause,
     resource::Tree,
     validation::{
+        members::made,
         network::service::{self, Spec},
-        object_in,
         parts::{Path, items, items_mut, list, number, parse_ip_sloppy, text, texts},
     },
 };
@@ -22,25 +22,25 @@ const SPEC: Path<'_> = Path::new("spec");
 pub fn prepare_create(new: &mut Tree) {
     service::default(new);
     new.insert("status".into(), json!({"loadBalancer": {}}));
-    mirror_cluster_ip(object_in(new, "spec"));
+    mirror_cluster_ip(made(new, "spec"));
     // Why families cannot be settled, validation says.
     let _ = settle_families(new, None);
-    hide_unused_policy(object_in(new, "spec"));
+    hide_unused_policy(made(new, "spec"));
 }
 
 /// What an update keeps of the old service, and what a change of type gives up.
 pub fn prepare_update(new: &mut Tree, old: &Tree) {
     service::default(new);
     let was = Spec::of(old);
-    let spec = object_in(new, "spec");
+    let spec = made(new, "spec");
     keep_allocated(spec, was);
     follow_cluster_ip(spec, was);
     let _ = settle_families(new, Some(old));
-    let spec = object_in(new, "spec");
+    let spec = made(new, "spec");
     give_up_by_type(spec, was);
     hide_unused_policy(spec);
     if !Spec::of(new).is_balancer() {
-        object_in(new, "status").insert("loadBalancer".into(), json!({}));
+        made(new, "status").insert("loadBalancer".into(), json!({}));
     }
 }
 
@@ -179,7 +179,7 @@ pub fn settle_families(new: &mut Tree, old: Option<&Tree>) -> Result<(), Vec<Cau
     if now.is_external_name() || was.is_some_and(|was| is_unchanged_preference(now, was)) {
         return Ok(());
     }
-    let spec = object_in(new, "spec");
+    let spec = made(new, "spec");
     let without_selector =
         text(spec, "clusterIP") == NONE && spec.get("selector").and_then(Value::as_object).is_none_or(Tree::is_empty);
     if spec.get("ipFamilyPolicy").is_none_or(Value::is_null) {
