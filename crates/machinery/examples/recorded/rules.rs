@@ -170,7 +170,8 @@ fn allocate(resource: &Resource, tree: &mut Tree, old: Option<&Tree>) {
     if resource.kind != "Service" {
         return;
     }
-    let demand = addresses::demand(tree, old);
+    // Why there is none, validation says too.
+    let Ok(demand) = addresses::demand(tree, old) else { return };
     let any_address = |at: usize| format!("10.0.{at}.1");
     let granted = Granted {
         addresses: demand

@@ -206,7 +206,7 @@ fn ranges(new: &Tree) -> Vec<Cause> {
     let families: Vec<Option<bool>> = ranges.iter().map(|range| is_ipv6_range(range)).collect();
     if let Some(bad) = families.iter().position(Option::is_none) {
         let detail = format!(
-            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR address: {}",
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{bad}]: <nil> (invalid CIDR address: {})",
             ranges.get(bad).copied().unwrap_or_default()
         );
         causes.push(Cause::internal(&path, &detail));

@@ -162,8 +162,10 @@ pub struct Granted {
     pub health_check_port: Option<i64>,
 }
 
-/// What a service as prepared needs beyond what the old one has.
-pub fn demand(new: &Tree, old: Option<&Tree>) -> Demand {
+/// What a service as prepared needs beyond what the old one has, or why it cannot have it. Upstream says nothing else
+/// about such a service then.
+pub fn demand(new: &Tree, old: Option<&Tree>) -> Result<Demand, Vec<Cause>> {
+    settle_families(&mut new.clone(), old)?;
     let (now, was) = (Spec::of(new), old.map(Spec::of));
     let mut demand = Demand::default();
     match was {
@@ -187,7 +189,7 @@ pub fn demand(new: &Tree, old: Option<&Tree>) -> Demand {
         (true, false) => demand.released_ports.extend(was.and_then(health_port)),
         _ => {}
     }
-    demand
+    Ok(demand)
 }
 
 /// All that a service has, to be given back when it is gone.

@@ -100,11 +100,12 @@ fn label<'a>(tree: &'a Tree, key: &str) -> &'a str {
 }
 
 pub fn warn(new: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let deprecation = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+    let mut warnings = vec![deprecation.to_owned()];
     if label(new, "endpoints.kubernetes.io/managed-by") == "endpoint-controller" {
-        return Vec::new();
+        return warnings;
     }
     let root = Path::new("subsets");
-    let mut warnings = Vec::new();
     for (at, subset) in items(new, "subsets") {
         let path = root.index(at);
         for key in ["addresses", "notReadyAddresses"] {
