@@ -170,6 +170,8 @@ const ROWS: &[Row] = &[
         type_name: "core/v1.Event",
         columns: EVENT_COLUMNS,
         fields: EVENT_FIELDS,
+        name_rule: names::path_segment_name,
+        qualified_finalizers: false,
         create_on_update: true,
         ttl_seconds: EVENT_TTL_SECONDS,
         validate: v::event,

@@ -316,6 +316,7 @@ pub const ROWS: &[Row] = &[
         columns: &[NAME, path("Handler", 0, ".handler", "What the node calls the runtime."), AGE],
         create_on_update: true,
         unconditional_update: false,
+        qualified_finalizers: false,
         validate: v::classes::validate_runtime,
         warn: v::classes::warn_runtime,
         ..Row::PLAIN

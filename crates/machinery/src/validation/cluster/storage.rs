@@ -75,8 +75,9 @@ fn bytes_of(tree: &Tree, key: &str) -> usize {
 fn topologies(new: &Tree) -> Vec<Cause> {
     let root = ROOT.child("allowedTopologies");
     let mut causes = Vec::new();
-    // Upstream compares with terms that are not there too, which no term equals but one that says nothing.
-    let mut seen = std::collections::HashMap::new();
+    // Upstream compares with as many terms that say nothing, too.
+    let empty = list(new, "allowedTopologies").len();
+    let mut seen = std::collections::HashMap::from([(Vec::new(), empty)]);
     for (at, term) in items(new, "allowedTopologies") {
         let path = root.index(at);
         causes.extend(parts::topology_selector_term(term, &path));

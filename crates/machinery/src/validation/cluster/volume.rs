@@ -296,8 +296,10 @@ fn same_affinity(now: &Tree, was: &Tree) -> bool {
         for (at, requirement) in items_mut(term, "matchExpressions").enumerate() {
             let place = format!("/{term_at}/matchExpressions/{at}/key");
             let new_key = new_terms.pointer(&place).and_then(Value::as_str);
-            if let Some(key) = renamed(text(requirement, "key")).filter(|key| new_key == Some(*key)) {
-                requirement.insert("key".into(), json!(key));
+            // Upstream has no key for a label that was not renamed, and takes that for its new name.
+            let renamed = renamed(text(requirement, "key")).unwrap_or_default();
+            if new_key.unwrap_or_default() == renamed {
+                requirement.insert("key".into(), json!(renamed));
             }
         }
     }
