@@ -58,19 +58,10 @@ fn go_struct<const N: usize>(members: [(&str, String); N]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// A label selector, if there is one. Where the stored one is not valid, values that no label can have are let be.
+/// A label selector, if there is one; where the stored one is not valid, with `any_value`.
 fn label_selector(selector: Option<&Value>, path: &parts::Path<'_>, any_value: bool) -> Vec<Cause> {
-    let Some(object) = selector.filter(|it| it.is_object()) else { return Vec::new() };
-    let path = path.to_string();
-    let mut causes = selector::validate_object(object, &path);
-    if any_value {
-        let is_value = |field: &str| {
-            let rest = field.strip_prefix(path.as_str()).unwrap_or_default();
-            rest.starts_with(".matchExpressions[") && rest.contains("].values[")
-        };
-        causes.retain(|cause| !is_value(&cause.field));
-    }
-    causes
+    let selector = selector.filter(|it| it.is_object());
+    selector.map(|it| selector::validate_object_with(it, &path.to_string(), any_value)).unwrap_or_default()
 }
 
 /// Amounts of resources are whole thousandths, the next above.

@@ -49,26 +49,10 @@ fn storage_in(tree: Option<&Tree>) -> Option<Quantity> {
     tree.and_then(|resources| resources.get("storage")).map(quantity)
 }
 
-fn positive_quantity(value: &Value, path: &Path<'_>) -> Option<Cause> {
-    let detail = super::parts::NOT_POSITIVE;
-    (quantity(value) <= Quantity::ZERO).then(|| Cause::invalid(path, value, detail))
-}
-
 /// An amount that is not below zero, rounded to whole numbers.
 fn basic_quantity(value: &Value, path: &Path<'_>) -> Option<Cause> {
     let number = quantity(value).value();
     (number < 0).then(|| Cause::invalid(path, &json!(number), "must be a valid resource quantity"))
-}
-
-/// The name of a driver: a domain in any case, and not long.
-fn driver_name(name: &str, path: &Path<'_>) -> Vec<Cause> {
-    const MAX: usize = 63;
-    if name.is_empty() {
-        return vec![Cause::required(path, "")];
-    }
-    let long = (name.len() > MAX).then(|| Cause::too_long(path, MAX));
-    let reasons = names::is_dns1123_subdomain(&name.to_lowercase());
-    long.into_iter().chain(invalid_each(path, name, reasons)).collect()
 }
 
 /// What was said of labels of nodes that have been renamed.

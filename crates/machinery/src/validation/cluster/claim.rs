@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{annotation, label_selector, members::{default_to, made}, round_resources},
-    CLASS_ANNOTATION, access_modes, basic_quantity, immutable, positive_quantity, quantity, storage_in, volume_mode,
+    CLASS_ANNOTATION, basic_quantity, immutable, quantity, storage_in,
 };
 use crate::{
     field_error::Cause,
@@ -12,8 +12,7 @@ use crate::{
     quantity::Quantity,
     resource::Tree,
     validation::parts::{
-        self, Path, dns_label, dns_subdomain, entries, invalid_each, object, object_mut, resource_quantity, set_default,
-        text,
+        self, ClaimOptions, Path, claim_spec, entries, invalid_each, object, object_mut, resource_quantity, set_default, text,
     },
 };
 
@@ -105,20 +104,11 @@ pub fn default_spec(spec: &mut Tree) {
 }
 
 /// What stored claims had before rules became stricter.
-#[derive(Clone, Copy, Default)]
-pub struct Leniency {
-    any_label_value: bool,
-    any_group: bool,
-}
-
-impl Leniency {
-    /// Of the spec that is stored.
-    pub fn of(spec: &Tree) -> Self {
-        let has_group = |key: &str| object(spec, key).is_some_and(|it| it.get("apiGroup").is_some_and(|it| !it.is_null()));
-        Self {
-            any_label_value: !label_selector(spec.get("selector"), &SPEC, false).is_empty(),
-            any_group: has_group("dataSource") || has_group("dataSourceRef"),
-        }
+fn leniency(spec: &Tree) -> ClaimOptions {
+    let has_group = |key: &str| object(spec, key).is_some_and(|it| is_present(it, "apiGroup"));
+    ClaimOptions {
+        any_selector_value: !label_selector(spec.get("selector"), &SPEC, false).is_empty(),
+        any_source_group: has_group("dataSource") || has_group("dataSourceRef"),
     }
 }
 
@@ -126,80 +116,9 @@ pub fn validate(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
     let was = old.map(|old| object(old, "spec").unwrap_or(&empty));
-    let mut causes = validate_spec(spec, was.map(Leniency::of).unwrap_or_default(), &SPEC);
+    let mut causes = claim_spec(spec, was.map(leniency).unwrap_or_default(), &SPEC);
     if let (Some(old), Some(was)) = (old, was) {
         causes.extend(changes(new, old, spec, was));
-    }
-    causes
-}
-
-/// Also of a claim that is a template.
-pub fn validate_spec(spec: &Tree, leniency: Leniency, path: &Path<'_>) -> Vec<Cause> {
-    let (missing, modes) = access_modes(spec, path, "at least 1 access mode is required");
-    let mut causes: Vec<Cause> = missing.into_iter().collect();
-    causes.extend(label_selector(spec.get("selector"), &path.child("selector"), leniency.any_label_value));
-    causes.extend(modes);
-    causes.extend(storage_request(spec, path));
-    let class = text(spec, "storageClassName");
-    if !class.is_empty() {
-        causes.extend(dns_subdomain(class, &path.child("storageClassName")));
-    }
-    causes.extend(volume_mode(spec, path));
-    causes.extend(data_sources(spec, leniency, path));
-    let class = text(spec, ATTRIBUTES_CLASS);
-    if !class.is_empty() {
-        causes.extend(dns_subdomain(class, &path.child(ATTRIBUTES_CLASS)));
-    }
-    causes
-}
-
-fn storage_request(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
-    let path = path.child("resources");
-    let path = path.key("storage");
-    let requests = object(spec, "resources").and_then(|resources| object(resources, "requests"));
-    let Some(value) = requests.and_then(|requests| requests.get("storage")) else {
-        return vec![Cause::required(&path, "")];
-    };
-    match positive_quantity(value, &path) {
-        Some(cause) => vec![cause],
-        None => resource_quantity("storage", value, &path),
-    }
-}
-
-fn data_sources(spec: &Tree, leniency: Leniency, path: &Path<'_>) -> Vec<Cause> {
-    let (source, reference) = (object(spec, "dataSource"), object(spec, "dataSourceRef"));
-    let mut causes = Vec::new();
-    for (key, it) in [("dataSource", source), ("dataSourceRef", reference)] {
-        if let Some(it) = it {
-            causes.extend(data_source(it, leniency, &path.child(key)));
-        }
-    }
-    let (Some(source), Some(reference)) = (source, reference) else { return causes };
-    let same = ["apiGroup", "kind", "name"].iter().all(|key| source.get(*key) == reference.get(*key));
-    // Upstream shows a path, which JSON shows as nothing.
-    if !text(reference, "namespace").is_empty() {
-        let detail = "may not be specified when dataSourceRef.namespace is specified";
-        causes.push(Cause::invalid_text(path, "{}", detail));
-    } else if !same {
-        causes.push(Cause::invalid_text(path, "{}", "must match dataSourceRef"));
-    }
-    causes
-}
-
-fn data_source(source: &Tree, leniency: Leniency, path: &Path<'_>) -> Vec<Cause> {
-    let missing = ["name", "kind"].into_iter().filter(|key| text(source, key).is_empty());
-    let mut causes: Vec<Cause> = missing.map(|key| Cause::required(&path.child(key), "")).collect();
-    let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
-    if group.is_empty() && kind != "PersistentVolumeClaim" {
-        let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-        causes.push(Cause::invalid(path, &json!(kind), detail));
-    }
-    if !group.is_empty() && !leniency.any_group {
-        causes.extend(dns_subdomain(group, &path.child("apiGroup")));
-    }
-    let namespace = text(source, "namespace");
-    if !namespace.is_empty() {
-        causes.extend(dns_label(namespace, &path.child("namespace")));
     }
     causes
 }

@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::{
     super::{go_struct, keep_metadata, label_selector, members::default_to},
-    deprecated_label, driver_name, immutable, quantity, volume,
+    deprecated_label, immutable, quantity, volume,
 };
 use crate::{
     field_error::Cause,
     gotext, names,
     resource::{Tree, only},
     validation::parts::{
-        self, IMMUTABLE, Path, dns_subdomain, entries, invalid_each, items, list, number, object, object_mut,
+        self, IMMUTABLE, Path, csi_driver_name, dns_subdomain, entries, invalid_each, items, list, number, object, object_mut,
         qualified_name, text, texts,
     },
 };
@@ -257,7 +257,7 @@ fn shown_driver(driver: &Tree) -> String {
 
 fn node_driver(driver: &Tree, path: &Path<'_>) -> Vec<Cause> {
     const MAX_ID: usize = 256;
-    let mut causes = driver_name(text(driver, "name"), &path.child("name"));
+    let mut causes = csi_driver_name(text(driver, "name"), &path.child("name"));
     let (id, id_path) = (text(driver, "nodeID"), path.child("nodeID"));
     if id.is_empty() {
         causes.push(Cause::required(&id_path, ""));
@@ -310,7 +310,7 @@ pub fn default_attachment(tree: &mut Tree) {
 pub fn validate_attachment(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
-    let mut causes = driver_name(text(spec, "attacher"), &SPEC.child("attacher"));
+    let mut causes = csi_driver_name(text(spec, "attacher"), &SPEC.child("attacher"));
     let source = object(spec, "source").unwrap_or(&empty);
     causes.extend(attachment_source(source));
     let node = text(spec, "nodeName");

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::{
     super::{annotation, members::{default_to, made}, round_resources},
-    CLASS_ANNOTATION, access_modes, basic_quantity, deprecated_label, immutable, positive_quantity, volume_mode,
+    CLASS_ANNOTATION, access_modes, basic_quantity, deprecated_label, immutable, volume_mode,
 };
 use crate::{
     field_error::Cause,
     gotext, names,
     resource::Tree,
     validation::parts::{
-        self, Path, dns_subdomain, entries, items, items_mut, list, object, object_mut, set_default, text, texts,
+        self, Path, dns_subdomain, entries, items, items_mut, list, object, object_mut, positive_quantity, set_default, text, texts,
     },
 };
 

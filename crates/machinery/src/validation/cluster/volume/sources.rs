@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::driver_name;
 use crate::{
     field_error::Cause,
     names,
     resource::Tree,
-    validation::parts::{Path, dns_label, dns_subdomain, entries, flag, list, number, object, text},
+    validation::parts::{Path, csi_driver_name, dns_label, dns_subdomain, entries, flag, list, number, object, text},
 };
 
 type Rule = fn(&Tree, &Path<'_>) -> Vec<Cause>;
@@ -308,7 +307,7 @@ fn storage_os(source: &Tree, path: &Path<'_>) -> Vec<Cause> {
 }
 
 fn csi(source: &Tree, path: &Path<'_>) -> Vec<Cause> {
-    let mut causes = driver_name(text(source, "driver"), &path.child("driver"));
+    let mut causes = csi_driver_name(text(source, "driver"), &path.child("driver"));
     causes.extend(needs(source, &["volumeHandle"], path));
     for key in
         ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"]
