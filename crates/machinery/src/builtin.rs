@@ -62,6 +62,14 @@ const fn field(name: &'static str, paths: &'static [&'static str]) -> Selectable
     SelectableField { name, paths, absent: "" }
 }
 
+const fn boolean(column: Column) -> Column {
+    Column { kind: "boolean", ..column }
+}
+
+const fn integer(column: Column) -> Column {
+    Column { kind: "integer", ..column }
+}
+
 /// Kinds that are answered and not kept.
 const REVIEW: Row = Row { verbs: &["create"], namespaced: false, ..Row::PLAIN };
 
@@ -162,6 +170,8 @@ const ROWS: &[Row] = &[
         type_name: "core/v1.Event",
         columns: EVENT_COLUMNS,
         fields: EVENT_FIELDS,
+        name_rule: names::path_segment_name,
+        qualified_finalizers: false,
         create_on_update: true,
         ttl_seconds: EVENT_TTL_SECONDS,
         validate: v::event,

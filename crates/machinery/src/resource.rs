@@ -160,6 +160,13 @@ pub struct Row {
     pub generation: bool,
     /// A change of annotations does so too.
     pub generation_counts_annotations: bool,
+    /// What `generation` begins with; 0: objects have none before their first change.
+    pub first_generation: i64,
+    /// Given the new object and the old one: whether `generation` counts the change, where that is not decided by the
+    /// two rules above.
+    pub counts_generation: Option<fn(&Tree, &Tree) -> bool>,
+    /// A new object may bring its `status`, as nodes do.
+    pub status_on_create: bool,
     /// PUT of an object that is not there creates it.
     pub create_on_update: bool,
     /// PUT without `resourceVersion` overwrites.
@@ -178,6 +185,11 @@ pub struct Row {
     pub prepare_update: fn(&mut Tree, &Tree),
     /// Fills in what the user left open; before every check.
     pub default: fn(&mut Tree),
+    /// Given the object as prepared, on update the old one, and the time in text: writes the times that a change
+    /// leaves in an object.
+    pub stamp: fn(&mut Tree, Option<&Tree>, &str),
+    /// Given a name: why the object of that name cannot be deleted.
+    pub undeletable: fn(&str) -> Option<&'static str>,
     /// Given the new object and, on update, the old one.
     pub validate: fn(&Tree, Option<&Tree>) -> Vec<Cause>,
     /// The version in which objects are stored, if it is another group's.
@@ -228,6 +240,9 @@ impl Row {
         name_rule: names::subdomain_name,
         generation: false,
         generation_counts_annotations: false,
+        first_generation: 1,
+        counts_generation: None,
+        status_on_create: false,
         create_on_update: false,
         unconditional_update: true,
         returns_deleted: false,
@@ -237,6 +252,8 @@ impl Row {
         prepare_create: no_default,
         prepare_update: keep_nothing,
         default: no_default,
+        stamp: |_, _, _| {},
+        undeletable: |_| None,
         validate: no_validation,
         stored_as: None,
         renames: &[],
