@@ -201,6 +201,10 @@ const ROWS: &[Row] = &[
         columns: &[NAME, path("Status", 0, ".status.phase", "The state of the namespace."), AGE],
         fields: &[field("status.phase", &["status.phase"]), field("name", &["metadata.name"])],
         name_rule: names::label_name,
+        undeletable: |name| {
+            let needed = matches!(name, "default" | "kube-system" | "kube-public");
+            needed.then_some("this namespace may not be deleted")
+        },
         prepare_create: v::prepare_namespace,
         prepare_update: v::keep_namespace_finalizers,
         default: v::default_namespace,

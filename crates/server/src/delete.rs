@@ -232,13 +232,13 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
     Err(Status::modified(context.about(name)))
 }
 
-/// The namespaces every workspace has cannot go; upstream refuses as well.
+/// What every workspace has cannot go.
 fn refuse_protected(context: &Context, key: &Key) -> Result<(), Status> {
     let name = key.item.name();
-    if context.resource.plural == "namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
-        return Err(Status::forbidden(context.about(name), "this namespace may not be deleted"));
+    match (context.resource.row.undeletable)(name) {
+        Some(why) => Err(Status::forbidden(context.about(name), why)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 enum Marked {
