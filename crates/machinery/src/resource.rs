@@ -202,6 +202,8 @@ pub struct Row {
     pub resets: &'static [&'static str],
     /// Given the object and the grace period asked for: how many seconds it has to end by itself before it is removed.
     pub grace: Option<fn(&Tree, Option<i64>) -> i64>,
+    /// The server gives its objects addresses and ports, as it does to services.
+    pub takes_addresses: bool,
     /// Dependents stay when a deletion does not say what becomes of them.
     pub orphans_by_default: bool,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
@@ -261,6 +263,7 @@ impl Row {
         scale: None,
         resets: &["status"],
         grace: None,
+        takes_addresses: false,
         orphans_by_default: false,
         warn: |_, _| Vec::new(),
         only_in_root: false,

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use store::{Change, Key, Write};
 
 use crate::{
+    addresses,
     body::{self, Body},
     context::Context,
     decode,
@@ -23,7 +24,7 @@ use crate::{
     read,
     selection::Selection,
     space::Current,
-    write::{commit_one, expiry, removal},
+    write::{Along, commit_one, expiry, removal},
 };
 
 pub const ORPHAN: &str = "orphan";
@@ -221,7 +222,11 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
             });
         }
         let write = Write { key: key.clone(), expect, change };
-        if let Some(committed) = commit_one(context, Vec::new(), write).await? {
+        let along = match held {
+            None => addresses::release(context, &object)?,
+            Some(_) => Along::default(),
+        };
+        if let Some(committed) = commit_one(context, along, write).await? {
             let last = Arc::new(object.with_revision(committed.revision, EventType::Deleted));
             return Ok(match held {
                 Some(_) => Outcome::Held(committed.object),

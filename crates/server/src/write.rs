@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 
 use crate::{
-    admission, apply,
+    addresses, admission, apply,
     body::{self, Body},
     context::Context,
     decode::{self, Decoded},
@@ -129,7 +129,12 @@ pub async fn create_tree(
         watch.lap(Stage::Track);
     }
     prepare_new(context, &mut tree);
+    // Names and addresses that were not free are chosen anew.
+    let as_asked = (generate.is_some() || resource.row.takes_addresses).then(|| tree.clone());
     for attempt in 1..=ATTEMPTS {
+        if let Some(as_asked) = as_asked.as_ref().filter(|_| attempt > 1) {
+            tree.clone_from(as_asked);
+        }
         if let Some(prefix) = &generate {
             let mut random = [0; 8];
             context.hub.env.random.fill(&mut random);
@@ -138,16 +143,18 @@ pub async fn create_tree(
         (resource.row.prepare_create)(&mut tree);
         resource.fill_defaults(&mut tree);
         (resource.row.stamp)(&mut tree, None, &context.hub.now_text());
-        watch.lap(Stage::Prepare);
         let name = text(metadata_of(&mut tree), "name").to_owned();
+        let allocated = addresses::allocate(context, &name, &mut tree, None);
+        watch.lap(Stage::Prepare);
         let mut causes =
             metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
         causes.extend(resource.check(&mut tree, None, ""));
         admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
-        let mut guards = admission::admit_create(context, &name)?;
-        guards.extend(versions::guard(resource));
+        let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
+        along.guards.extend(admission::admit_create(context, &name)?);
+        along.guards.extend(versions::guard(resource));
         let key = context.key(&name);
         let Current { object, expect } = context.space.current(&key);
         if let Some(object) = object {
@@ -166,7 +173,7 @@ pub async fn create_tree(
         }
         let change = Change::Put { draft, expires: expiry(context) };
         // `None`: somebody made it, or the namespace changed; look again.
-        let committed = commit_one(context, guards, Write { key, expect, change }).await?;
+        let committed = commit_one(context, along, Write { key, expect, change }).await?;
         watch.lap(Stage::Commit);
         if let Some(committed) = committed {
             return Ok(Written { object: committed.object, created: true, warnings });
@@ -259,10 +266,11 @@ fn prepare_new(context: &Context, tree: &mut Tree) {
 }
 
 fn refuse_if_any(context: &Context, name: &str, causes: Vec<Cause>) -> Result<(), Status> {
-    if causes.is_empty() {
-        return Ok(());
-    }
-    Err(Status::invalid(&context.resource.stored_group, &context.resource.kind, name, causes))
+    if causes.is_empty() { Ok(()) } else { Err(refusal(context, name, causes)) }
+}
+
+fn refusal(context: &Context, name: &str, causes: Vec<Cause>) -> Status {
+    Status::invalid(&context.resource.stored_group, &context.resource.kind, name, causes)
 }
 
 fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
@@ -280,13 +288,17 @@ pub fn expiry(context: &Context) -> Option<Timestamp> {
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }
 
+/// What must hold, or is written, together with an object.
+#[derive(Default)]
+pub struct Along {
+    pub guards: Vec<(Key, Expect)>,
+    pub writes: Vec<Write>,
+}
+
 /// `Ok(None)`: something was not as expected; read again.
-pub async fn commit_one(
-    context: &Context,
-    guards: Vec<(Key, Expect)>,
-    write: Write,
-) -> Result<Option<Committed>, Status> {
-    let commit = Commit { guards, writes: vec![write] };
+pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result<Option<Committed>, Status> {
+    let writes = [write].into_iter().chain(along.writes).collect();
+    let commit = Commit { guards: along.guards, writes };
     match context.space.store().commit(context.space.id(), commit).await {
         Ok(committed) => Ok(committed.into_iter().next()),
         Err(Error::Conflict { .. }) => Ok(None),
@@ -413,8 +425,10 @@ pub async fn replace(
         watch.lap(Stage::Track);
     }
     prepare_replacement(context, &mut new, &old_tree)?;
-    watch.lap(Stage::Prepare);
     let name = old.head.name.as_str();
+    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree));
+    let mut along = allocated.map_err(|causes| refusal(context, name, causes))?;
+    watch.lap(Stage::Prepare);
     let revision = json!(old.revision.to_string());
     metadata_of(&mut new).insert("resourceVersion".into(), revision);
     let empty = Tree::new();
@@ -445,8 +459,11 @@ pub async fn replace(
         false => Change::Put { draft: draft.clone(), expires: expiry(context) },
     };
     let write = Write { key: key.clone(), expect, change };
-    let guards = versions::guard(&context.resource).into_iter().collect();
-    let committed = commit_one(context, guards, write).await?;
+    if finished {
+        along = addresses::release(context, &old)?;
+    }
+    along.guards.extend(versions::guard(&context.resource));
+    let committed = commit_one(context, along, write).await?;
     watch.lap(Stage::Commit);
     Ok(committed.map(|committed| {
         // The last finalizer went: the client sees the object as it was at the end.
@@ -630,7 +647,11 @@ pub async fn try_edit(
             false => Change::Put { draft, expires: expiry(context) },
         };
         let write = Write { key: key.clone(), expect, change };
-        if commit_one(context, Vec::new(), write).await?.is_some() {
+        let along = match finished {
+            true => addresses::release(context, &old)?,
+            false => Along::default(),
+        };
+        if commit_one(context, along, write).await?.is_some() {
             return Ok(());
         }
     }
