@@ -11,6 +11,7 @@ use super::{
     },
     amounts::{aggregate, amounts, is_pod_level},
     options::Options,
+    shape,
 };
 use crate::{field_error::Cause, names, quantity::Quantity, resource::Tree};
 
@@ -224,12 +225,7 @@ fn claim_source(claim: &Tree, path: &Path<'_>) -> Vec<Cause> {
         _ => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
     };
     if let Some(detail) = detail {
-        // As upstream's server holds it.
-        let [name, template] = KEYS.map(|key| claim.get(key).cloned().unwrap_or_default().to_string());
-        let shown = format!(
-            "{{\"Name\":{},\"ResourceClaimName\":{name},\"ResourceClaimTemplateName\":{template}}}",
-            json!(text(claim, "name"))
-        );
+        let shown = shape::shown("PodResourceClaim", claim);
         causes.push(Cause::invalid_text(path, &shown, detail));
     }
     for key in KEYS {
