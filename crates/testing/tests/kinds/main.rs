@@ -1,6 +1,7 @@
 //! Every built-in kind, at a real kube-apiserver and at Hanse.
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+mod compare;
 mod mutate;
 mod objects;
 mod plan;

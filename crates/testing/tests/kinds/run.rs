@@ -6,7 +6,7 @@
 //!        └──> create ──> as stored ──> changed ──> try to update
 //! ```
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -43,6 +43,9 @@ pub struct Servers {
     pub hanse: Option<Server>,
 }
 
+/// Without a change for so long, an object is left alone.
+const QUIET: Duration = Duration::from_millis(1500);
+
 /// What one server calls a thing, and the other.
 type Substitutes = Vec<(String, String)>;
 
@@ -71,7 +74,7 @@ impl Servers {
         if !kube.is_accepted() {
             bail!("{} {} is not valid: {}", base.kind, base.name, kube.body);
         }
-        let stored = self.kube.get(base, &[]).await?.body;
+        let stored = self.settled(base).await?;
         let mut substitutes = Vec::new();
         if let Some(hanse) = &self.hanse {
             let created = hanse.create(base).await?;
@@ -89,6 +92,20 @@ impl Servers {
         let cases = plan::cases(base, Verb::Update, &sent);
         run.answered.extend(self.attempt_all(base, cases, Some(Arc::new(stored)), substitutes).await?);
         Ok(())
+    }
+
+    /// The object as the real server has it when its controllers are done with it.
+    async fn settled(&self, base: &Base) -> Result<Value> {
+        let mut stored = self.kube.get(base, &[]).await?.body;
+        while base.kind.is_written_by_controllers() {
+            tokio::time::sleep(QUIET).await;
+            let later = self.kube.get(base, &[]).await?.body;
+            if later == stored {
+                break;
+            }
+            stored = later;
+        }
+        Ok(stored)
     }
 
     async fn attempt_all(

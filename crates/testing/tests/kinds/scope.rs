@@ -119,6 +119,11 @@ impl Kind {
         }
     }
 
+    /// Controllers inside the real server write to new objects of these kinds. Hanse has none of them.
+    pub fn is_written_by_controllers(&self) -> bool {
+        matches!(self.kind, "APIService" | "FlowSchema" | "PriorityLevelConfiguration" | "ServiceCIDR")
+    }
+
     /// The kind that an object says it is.
     pub fn of(object: &serde_json::Value) -> Option<&'static Kind> {
         KINDS.iter().find(|kind| object["kind"] == kind.kind && object["apiVersion"] == kind.api_version())

@@ -1,0 +1,241 @@
+//! What a server does with a request to write, without the server: no access control, no storage, no clock.
+
+use machinery::{
+    field_error::Cause,
+    metadata, names,
+    resource::{Resource, Tree},
+    schema::{self, Types},
+    status::Status,
+};
+use serde_json::{Value, json};
+
+use crate::Line;
+
+/// The code and the body that the rules lead to.
+pub fn answer(resource: &Resource, line: &Line) -> (u16, Value) {
+    let outcome = match (line.verb.as_str(), &line.old) {
+        ("update", Some(old)) => update(resource, &line.object, old).map(|object| (200, object)),
+        _ => create(resource, &line.object, &line.answer).map(|object| (201, object)),
+    };
+    outcome.unwrap_or_else(|status| (status.code(), status.to_json()))
+}
+
+fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Value, Status> {
+    let mut tree = decode(resource, sent)?;
+    if !matches!(text(metadata_of(&mut tree), "resourceVersion"), "" | "0") {
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    set_namespace(resource, &mut tree, sent)?;
+    let generate = text(metadata_of(&mut tree), "generateName").to_owned();
+    if resource.has_status() {
+        tree.remove("status");
+    }
+    resource.to_storage(&mut tree);
+    prepare_new(resource, &mut tree, answer);
+    if text(metadata_of(&mut tree), "name").is_empty() && !generate.is_empty() {
+        // What the real server drew, so that the results can be equal.
+        let drawn = answer.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
+        let name = drawn.unwrap_or_else(|| names::generate_name(&generate, [0; 8]));
+        metadata_of(&mut tree).insert("name".into(), json!(name));
+    }
+    (resource.prepare_create)(&mut tree);
+    (resource.default)(&mut tree);
+    let name = text(metadata_of(&mut tree), "name").to_owned();
+    let mut causes =
+        metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+    causes.extend(check_finalizers(resource, metadata_of(&mut tree)));
+    causes.extend((resource.validate)(&tree, None));
+    refuse_if_any(resource, &name, causes)?;
+    Ok(present(resource, tree))
+}
+
+fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Value, Status> {
+    let mut new = decode(resource, sent)?;
+    set_namespace(resource, &mut new, old)?;
+    let Value::Object(mut old) = old.clone() else { return Err(Status::internal("no old object")) };
+    let name = text(metadata_of(&mut old), "name").to_owned();
+    let given = text(metadata_of(&mut new), "name").to_owned();
+    if given.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if given != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    metadata_of(&mut old).remove("managedFields");
+    resource.to_storage(&mut old);
+    resource.to_storage(&mut new);
+    prepare_replacement(resource, &mut new, &old);
+    let empty = Tree::new();
+    let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
+    causes.extend(check_finalizers(resource, metadata_of(&mut new)));
+    causes.extend((resource.validate)(&new, Some(&old)));
+    refuse_if_any(resource, &name, causes)?;
+    count_generation(resource, &mut new, &old);
+    Ok(present(resource, new))
+}
+
+fn decode(resource: &Resource, sent: &Value) -> Result<Tree, Status> {
+    let mut value = sent.clone();
+    let types = Types::builtin();
+    if let Some(message) = types.get(resource.type_name) {
+        schema::conform(types, message, &mut value, schema::Options::default()).map_err(|error| {
+            let (kind, version) = (resource.kind, resource.version);
+            Status::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+            ))
+        })?;
+    }
+    match value {
+        Value::Object(tree) => Ok(tree),
+        _ => Err(Status::bad_request("the body is not an object")),
+    }
+}
+
+/// From storage and through the type, as objects go out.
+fn present(resource: &Resource, mut tree: Tree) -> Value {
+    resource.from_storage(&mut tree);
+    let mut value = Value::Object(tree);
+    let types = Types::builtin();
+    if let Some(message) = types.get(resource.type_name) {
+        // What the rules wrote is of the right type, or the comparison tells.
+        let _ = schema::conform(types, message, &mut value, schema::Options::default());
+    }
+    value
+}
+
+/// The namespace that all recorded requests are in.
+const NAMESPACE: &str = "kinds";
+
+fn set_namespace(resource: &Resource, tree: &mut Tree, about: &Value) -> Result<(), Status> {
+    let metadata = metadata_of(tree);
+    if !resource.namespaced {
+        metadata.remove("namespace");
+        return Ok(());
+    }
+    let wanted = about.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or(NAMESPACE);
+    let given = text(metadata, "namespace");
+    if !given.is_empty() && given != wanted {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    metadata.insert("namespace".into(), json!(wanted));
+    Ok(())
+}
+
+/// What only the server decides about a new object; the values are those of the real server, where it took it.
+fn prepare_new(resource: &Resource, tree: &mut Tree, answer: &Value) {
+    let chosen = |key: &str, otherwise: &str| {
+        let found = answer.pointer(&format!("/metadata/{key}")).and_then(Value::as_str);
+        json!(found.unwrap_or(otherwise))
+    };
+    let metadata = metadata_of(tree);
+    for key in
+        ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"]
+    {
+        metadata.remove(key);
+    }
+    metadata.insert("uid".into(), chosen("uid", "00000000-0000-0000-0000-000000000000"));
+    metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", "2020-01-01T00:00:00Z"));
+    if resource.generation {
+        metadata.insert("generation".into(), json!(1));
+    }
+}
+
+fn prepare_replacement(resource: &Resource, new: &mut Tree, old: &Tree) {
+    if resource.has_status() {
+        set(new, "status", old.get("status").cloned());
+    }
+    (resource.prepare_update)(new, old);
+    (resource.default)(new);
+    let old_metadata = old.get("metadata").and_then(Value::as_object);
+    let metadata = metadata_of(new);
+    metadata.remove("selfLink");
+    metadata.remove("managedFields");
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+        "resourceVersion",
+    ] {
+        let given = metadata.get(key).is_some_and(|value| !value.is_null());
+        let ours = matches!(key, "generation" | "creationTimestamp");
+        if !given || ours {
+            set(metadata, key, old_metadata.and_then(|old| old.get(key)).cloned());
+        }
+    }
+}
+
+fn count_generation(resource: &Resource, new: &mut Tree, old: &Tree) {
+    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
+    else {
+        return;
+    };
+    let meaningful = |tree: &Tree| -> Tree {
+        let spec = tree.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"));
+        let mut kept: Tree = spec.map(|(key, value)| (key.clone(), value.clone())).collect();
+        kept.remove("apiVersion");
+        kept.remove("kind");
+        let annotations = tree.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        if let Some(annotations) = annotations.filter(|_| resource.generation_counts_annotations) {
+            kept.insert("annotations".into(), annotations.clone());
+        }
+        kept
+    };
+    if resource.generation && meaningful(new) != meaningful(old) {
+        metadata_of(new).insert("generation".into(), json!(generation + 1));
+    }
+}
+
+/// A finalizer is somebody's: its name has a domain, unless it is the API's own.
+fn check_finalizers(resource: &Resource, metadata: &Tree) -> Vec<Cause> {
+    let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
+    let named = finalizers.enumerate().filter_map(|(at, name)| Some((at, name.as_str()?)));
+    let unqualified = named.filter(|(_, name)| {
+        resource.qualified_finalizers
+            && !name.contains('/')
+            && !matches!(*name, "kubernetes" | "orphan" | "foregroundDeletion")
+    });
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    unqualified
+        .map(|(at, name)| Cause::invalid(format!("metadata.finalizers[{at}]"), &json!(name), detail))
+        .collect()
+}
+
+fn refuse_if_any(resource: &Resource, name: &str, causes: Vec<Cause>) -> Result<(), Status> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(resource.stored_group, resource.kind, name, causes))
+}
+
+fn text<'a>(tree: &'a Tree, key: &str) -> &'a str {
+    tree.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn set(tree: &mut Tree, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => tree.insert(key.into(), value),
+        None => tree.remove(key),
+    };
+}
+
+/// `metadata`, made if it is not there.
+fn metadata_of(tree: &mut Tree) -> &mut Tree {
+    let value = tree.entry("metadata").or_insert_with(|| json!({}));
+    if !value.is_object() {
+        *value = json!({});
+    }
+    match value {
+        Value::Object(metadata) => metadata,
+        _ => unreachable!("just made an object"),
+    }
+}
