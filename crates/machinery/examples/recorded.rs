@@ -55,8 +55,9 @@ fn main() -> Result<(), Failure> {
     let Some(arguments) = arguments() else {
         return Err("usage: recorded FOLDER [KIND [CASE]] [--all]".into());
     };
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(&arguments.folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_, Failure>>()?;
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(&arguments.folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_, Failure>>()?;
     paths.retain(|path| path.extension().is_some_and(|it| it == "jsonl"));
     paths.retain(|path| path.to_string_lossy().contains(&arguments.kind));
     paths.sort();
@@ -181,8 +182,7 @@ fn kind_counts(path: &Path, resource: &Resource, arguments: &Arguments) -> Resul
             continue;
         }
         let (code, answer) = rules::answer(resource, &line);
-        let answers =
-            Answers { sent: &line.object, kube: (line.code, &line.answer), hanse: (code, &answer) };
+        let answers = Answers { sent: &line.object, kube: (line.code, &line.answer), hanse: (code, &answer) };
         count(&line, &answers, judge(&answers, By::Rules), &mut counts, &mut shown);
     }
     Ok((counts, shown.text))

@@ -1,5 +1,6 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
+pub mod conditions;
 mod events;
 mod members;
 pub mod parts;

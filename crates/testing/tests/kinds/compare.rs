@@ -59,8 +59,7 @@ pub fn judge(answers: &Answers<'_>, by: By) -> Verdict {
             if kube.0 != hanse.0 {
                 differ(&mut differences, "code", kube.0, hanse.0);
             }
-            let (one, other) =
-                (comparable(kube.1, answers.sent, by), comparable(hanse.1, answers.sent, by));
+            let (one, other) = (comparable(kube.1, answers.sent, by), comparable(hanse.1, answers.sent, by));
             differences_of("", &one, &other, &mut differences);
             Verdict::Accepted(differences)
         }
@@ -197,11 +196,10 @@ mod tests {
 
     #[test]
     fn results_are_equal_but_for_what_a_server_chooses() {
-        let service = |uid: &str, ip: &str, port: u16| {
-            json!({"kind": "Service", "metadata": {"uid": uid}, "spec": {"clusterIP": ip, "ports": [{"port": port}]}})
-        };
+        let service = |uid: &str, ip: &str, port: u16| json!({"kind": "Service", "metadata": {"uid": uid}, "spec": {"clusterIP": ip, "ports": [{"port": port}]}});
         let asked = json!({"spec": {"ports": [{"port": 80}]}});
-        let same = judged(asked.clone(), (201, service("a", "10.0.0.1", 80)), (201, service("b", "10.0.0.2", 80)));
+        let same =
+            judged(asked.clone(), (201, service("a", "10.0.0.1", 80)), (201, service("b", "10.0.0.2", 80)));
         assert_eq!(same, Verdict::Accepted(Vec::new()));
         let Verdict::Accepted(found) =
             judged(asked, (201, service("a", "10.0.0.1", 80)), (201, service("b", "10.0.0.2", 81)))
@@ -216,9 +214,7 @@ mod tests {
 
     #[test]
     fn refusals_are_equal_in_code_fields_and_reasons() {
-        let status = |field: &str, message: &str| {
-            json!({"message": message, "details": {"causes": [{"field": field, "reason": "FieldValueInvalid"}]}})
-        };
+        let status = |field: &str, message: &str| json!({"message": message, "details": {"causes": [{"field": field, "reason": "FieldValueInvalid"}]}});
         let verdict = |kube, hanse| judged(json!({}), kube, hanse);
         let refused = |same_causes, same_message| Verdict::Refused { same_causes, same_message };
         assert_eq!(verdict((422, status("a", "x")), (422, status("a", "x"))), refused(true, true));
