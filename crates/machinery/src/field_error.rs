@@ -137,6 +137,16 @@ impl Cause {
         Self::new(CauseReason::TooMany, field, Some(&count.to_string()), &detail)
     }
 
+    /// Too much of something, beyond a bound that cannot be named.
+    pub fn unbounded(reason: CauseReason, field: impl Into<String>, count: Option<i64>, detail: &str) -> Self {
+        Self::new(reason, field, count.map(|count| count.to_string()).as_deref(), detail)
+    }
+
+    /// A malformed value that is not to be shown.
+    pub fn invalid_omitted(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(CauseReason::Invalid, field, None, detail)
+    }
+
     /// A reference to something that does not exist.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self::new(CauseReason::NotFound, field, Some(&gotext::bad_value(value)), "")

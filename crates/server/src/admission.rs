@@ -63,7 +63,7 @@ pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>
         let rules = rbac::rules_of_role(&context.space, resource, namespace, role);
         rules.ok_or_else(|| Status::not_found(context.about(role)))?
     } else {
-        if may("escalate", context.resource.plural, name) {
+        if may("escalate", &context.resource.plural, name) {
             return Ok(());
         }
         let mut rules = rbac::rules_of(new);

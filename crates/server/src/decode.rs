@@ -79,7 +79,7 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
 /// with it is the patch's fault.
 pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decoded, Status> {
     let strictness = strictness(context)?;
-    let resource = &context.resource;
+    let resource = &context.shown;
     let types = Types::builtin();
     let shown = Value::Object(tree.clone());
     let refuse = |why: &str| {
@@ -88,7 +88,7 @@ pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decode
     };
     let mut found = found;
     let mut value = Value::Object(tree);
-    match types.get(resource.type_name) {
+    match resource.message() {
         Some(message) => {
             let conformed = schema::conform(types, message, &mut value, schema::Options::default())
                 .map_err(|error| refuse(&error.to_string()))?;
@@ -141,7 +141,7 @@ fn yaml_duplicate(text: &str) -> Option<String> {
 fn unrecognized(context: &Context, why: &str, bytes: &[u8]) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({})",
-        context.resource.kind,
+        context.shown.kind,
         summary(bytes)
     ))
 }
@@ -160,7 +160,7 @@ fn summary(bytes: &[u8]) -> String {
 
 /// What the body says it is must be what the path is about; saying nothing is fine.
 fn check_type(context: &Context, tree: &mut Tree, bytes: &[u8]) -> Result<(), Status> {
-    let resource = &context.resource;
+    let resource = &context.shown;
     for key in ["kind", "apiVersion"] {
         if let Some(value) = tree.get(key).filter(|value| !value.is_string() && !value.is_null()) {
             let found = gojson::type_name(value);
@@ -186,7 +186,7 @@ fn check_type(context: &Context, tree: &mut Tree, bytes: &[u8]) -> Result<(), St
             resource.version, resource.kind
         )));
     }
-    tree.insert("kind".into(), resource.kind.into());
+    tree.insert("kind".into(), resource.kind.as_str().into());
     tree.insert("apiVersion".into(), resource.api_version.as_str().into());
     Ok(())
 }
@@ -199,10 +199,10 @@ fn conform(
     doubled: bool,
     strictness: Strictness,
 ) -> Result<Decoded, Status> {
-    let resource = &context.resource;
+    let resource = &context.shown;
     let types = Types::builtin();
     let mut value = Value::Object(tree);
-    let found = match types.get(resource.type_name) {
+    let found = match resource.message() {
         Some(message) => {
             let conformed = schema::conform(types, message, &mut value, schema::Options::default())
                 .map_err(|error| not_handled(context, &error.to_string()))?;
@@ -228,7 +228,7 @@ fn conform(
 }
 
 fn not_handled(context: &Context, why: &str) -> Status {
-    let (kind, version) = (context.resource.kind, context.resource.version);
+    let (kind, version) = (&context.shown.kind, &context.shown.version);
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 

@@ -27,13 +27,13 @@ const WAIT_FOR_REVISION: Duration = Duration::from_secs(3);
 const CHUNK_BYTES: usize = 64 * 1024;
 
 pub async fn get(context: &Context) -> Result<Response<Body>, Status> {
-    let presenter = context.presenter()?;
+    context.presenter()?;
     let revision = parse_revision(context.query.get("resourceVersion").unwrap_or_default())?;
     wait_for(context, revision).await?;
     let name = &context.target.name;
     let object = context.space.get(&context.key(name));
     let object = object.ok_or_else(|| Status::not_found(context.about(name)))?;
-    Ok(body::encoded(StatusCode::OK, presenter.one(&object)))
+    Ok(body::encoded(StatusCode::OK, context.present(&object)?))
 }
 
 /// Waits until the workspace has reached `revision`; refuses when it does not come.

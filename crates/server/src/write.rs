@@ -27,6 +27,7 @@ use crate::{
     decode::{self, Decoded},
     delete,
     hub::store_refusal,
+    metrics::{Stage, Stopwatch},
     negotiate, patch,
     rbac::Attributes,
     space::Current,
@@ -39,12 +40,14 @@ const ATTEMPTS: usize = 8;
 pub struct Written {
     pub object: Arc<Object>,
     pub created: bool,
+    /// What its author should know though it was accepted.
+    pub warnings: Vec<String>,
 }
 
 fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<Response<Body>, Status> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = body::encoded(code, context.presenter()?.one(&written.object));
-    for warning in warnings {
+    let mut response = body::encoded(code, context.present(&written.object)?);
+    for warning in warnings.iter().chain(&written.warnings) {
         body::warn(&mut response, warning);
     }
     Ok(response)
@@ -53,8 +56,10 @@ fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<
 pub async fn create(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
     let dry_run = check_options(context, "CreateOptions")?;
+    let mut watch = context.stopwatch();
     let Decoded { tree, warnings } = decode::object(context, &bytes)?;
-    let written = create_tree(context, tree, dry_run).await?;
+    watch.lap(Stage::Decode);
+    let written = create_tree(context, tree, dry_run, &mut watch).await?;
     respond(context, &written, &warnings)
 }
 
@@ -72,7 +77,12 @@ fn check_options(context: &Context, kind: &str) -> Result<bool, Status> {
 }
 
 /// Makes a new object of `tree`, in the spelling of the request's version.
-async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result<Written, Status> {
+async fn create_tree(
+    context: &Context,
+    mut tree: Tree,
+    dry_run: bool,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Written, Status> {
     let resource = &context.resource;
     if !matches!(text(metadata_of(&mut tree), "resourceVersion"), "" | "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
@@ -90,13 +100,14 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
             context.hub.env.random.fill(&mut random);
             metadata_of(&mut tree).insert("name".into(), json!(names::generate_name(prefix, random)));
         }
-        (resource.prepare_create)(&mut tree);
-        (resource.default)(&mut tree);
+        (resource.row.prepare_create)(&mut tree);
+        (resource.row.default)(&mut tree);
+        watch.lap(Stage::Prepare);
         let name = text(metadata_of(&mut tree), "name").to_owned();
         let mut causes =
-            metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+            metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
-        causes.extend((resource.validate)(&tree, None));
+        causes.extend((resource.row.validate)(&tree, None));
         admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
         let guards = admission::admit_create(context, &name)?;
@@ -108,14 +119,19 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
             }
             return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
+        let warnings = (resource.row.warn)(&tree, None);
+        watch.lap(Stage::Check);
         let draft = encode(context, &tree)?;
+        watch.lap(Stage::Encode);
         if dry_run {
-            return Ok(Written { object: Arc::new(draft.preview()), created: true });
+            return Ok(Written { object: Arc::new(draft.preview()), created: true, warnings });
         }
         let change = Change::Put { draft, expires: expiry(context) };
         // `None`: somebody made it, or the namespace changed; look again.
-        if let Some(committed) = commit_one(context, guards, Write { key, expect, change }).await? {
-            return Ok(Written { object: committed.object, created: true });
+        let committed = commit_one(context, guards, Write { key, expect, change }).await?;
+        watch.lap(Stage::Commit);
+        if let Some(committed) = committed {
+            return Ok(Written { object: committed.object, created: true, warnings });
         }
     }
     let message = format!("the namespace {:?} keeps changing; try again", context.target.namespace);
@@ -140,7 +156,7 @@ fn check_finalizers(context: &Context, metadata: &Tree) -> Vec<Cause> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
     let named = finalizers.enumerate().filter_map(|(at, name)| Some((at, name.as_str()?)));
     let unqualified = named.filter(|(_, name)| {
-        context.resource.qualified_finalizers
+        context.resource.row.qualified_finalizers
             && !name.contains('/')
             && !matches!(*name, "kubernetes" | delete::ORPHAN | delete::FOREGROUND)
     });
@@ -192,7 +208,7 @@ fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
 
 /// What only the server decides about a new object.
 fn prepare_new(context: &Context, tree: &mut Tree) {
-    let generation = context.resource.generation;
+    let generation = context.resource.row.generation;
     let metadata = metadata_of(tree);
     for key in
         ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"]
@@ -210,7 +226,7 @@ fn refuse_if_any(context: &Context, name: &str, causes: Vec<Cause>) -> Result<()
     if causes.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(context.resource.stored_group, context.resource.kind, name, causes))
+    Err(Status::invalid(&context.resource.stored_group, &context.resource.kind, name, causes))
 }
 
 fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
@@ -224,7 +240,7 @@ fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
 }
 
 pub fn expiry(context: &Context) -> Option<Timestamp> {
-    let seconds = context.resource.ttl_seconds?;
+    let seconds = context.resource.row.ttl_seconds?;
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }
 
@@ -245,7 +261,9 @@ pub async fn commit_one(
 pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
     let dry_run = check_options(context, "UpdateOptions")?;
+    let mut watch = context.stopwatch();
     let Decoded { mut tree, warnings } = decode::object(context, &bytes)?;
+    watch.lap(Stage::Decode);
     set_namespace(context, &mut tree)?;
     let name = context.target.name.clone();
     let given = text(metadata_of(&mut tree), "name").to_owned();
@@ -263,12 +281,12 @@ pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     for _ in 0..ATTEMPTS {
         let current = context.space.current(&key);
         let Some(old) = current.object else {
-            return create_by_update(context, tree, dry_run, &warnings).await;
+            return create_by_update(context, tree, dry_run, &warnings, &mut watch).await;
         };
-        let mut new = tree.clone();
-        context.resource.to_storage(&mut new);
+        let new = context.absorb(tree.clone(), &old)?;
         check_preconditions(context, &new, &old, true)?;
-        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
+        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run, &mut watch).await?
+        else {
             continue;
         };
         return respond(context, &written, &warnings);
@@ -281,16 +299,17 @@ async fn create_by_update(
     mut tree: Tree,
     dry_run: bool,
     warnings: &[String],
+    watch: &mut Stopwatch<'_>,
 ) -> Result<Response<Body>, Status> {
     let name = &context.target.name;
-    if !context.resource.create_on_update || !context.target.subresource.is_empty() {
+    if !context.resource.row.create_on_update || !context.target.subresource.is_empty() {
         return Err(Status::not_found(context.about(name)));
     }
     // To put what is not there is to create it, and needs the right to.
     let attributes = Attributes::Resource {
         verb: "create",
-        group: context.resource.group,
-        resource: context.resource.plural,
+        group: &context.resource.group,
+        resource: &context.resource.plural,
         subresource: "",
         namespace: &context.target.namespace,
         name,
@@ -306,7 +325,7 @@ async fn create_by_update(
         );
         return Err(Status::conflict(context.about(name), &why));
     }
-    let written = create_tree(context, tree, dry_run).await?;
+    let written = create_tree(context, tree, dry_run, watch).await?;
     respond(context, &written, warnings)
 }
 
@@ -322,7 +341,7 @@ fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool)
         return Err(Status::conflict(context.about(name), &why));
     }
     match text(metadata, "resourceVersion") {
-        "" | "0" if whole && !context.resource.unconditional_update => {
+        "" | "0" if whole && !context.resource.row.unconditional_update => {
             let cause =
                 Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             refuse_if_any(context, name, vec![cause])
@@ -347,9 +366,11 @@ async fn replace(
     expect: Expect,
     mut new: Tree,
     dry_run: bool,
+    watch: &mut Stopwatch<'_>,
 ) -> Result<Option<Written>, Status> {
     let old_tree = old.tree().map_err(Status::internal)?;
     prepare_replacement(context, &mut new, &old_tree)?;
+    watch.lap(Stage::Prepare);
     let name = old.head.name.as_str();
     let revision = json!(old.revision.to_string());
     metadata_of(&mut new).insert("resourceVersion".into(), revision);
@@ -359,21 +380,22 @@ async fn replace(
     causes.extend(check_finalizers(context, metadata_of(&mut new)));
     causes.extend(match context.resource.subresource(&context.target.subresource) {
         Some(subresource) => (subresource.validate)(&new, &old_tree),
-        None => (context.resource.validate)(&new, Some(&old_tree)),
+        None => (context.resource.row.validate)(&new, Some(&old_tree)),
     });
     admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
+    let warnings = (context.resource.row.warn)(&new, Some(&old_tree));
+    watch.lap(Stage::Check);
     if new == old_tree {
         // Nothing changed: no new revision, no event.
-        return Ok(Some(Written { object: old.clone(), created: false }));
+        return Ok(Some(Written { object: old.clone(), created: false, warnings }));
     }
     let draft = encode(context, &new)?;
+    watch.lap(Stage::Encode);
     if dry_run {
-        return Ok(Some(Written {
-            object: Arc::new(draft.seal(old.revision, EventType::Modified)),
-            created: false,
-        }));
+        let object = Arc::new(draft.seal(old.revision, EventType::Modified));
+        return Ok(Some(Written { object, created: false, warnings }));
     }
     let finished = is_finished(context, &draft, &new);
     let change = match finished {
@@ -382,20 +404,23 @@ async fn replace(
     };
     let write = Write { key: key.clone(), expect, change };
     let committed = commit_one(context, Vec::new(), write).await?;
+    watch.lap(Stage::Commit);
     Ok(committed.map(|committed| {
         // The last finalizer went: the client sees the object as it was at the end.
         let object = match finished {
             true => Arc::new(draft.seal(old.revision, EventType::Deleted)),
             false => committed.object,
         };
-        Written { object, created: false }
+        Written { object, created: false, warnings }
     }))
 }
 
 /// Nothing holds an object that is being deleted any more.
 fn is_finished(context: &Context, draft: &Draft, tree: &Tree) -> bool {
     let held_by_spec = context.resource.held_by_spec(tree);
-    draft.head().deleting && draft.head().finalizers.is_empty() && !held_by_spec
+    let grace = tree.get("metadata").and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
+    let in_grace = grace.and_then(Value::as_i64).is_some_and(|seconds| seconds > 0);
+    draft.head().deleting && draft.head().finalizers.is_empty() && !held_by_spec && !in_grace
 }
 
 /// What removing `old` means in the store: an object of the shared base leaves a whiteout.
@@ -414,14 +439,17 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
             if resource.has_status() {
                 keep(new, old, "status");
             }
-            (resource.prepare_update)(new, old);
+            (resource.row.prepare_update)(new, old);
         }
         name => match resource.subresource(name) {
-            Some(subresource) => (subresource.prepare)(new, old),
+            Some(subresource) => {
+                (subresource.prepare)(new, old);
+                stamp(context, new, subresource.stamped);
+            }
             None => return Err(Status::internal(format!("no such subresource: {name}"))),
         },
     }
-    (resource.default)(new);
+    (resource.row.default)(new);
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
@@ -445,6 +473,19 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
     Ok(())
 }
 
+/// Gives the time of the request to the conditions that lack one.
+fn stamp(context: &Context, tree: &mut Tree, members: &[&str]) {
+    let conditions = tree.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(condition) = condition.as_object_mut() else { continue };
+        for member in members {
+            if condition.get(*member).is_none_or(Value::is_null) {
+                condition.insert((*member).to_owned(), json!(context.hub.now_text()));
+            }
+        }
+    }
+}
+
 fn set(tree: &mut Tree, key: &str, value: Option<Value>) {
     match value {
         Some(value) => tree.insert(key.into(), value),
@@ -458,20 +499,17 @@ fn keep(new: &mut Tree, old: &Tree, key: &str) {
 
 /// `generation` counts the changes of everything but metadata and status.
 fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
-    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
-    else {
-        return;
-    };
-    if !context.resource.generation {
+    let metadata = |tree: &Tree, key: &str| tree.get("metadata").and_then(|it| it.get(key)).cloned();
+    let Some(generation) = metadata(old, "generation").and_then(|it| it.as_i64()) else { return };
+    let row = &context.resource.row;
+    if !row.generation {
         return;
     }
-    let meaningful = |tree: &Tree| -> Tree {
-        tree.iter()
-            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
-    if meaningful(new) != meaningful(old) {
+    let counted = |key: &&String| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind");
+    let changed = new.keys().chain(old.keys()).filter(counted).any(|key| new.get(key) != old.get(key));
+    let annotated =
+        row.generation_counts_annotations && metadata(new, "annotations") != metadata(old, "annotations");
+    if changed || annotated {
         metadata_of(new).insert("generation".into(), json!(generation + 1));
     }
 }
@@ -479,14 +517,16 @@ fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
 pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
     let dry_run = check_options(context, "PatchOptions")?;
-    let kind = negotiate::patch(&context.headers, !context.resource.type_name.is_empty())?;
+    let kind = negotiate::patch(&context.headers, context.shown.message().is_some())?;
     let name = context.target.name.clone();
     let key = context.key(&name);
+    let mut watch = context.stopwatch();
     let body = patch::Body::read(kind, bytes)?;
     for _ in 0..ATTEMPTS {
         let current = context.space.current(&key);
         let old = current.object.ok_or_else(|| Status::not_found(context.about(&name)))?;
         let patched = patch::apply(context, &body, &old)?;
+        watch.lap(Stage::Decode);
         let mut new = patched.tree;
         let given = text(metadata_of(&mut new), "name").to_owned();
         if given != name {
@@ -495,9 +535,10 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
             )));
         }
         set_namespace(context, &mut new)?;
-        context.resource.to_storage(&mut new);
+        let new = context.absorb(new, &old)?;
         check_preconditions(context, &new, &old, false)?;
-        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
+        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run, &mut watch).await?
+        else {
             continue;
         };
         return respond(context, &written, &patched.warnings);
@@ -508,12 +549,26 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
 /// A change by the hub itself to the object at `key` that has `uid`; nothing if that one is gone. What the change
 /// leaves of an object that is being deleted may be nothing at all.
 pub async fn edit(context: &Context, key: &Key, uid: &str, change: impl Fn(&mut Tree)) -> Result<(), Status> {
+    let changed = try_edit(context, key, uid, |_, tree| {
+        change(tree);
+        Ok(())
+    });
+    changed.await
+}
+
+/// The same, by a change that may refuse; it sees the object as it is now.
+pub async fn try_edit(
+    context: &Context,
+    key: &Key,
+    uid: &str,
+    change: impl Fn(&Object, &mut Tree) -> Result<(), Status>,
+) -> Result<(), Status> {
     for _ in 0..ATTEMPTS {
         let Current { object, expect } = context.space.current(key);
         let Some(old) = object.filter(|object| object.head.uid == uid) else { return Ok(()) };
         let before = old.tree().map_err(Status::internal)?;
         let mut tree = before.clone();
-        change(&mut tree);
+        change(&old, &mut tree)?;
         let draft = encode(context, &tree)?;
         let finished = is_finished(context, &draft, &tree);
         if tree == before && !finished {

@@ -30,7 +30,10 @@ async fn record(folder: &Path) -> Result<()> {
         let started = std::time::Instant::now();
         let run = match servers.run(kind, &bases).await {
             Ok(run) => run,
-            Err(error) => { println!("ERROR {error:#}"); continue },
+            Err(error) => {
+                println!("ERROR {error:#}");
+                continue;
+            }
         };
         record::write(folder, kind, &run)?;
         let accepted = run.answered.iter().filter(|it| it.kube.is_accepted()).count();
@@ -39,7 +42,9 @@ async fn record(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn super_folder() -> PathBuf { folder() }
+fn super_folder() -> PathBuf {
+    folder()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hanse_treats_every_kind_as_kubernetes_does() -> Result<()> {

@@ -134,9 +134,8 @@ impl Walk<'_> {
     fn members(&mut self, message: Option<&Message>, members: &Map<String, Value>) {
         let top = self.place.is_empty();
         let in_metadata = self.place == [Step::Key("metadata".into())];
-        let skipped = |name: &str| {
-            top && SKIPPED.contains(&name) || in_metadata && KEPT_METADATA.contains(&name)
-        };
+        let skipped =
+            |name: &str| top && SKIPPED.contains(&name) || in_metadata && KEPT_METADATA.contains(&name);
         let types = self.types;
         for (key, value) in members.iter().filter(|(key, _)| !skipped(key)) {
             let field = message.and_then(|message| types.field(message, key));
@@ -371,7 +370,8 @@ mod tests {
 
     #[test]
     fn a_mutation_changes_one_place() {
-        let object = json!({"spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "app"}]}}}});
+        let object =
+            json!({"spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "app"}]}}}});
         let types = Types::builtin();
         for mutation in mutations(types, types.get_kind("apps", "v1", "Deployment"), &object) {
             let changed = mutation.apply(&object).expect("the place is there");
@@ -381,7 +381,8 @@ mod tests {
 
     #[test]
     fn a_sample_hardly_changes_when_there_is_more_to_choose_from() {
-        let mutation = |at: usize| Mutation { name: format!("field{at} removed"), place: Vec::new(), value: None };
+        let mutation =
+            |at: usize| Mutation { name: format!("field{at} removed"), place: Vec::new(), value: None };
         let few = sample((0..1000).map(mutation).collect(), 100, "");
         let many = sample((0..1010).map(mutation).collect(), 100, "");
         assert_eq!(few.len(), 100);

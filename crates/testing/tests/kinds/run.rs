@@ -129,8 +129,10 @@ impl Servers {
                             let object = substitute(&case.object, &substitutes);
                             let case = Case { object, ..case.clone() };
                             let reply = hanse.attempt(&base, &case).await?;
-                            let back: Substitutes =
-                                substitutes.iter().map(|(kube, hanse)| (hanse.clone(), kube.clone())).collect();
+                            let back: Substitutes = substitutes
+                                .iter()
+                                .map(|(kube, hanse)| (hanse.clone(), kube.clone()))
+                                .collect();
                             Some(Reply { body: substitute(&reply.body, &back), ..reply })
                         }
                         None => None,
@@ -149,7 +151,8 @@ impl Servers {
 
 /// Values that each server chose: what one is called at the other.
 fn substitutes_of(kube: &Value, hanse: &Value) -> Substitutes {
-    let text = |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(String::from);
+    let text =
+        |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(String::from);
     ["/metadata/uid", "/metadata/resourceVersion", "/metadata/creationTimestamp", "/spec/clusterIP"]
         .into_iter()
         .filter_map(|pointer| Some((text(kube, pointer)?, text(hanse, pointer)?)))
@@ -165,9 +168,9 @@ fn substitute(value: &Value, substitutes: &Substitutes) -> Value {
             Value::from(other.map_or(text.as_str(), |(_, to)| to.as_str()))
         }
         Value::Array(items) => items.iter().map(|item| substitute(item, substitutes)).collect(),
-        Value::Object(members) => {
-            Value::Object(members.iter().map(|(key, it)| (key.clone(), substitute(it, substitutes))).collect())
-        }
+        Value::Object(members) => Value::Object(
+            members.iter().map(|(key, it)| (key.clone(), substitute(it, substitutes))).collect(),
+        ),
         other => other.clone(),
     }
 }
