@@ -11,16 +11,28 @@ use serde_json::{Value, json};
 
 use crate::Line;
 
-/// The code and the body that the rules lead to.
-pub fn answer(resource: &Resource, line: &Line) -> (u16, Value) {
-    let outcome = match (line.verb.as_str(), &line.old) {
-        ("update", Some(old)) => update(resource, &line.object, old).map(|object| (200, object)),
-        _ => create(resource, &line.object, &line.answer).map(|object| (201, object)),
-    };
-    outcome.unwrap_or_else(|status| (status.code(), status.to_json()))
+/// What the rules lead to.
+pub struct Ours {
+    pub code: u16,
+    pub warnings: Vec<String>,
+    pub body: Value,
 }
 
-fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Value, Status> {
+/// An object that would be written, and what its author should know.
+type Written = (Value, Vec<String>);
+
+pub fn answer(resource: &Resource, line: &Line) -> Ours {
+    let (code, written) = match (line.verb.as_str(), &line.old) {
+        ("update", Some(old)) => (200, update(resource, &line.object, old)),
+        _ => (201, create(resource, &line.object, &line.answer)),
+    };
+    match written {
+        Ok((body, warnings)) => Ours { code, warnings, body },
+        Err(status) => Ours { code: status.code(), warnings: Vec::new(), body: status.to_json() },
+    }
+}
+
+fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, Status> {
     let mut tree = decode(resource, sent)?;
     if !matches!(text(metadata_of(&mut tree), "resourceVersion"), "" | "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
@@ -46,10 +58,11 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Value, St
     causes.extend(check_finalizers(resource, metadata_of(&mut tree)));
     causes.extend((resource.validate)(&tree, None));
     refuse_if_any(resource, &name, causes)?;
-    Ok(present(resource, tree))
+    let warnings = (resource.warn)(&tree, None);
+    Ok((present(resource, tree), warnings))
 }
 
-fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Value, Status> {
+fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
     let mut new = decode(resource, sent)?;
     set_namespace(resource, &mut new, old)?;
     let Value::Object(mut old) = old.clone() else { return Err(Status::internal("no old object")) };
@@ -76,7 +89,8 @@ fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Value, Statu
     causes.extend((resource.validate)(&new, Some(&old)));
     refuse_if_any(resource, &name, causes)?;
     count_generation(resource, &mut new, &old);
-    Ok(present(resource, new))
+    let warnings = (resource.warn)(&new, Some(&old));
+    Ok((present(resource, new), warnings))
 }
 
 fn decode(resource: &Resource, sent: &Value) -> Result<Tree, Status> {

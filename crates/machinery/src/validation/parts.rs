@@ -3,6 +3,7 @@
 //! Trees come here typed and in canonical form: what is absent is empty, zero or false.
 
 mod addresses;
+mod claims;
 mod path;
 mod resources;
 mod scheduling;
@@ -15,15 +16,16 @@ pub use addresses::{
     cidr, cidr_warnings, interface_address, ip, ip_warnings, legacy_cidr, legacy_ip, parse_cidr_sloppy,
     parse_ip_sloppy,
 };
+pub use claims::{ClaimOptions, claim_spec, claim_template, csi_driver_name};
 pub use path::Path;
 pub use resources::{
     container_resource_name, divides_into_huge_pages, is_extended_resource, is_huge_pages,
     is_integer_resource, is_native_resource, is_overcommit_allowed, is_standard_quota_resource,
-    is_standard_resource, quantity_in, resource_name, resource_quantity,
+    is_standard_resource, positive_quantity, quantity_in, resource_name, resource_quantity,
 };
 pub use scheduling::{
     node_selector, node_selector_requirement, node_selector_term, preferred_scheduling_terms, taints,
-    tolerations, topology_selector_term,
+    tolerations, topology_selector_term, weight,
 };
 
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
@@ -74,10 +76,16 @@ pub fn flag(tree: &Tree, key: &str) -> bool {
     tree.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Sets what the author left open.
-pub fn set_default(tree: &mut Tree, key: &str, value: impl Into<Value>) {
-    let is_open = tree.get(key).is_none_or(|value| value.is_null() || value.as_str() == Some(""));
-    if is_open {
+/// Sets a text that is empty.
+pub fn set_default(tree: &mut Tree, key: &str, value: &str) {
+    if text(tree, key).is_empty() {
+        tree.insert(key.to_owned(), json!(value));
+    }
+}
+
+/// Sets what is absent, where that is something else than empty.
+pub fn set_absent(tree: &mut Tree, key: &str, value: impl Into<Value>) {
+    if tree.get(key).is_none_or(Value::is_null) {
         tree.insert(key.to_owned(), value.into());
     }
 }
@@ -136,7 +144,9 @@ pub fn template_metadata(metadata: &Tree, path: &Path<'_>) -> Vec<Cause> {
     causes.extend(metadata::labels(metadata.get("labels"), &path.child("labels").to_string()));
     let set = metadata.iter().filter(|(_, value)| !is_empty(value)).map(|(key, _)| key.as_str());
     let unwanted = set.filter(|key| !matches!(*key, "annotations" | "labels"));
-    causes.extend(unwanted.map(|key| Cause::forbidden(&path.child(key), "cannot be set")));
+    // Upstream names the Go field, its first letter in lower case.
+    let shown = unwanted.map(|key| if key == "uid" { "uID" } else { key });
+    causes.extend(shown.map(|key| Cause::forbidden(&path.child(key), "cannot be set")));
     causes
 }
 

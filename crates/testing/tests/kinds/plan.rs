@@ -44,9 +44,8 @@ struct Limits {
 
 fn limits(kind: &Kind) -> Limits {
     match kind.kind {
-        "Pod" => Limits { create: 900, update: 150, in_template: usize::MAX },
-        "PodTemplate" => Limits { create: 200, update: 100, in_template: usize::MAX },
-        _ => Limits { create: 500, update: 300, in_template: 40 },
+        "Pod" => Limits { create: 3000, update: 600, in_template: 0 },
+        _ => Limits { create: 700, update: 500, in_template: 120 },
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the real server answered, written to files: a file for each kind, a line for each request.
 //!
-//! `{"name", "verb", "object" (as sent), "old" (what an update would replace), "code", "answer"}`. The example
+//! `{"name", "verb", "object" (as sent), "old" (what an update would replace), "code", "warnings",
+//! "answer"}`. The example
 //! `recorded` of the crate `machinery` reads them and says what Hanse's rules make of the same requests.
 
 use std::{
@@ -26,6 +27,7 @@ pub fn write(folder: &Path, kind: &Kind, run: &KindRun) -> Result<()> {
             "verb": case.verb.as_str(),
             "object": case.object,
             "code": kube.code,
+            "warnings": kube.warnings,
             "answer": kube.body,
         });
         if let Some(old) = old {

@@ -69,16 +69,13 @@ pub struct Server {
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub code: u16,
+    /// The texts of `Warning` headers.
+    pub warnings: Vec<String>,
     pub body: Value,
 }
 
 impl Reply {
-    const CRASHED: Reply = Reply { code: 0, body: Value::Null };
-
-    /// The server failed, rather than to judge the object.
-    pub fn is_crashed(&self) -> bool {
-        self.code == 0
-    }
+    const CRASHED: Reply = Reply { code: 0, warnings: Vec::new(), body: Value::Null };
 
     pub fn is_accepted(&self) -> bool {
         (200..300).contains(&self.code)
@@ -157,6 +154,13 @@ impl Server {
             Err(error) => return Err(error),
         };
         let body = serde_json::from_slice(&answer.bytes).unwrap_or_else(|_| json!(answer.text()));
-        Ok(Reply { code: answer.code.as_u16(), body })
+        Ok(Reply { code: answer.code.as_u16(), warnings: warnings(&answer.headers), body })
     }
+}
+
+/// `299 - "a text"` is `a text`.
+fn warnings(headers: &http::HeaderMap) -> Vec<String> {
+    let texts = headers.get_all("warning").iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let quoted = |text: &str| Some(text.split_once('"')?.1.rsplit_once('"')?.0.to_owned());
+    texts.map(|text| quoted(&text).unwrap_or_else(|| text.into_owned())).collect()
 }

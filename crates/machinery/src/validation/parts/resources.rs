@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{NOT_INTEGER, NOT_NEGATIVE, Path, invalid_each};
+use super::{NOT_INTEGER, NOT_NEGATIVE, NOT_POSITIVE, Path, invalid_each};
 use crate::{field_error::Cause, names, quantity::Quantity, resource::Tree};
 
 const HUGE_PAGES: &str = "hugepages-";
@@ -115,6 +115,12 @@ pub fn resource_quantity(name: &str, value: &Value, path: &Path<'_>) -> Vec<Caus
         causes.push(Cause::invalid(path, value, NOT_INTEGER));
     }
     causes
+}
+
+/// An amount of something that there must be some of.
+pub fn positive_quantity(value: &Value, path: &Path<'_>) -> Option<Cause> {
+    let quantity = quantity_of(value).unwrap_or(Quantity::ZERO);
+    (quantity <= Quantity::ZERO).then(|| Cause::invalid(path, value, NOT_POSITIVE))
 }
 
 /// Whether an amount of huge pages is a whole number of pages.

@@ -103,7 +103,7 @@ pub fn preferred_scheduling_terms(affinity: &Tree, key: &str, path: &Path<'_>) -
 }
 
 /// How much a preference counts.
-pub(in crate::validation) fn weight(term: &Tree, path: &Path<'_>) -> Option<Cause> {
+pub fn weight(term: &Tree, path: &Path<'_>) -> Option<Cause> {
     let weight = number(term, "weight").unwrap_or(0);
     let is_in_range = (1..=100).contains(&weight);
     (!is_in_range)
