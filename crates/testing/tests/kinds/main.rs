@@ -9,6 +9,9 @@ mod record;
 mod run;
 mod scope;
 mod server;
+mod table;
+mod translate;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 
