@@ -10,10 +10,10 @@
 
 #![allow(clippy::disallowed_methods)] // A tool, not part of the server.
 
-#[path = "../../testing/tests/kinds/compare.rs"]
-mod compare;
 #[path = "recorded/rules.rs"]
 mod rules;
+#[path = "../../testing/tests/kinds/verdict.rs"]
+mod verdict;
 
 use std::{
     collections::BTreeMap,
@@ -22,9 +22,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use compare::{Answers, By, Verdict, judge};
 use machinery::{builtin, resource::Resource};
 use serde_json::Value;
+use verdict::{Answers, By, Verdict, judge};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -36,6 +36,7 @@ struct Line {
     object: Value,
     old: Option<Value>,
     code: u16,
+    warnings: Vec<String>,
     answer: Value,
 }
 
@@ -108,6 +109,7 @@ fn resource(path: &Path) -> Result<Option<Resource>, Failure> {
 struct Counts {
     accepted: usize,
     equal: usize,
+    same_warnings: usize,
     refused: usize,
     same_causes: usize,
     same_message: usize,
@@ -119,6 +121,7 @@ impl Counts {
     fn add(&mut self, other: &Counts) {
         self.accepted += other.accepted;
         self.equal += other.equal;
+        self.same_warnings += other.same_warnings;
         self.refused += other.refused;
         self.same_causes += other.same_causes;
         self.same_message += other.same_message;
@@ -135,11 +138,12 @@ impl std::fmt::Display for Counts {
         };
         write!(
             f,
-            "accepted by both {} (equal results {} = {:.1} %), refused by both {} of {refused} = {:.1} % (same \
-             causes {} = {:.1} %, same message {} = {:.1} %), REFUSED ONLY HERE {}",
+            "accepted by both {} (equal results {} = {:.1} %, same warnings {:.1} %), refused by both {} of \
+             {refused} = {:.1} % (same causes {} = {:.1} %, same message {} = {:.1} %), REFUSED ONLY HERE {}",
             self.accepted,
             self.equal,
             percent(self.equal, self.accepted),
+            percent(self.same_warnings, self.accepted),
             self.refused,
             percent(self.refused, refused),
             self.same_causes,
@@ -181,9 +185,17 @@ fn kind_counts(path: &Path, resource: &Resource, arguments: &Arguments) -> Resul
         if !line.name.contains(&arguments.case) {
             continue;
         }
-        let (code, answer) = rules::answer(resource, &line);
-        let answers = Answers { sent: &line.object, kube: (line.code, &line.answer), hanse: (code, &answer) };
-        count(&line, &answers, judge(&answers, By::Rules), &mut counts, &mut shown);
+        let ours = rules::answer(resource, &line);
+        let answers =
+            Answers { sent: &line.object, kube: (line.code, &line.answer), hanse: (ours.code, &ours.body) };
+        let verdict = judge(&answers, By::Rules);
+        if matches!(verdict, Verdict::Accepted(_)) && ours.warnings != line.warnings {
+            let sides = [("kube", format!("{:?}", line.warnings)), ("hanse", format!("{:?}", ours.warnings))];
+            shown.show("other warnings", &line.name, &sides);
+        } else if matches!(verdict, Verdict::Accepted(_)) {
+            counts.same_warnings += 1;
+        }
+        count(&line, &answers, verdict, &mut counts, &mut shown);
     }
     Ok((counts, shown.text))
 }

@@ -221,8 +221,10 @@ impl Status {
     /// `kind` is the kind, not the resource; upstream is so in `Invalid` alone.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let texts: Vec<String> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        // The message says a thing once, whoever else says it again.
+        let mut seen = HashSet::new();
+        let texts = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));
+        let texts: Vec<String> = texts.filter(|text| seen.insert(text.clone())).collect();
         let joined = match texts.len() {
             0 => String::new(),
             1 => format!(": {}", texts[0]),

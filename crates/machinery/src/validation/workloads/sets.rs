@@ -18,7 +18,7 @@ use crate::{
     selector::{self, LabelSelector},
     validation::{
         members::{count, made, set},
-        parts::{IMMUTABLE, Path, dns_label, items, not_negative, number, object, text},
+        parts::{ClaimOptions, IMMUTABLE, Path, claim_spec, dns_label, items, not_negative, number, object, text},
         pod,
     },
 };
@@ -146,6 +146,14 @@ fn stateful_set_spec(spec: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     }
     causes.extend(stateful_set_strategy(spec, &SPEC.child("updateStrategy")));
     causes.extend(retention(spec, &SPEC.child("persistentVolumeClaimRetentionPolicy")));
+    if old.is_none() {
+        let path = SPEC.child("volumeClaimTemplates");
+        for (at, claim) in items(spec, "volumeClaimTemplates") {
+            let empty = Tree::new();
+            let claim = object(claim, "spec").unwrap_or(&empty);
+            causes.extend(claim_spec(claim, ClaimOptions::default(), &path.index(at).child("spec")));
+        }
+    }
     causes.extend(not_negative(count(spec, "replicas"), &SPEC.child("replicas")));
     causes.extend(not_negative(count(spec, "minReadySeconds"), &SPEC.child("minReadySeconds")));
     if let Some(ordinals) = object(spec, "ordinals") {
