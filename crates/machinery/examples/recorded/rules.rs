@@ -50,15 +50,15 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
         let name = drawn.unwrap_or_else(|| names::generate_name(&generate, [0; 8]));
         metadata_of(&mut tree).insert("name".into(), json!(name));
     }
-    (resource.prepare_create)(&mut tree);
-    (resource.default)(&mut tree);
+    (resource.row.prepare_create)(&mut tree);
+    (resource.row.default)(&mut tree);
     let name = text(metadata_of(&mut tree), "name").to_owned();
     let mut causes =
-        metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+        metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
     causes.extend(check_finalizers(resource, metadata_of(&mut tree)));
-    causes.extend((resource.validate)(&tree, None));
+    causes.extend((resource.row.validate)(&tree, None));
     refuse_if_any(resource, &name, causes)?;
-    let warnings = (resource.warn)(&tree, None);
+    let warnings = (resource.row.warn)(&tree, None);
     Ok((present(resource, tree), warnings))
 }
 
@@ -86,19 +86,19 @@ fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Sta
     let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(resource, metadata_of(&mut new)));
-    causes.extend((resource.validate)(&new, Some(&old)));
+    causes.extend((resource.row.validate)(&new, Some(&old)));
     refuse_if_any(resource, &name, causes)?;
     count_generation(resource, &mut new, &old);
-    let warnings = (resource.warn)(&new, Some(&old));
+    let warnings = (resource.row.warn)(&new, Some(&old));
     Ok((present(resource, new), warnings))
 }
 
 fn decode(resource: &Resource, sent: &Value) -> Result<Tree, Status> {
     let mut value = sent.clone();
     let types = Types::builtin();
-    if let Some(message) = types.get(resource.type_name) {
+    if let Some(message) = types.get(resource.row.type_name) {
         schema::conform(types, message, &mut value, schema::Options::default()).map_err(|error| {
-            let (kind, version) = (resource.kind, resource.version);
+            let (kind, version) = (&resource.kind, &resource.version);
             Status::bad_request(format!(
                 "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
             ))
@@ -115,7 +115,7 @@ fn present(resource: &Resource, mut tree: Tree) -> Value {
     resource.from_storage(&mut tree);
     let mut value = Value::Object(tree);
     let types = Types::builtin();
-    if let Some(message) = types.get(resource.type_name) {
+    if let Some(message) = types.get(resource.row.type_name) {
         // What the rules wrote is of the right type, or the comparison tells.
         let _ = schema::conform(types, message, &mut value, schema::Options::default());
     }
@@ -156,7 +156,7 @@ fn prepare_new(resource: &Resource, tree: &mut Tree, answer: &Value) {
     }
     metadata.insert("uid".into(), chosen("uid", "00000000-0000-0000-0000-000000000000"));
     metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", "2020-01-01T00:00:00Z"));
-    if resource.generation {
+    if resource.row.generation {
         metadata.insert("generation".into(), json!(1));
     }
 }
@@ -165,8 +165,8 @@ fn prepare_replacement(resource: &Resource, new: &mut Tree, old: &Tree) {
     if resource.has_status() {
         set(new, "status", old.get("status").cloned());
     }
-    (resource.prepare_update)(new, old);
-    (resource.default)(new);
+    (resource.row.prepare_update)(new, old);
+    (resource.row.default)(new);
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
@@ -199,12 +199,12 @@ fn count_generation(resource: &Resource, new: &mut Tree, old: &Tree) {
         kept.remove("apiVersion");
         kept.remove("kind");
         let annotations = tree.get("metadata").and_then(|metadata| metadata.get("annotations"));
-        if let Some(annotations) = annotations.filter(|_| resource.generation_counts_annotations) {
+        if let Some(annotations) = annotations.filter(|_| resource.row.generation_counts_annotations) {
             kept.insert("annotations".into(), annotations.clone());
         }
         kept
     };
-    if resource.generation && meaningful(new) != meaningful(old) {
+    if resource.row.generation && meaningful(new) != meaningful(old) {
         metadata_of(new).insert("generation".into(), json!(generation + 1));
     }
 }
@@ -214,7 +214,7 @@ fn check_finalizers(resource: &Resource, metadata: &Tree) -> Vec<Cause> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
     let named = finalizers.enumerate().filter_map(|(at, name)| Some((at, name.as_str()?)));
     let unqualified = named.filter(|(_, name)| {
-        resource.qualified_finalizers
+        resource.row.qualified_finalizers
             && !name.contains('/')
             && !matches!(*name, "kubernetes" | "orphan" | "foregroundDeletion")
     });
@@ -228,7 +228,7 @@ fn refuse_if_any(resource: &Resource, name: &str, causes: Vec<Cause>) -> Result<
     if causes.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(resource.stored_group, resource.kind, name, causes))
+    Err(Status::invalid(&resource.stored_group, &resource.kind, name, causes))
 }
 
 fn text<'a>(tree: &'a Tree, key: &str) -> &'a str {
