@@ -1,6 +1,7 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
 pub mod cluster;
+pub mod conditions;
 mod events;
 mod members;
 pub mod network;
