@@ -2,6 +2,7 @@
 //! schemas, patches, tables, discovery and `Status` errors.
 
 pub mod builtin;
+pub mod definition;
 pub mod field_error;
 pub mod gojson;
 pub mod gotext;
