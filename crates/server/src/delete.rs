@@ -152,8 +152,8 @@ impl Options {
     }
 
     /// The finalizers an object has once these options are applied to it.
-    fn finalizers(&self, object: &Object, orphans_by_default: bool) -> Vec<String> {
-        let has = |name: &str| object.head.finalizers.iter().any(|it| it == name);
+    fn finalizers(&self, now: &[String], orphans_by_default: bool) -> Vec<String> {
+        let has = |name: &str| now.iter().any(|it| it == name);
         let (orphan, foreground) = match (self.propagation, self.orphan_dependents) {
             (Some(Propagation::Orphan), _) | (None, Some(true)) => (true, false),
             (Some(Propagation::Foreground), _) => (false, true),
@@ -162,8 +162,8 @@ impl Options {
             (None, None) if has(ORPHAN) || has(FOREGROUND) => (has(ORPHAN), has(FOREGROUND)),
             (None, None) => (orphans_by_default, false),
         };
-        let others = object.head.finalizers.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
-        let mut finalizers: Vec<String> = others.map(ToString::to_string).collect();
+        let others = now.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
+        let mut finalizers: Vec<String> = others.cloned().collect();
         finalizers.extend(orphan.then(|| ORPHAN.to_owned()));
         finalizers.extend(foreground.then(|| FOREGROUND.to_owned()));
         finalizers
@@ -258,13 +258,19 @@ enum Marked {
 fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marked, Status> {
     let mut tree = object.tree().map_err(Status::internal)?;
     let row = &context.resource.row;
-    let finalizers = options.finalizers(object, row.orphans_by_default);
+    if let Some(mark) = row.mark_deleted.filter(|_| !object.head.deleting) {
+        mark(&mut tree, &context.hub.now_text());
+    }
+    let held = tree.get("metadata").and_then(|it| it.get("finalizers")).and_then(Value::as_array);
+    let held: Vec<String> =
+        held.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+    let finalizers = options.finalizers(&held, row.orphans_by_default);
     let held_by_spec = context.resource.held_by_spec(&tree);
     let grace = grace_left(context, &tree, object, options);
     if finalizers.is_empty() && !held_by_spec && grace == 0 {
         return Ok(Marked::Free);
     }
-    let before = tree.clone();
+    let before = object.tree().map_err(Status::internal)?;
     if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
         if finalizers.is_empty() {
             metadata.remove("finalizers");

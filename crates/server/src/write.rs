@@ -113,6 +113,10 @@ pub async fn create_tree(
     watch: &mut Stopwatch<'_>,
 ) -> Result<Written, Status> {
     let resource = &context.resource;
+    if resource.custom().is_some_and(|custom| custom.terminating) {
+        let message = "create not allowed while custom resource definition is terminating";
+        return Err(Status::new(Reason::MethodNotAllowed, message).about(context.about("")));
+    }
     if !matches!(text(metadata_of(&mut tree), "resourceVersion"), "" | "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
@@ -163,7 +167,7 @@ pub async fn create_tree(
             }
             return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
-        let warnings = (resource.row.warn)(&tree, None);
+        let warnings = resource.warnings(&tree, None);
         watch.lap(Stage::Check);
         let stored = versions::to_stored(context, &tree).await?;
         let draft = encode(context, &stored)?;
@@ -440,7 +444,7 @@ pub async fn replace(
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
     keep_times_if_unchanged(&mut new, &old_tree);
-    let warnings = (context.resource.row.warn)(&new, Some(&old_tree));
+    let warnings = context.resource.warnings(&new, Some(&old_tree));
     watch.lap(Stage::Check);
     if new == old_tree {
         // Nothing changed: no new revision, no event.

@@ -28,5 +28,6 @@ pub const ROWS: &[Row] = &[Row {
     default: definition::default,
     validate: definition::validate,
     warn: definition::warnings,
+    mark_deleted: Some(definition::mark_deleted),
     ..Row::PLAIN
 }];
