@@ -221,8 +221,14 @@ impl Status {
     /// `kind` is the kind, not the resource; upstream is so in `Invalid` alone.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let texts: Vec<String> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        // The message says everything once; the causes are all there.
+        let mut texts: Vec<String> = Vec::new();
+        for cause in &causes {
+            let text = format!("{}: {}", cause.field, cause.message);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let joined = match texts.len() {
             0 => String::new(),
             1 => format!(": {}", texts[0]),
