@@ -131,6 +131,7 @@ impl Server {
         let (method, path) = match case.verb {
             Verb::Create => (Method::POST, format!("{collection}?dryRun=All")),
             Verb::Update => (Method::PUT, format!("{collection}/{}?dryRun=All", base.name)),
+            Verb::UpdateStatus => (Method::PUT, format!("{collection}/{}/status?dryRun=All", base.name)),
         };
         let reply = self.send(method, &path, Some(&case.object), &[]).await;
         reply.with_context(|| format!("{}: {}", base.kind, case.name))
@@ -158,9 +159,9 @@ impl Server {
     }
 }
 
-/// `299 - "a text"` is `a text`.
+/// `299 - "a \"text\""` is `a "text"`.
 fn warnings(headers: &http::HeaderMap) -> Vec<String> {
     let texts = headers.get_all("warning").iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let quoted = |text: &str| Some(text.split_once('"')?.1.rsplit_once('"')?.0.to_owned());
+    let quoted = |text: &str| Some(text.split_once('"')?.1.rsplit_once('"')?.0.replace("\\\"", "\""));
     texts.map(|text| quoted(&text).unwrap_or_else(|| text.into_owned())).collect()
 }
