@@ -10,6 +10,7 @@ use super::{
         is_huge_pages, is_overcommit_allowed, items, list, object, resource_name, resource_quantity, text,
     },
     amounts::{aggregate, amounts, is_pod_level},
+    NOWHERE,
     options::Options,
     shape,
 };
@@ -205,7 +206,7 @@ pub fn claims(spec: &Tree, is_mirror: bool, path: &Path<'_>) -> Vec<Cause> {
     let mut taken = BTreeSet::new();
     for (at, claim) in items(spec, "resourceClaims") {
         if is_mirror {
-            causes.push(Cause::forbidden("", "static pods do not support resource claims"));
+            causes.push(Cause::forbidden(NOWHERE, "static pods do not support resource claims"));
             continue;
         }
         let claim_path = path.index(at);

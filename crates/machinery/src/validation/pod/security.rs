@@ -58,7 +58,10 @@ pub fn of_pod(spec: &Tree, path: &Path<'_>, options: &Options) -> Vec<Cause> {
     causes.extend(windows::options(context, path));
     causes.extend(app_armor(context, path));
     causes.extend(supported(context, "supplementalGroupsPolicy", &["Merge", "Strict"], path));
-    causes.extend(supported(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], path));
+    // The other one belongs to a feature that is off.
+    let policies: &[&str] =
+        if options.any_se_linux_change_policy { &["MountOption", "Recursive"] } else { &["Recursive"] };
+    causes.extend(supported(context, "seLinuxChangePolicy", policies, path));
     causes
 }
 
