@@ -25,6 +25,7 @@ use self::options::Options;
 use super::parts::{Path, items, list, object};
 use crate::{field_error::Cause, metadata, resource::Tree};
 
+pub(super) use amounts::round_up;
 pub use defaults::{default_pod, default_spec, default_template};
 
 /// Every container with the list it is in and its place there, in the order in which they start.
