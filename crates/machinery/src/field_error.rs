@@ -127,12 +127,7 @@ impl Cause {
     }
 
     /// Too much of something, beyond a bound that cannot be named.
-    pub fn unbounded(
-        reason: CauseReason,
-        field: impl Into<String>,
-        count: Option<i64>,
-        detail: &str,
-    ) -> Self {
+    pub fn unbounded(reason: CauseReason, field: impl Into<String>, count: Option<i64>, detail: &str) -> Self {
         Self::new(reason, field, count.map(|count| count.to_string()).as_deref(), detail)
     }
 

@@ -157,12 +157,9 @@ impl Structural {
                 .chain(it.definitions.values())
                 .chain(dependencies)
         });
-        self.items
-            .as_deref()
-            .into_iter()
-            .chain(junctors)
-            .chain(self.properties.values())
-            .chain(self.additional_schema().into_iter().chain(unsupported))
+        self.items.as_deref().into_iter().chain(junctors).chain(self.properties.values()).chain(
+            self.additional_schema().into_iter().chain(unsupported),
+        )
     }
 
     /// Whether `test` holds for this schema or any below it.

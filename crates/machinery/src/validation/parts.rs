@@ -19,13 +19,14 @@ pub use addresses::{
 pub use claims::{ClaimOptions, claim_spec, claim_template, csi_driver_name};
 pub use path::Path;
 pub use resources::{
-    container_resource_name, divides_into_huge_pages, is_extended_resource, is_huge_pages,
-    is_integer_resource, is_native_resource, is_overcommit_allowed, is_standard_quota_resource,
-    is_standard_resource, positive_quantity, quantity_in, resource_name, resource_quantity,
+    container_resource_name, divides_into_huge_pages, is_extended_resource, is_huge_pages, is_integer_resource,
+    is_native_resource, is_overcommit_allowed, is_standard_quota_resource, is_standard_resource,
+    positive_quantity, quantity_in,
+    resource_name, resource_quantity,
 };
 pub use scheduling::{
-    node_selector, node_selector_requirement, node_selector_term, preferred_scheduling_terms, taints,
-    tolerations, topology_selector_term, weight,
+    node_selector, node_selector_requirement, node_selector_term, preferred_scheduling_terms, taints, tolerations,
+    topology_selector_term, weight,
 };
 
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
