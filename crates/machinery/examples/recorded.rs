@@ -100,7 +100,8 @@ fn resource(path: &Path) -> Result<Option<Resource>, Failure> {
     let Some(first) = text.lines().next() else { return Ok(None) };
     let line: Line = serde_json::from_str(first)?;
     let serves = |row: &&machinery::resource::Row| {
-        line.object["kind"] == row.kind && line.object["apiVersion"] == machinery::resource::group_version(row.group, row.version)
+        line.object["kind"] == row.kind
+            && line.object["apiVersion"] == machinery::resource::group_version(row.group, row.version)
     };
     Ok(builtin::rows().find(serves).cloned().map(Resource::new))
 }

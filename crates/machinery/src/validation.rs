@@ -6,6 +6,7 @@ mod members;
 pub mod parts;
 pub mod pod;
 pub mod policies;
+pub mod webhook;
 pub mod workloads;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};

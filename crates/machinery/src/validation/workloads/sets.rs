@@ -18,7 +18,9 @@ use crate::{
     selector::{self, LabelSelector},
     validation::{
         members::{count, made, set},
-        parts::{ClaimOptions, IMMUTABLE, Path, claim_spec, dns_label, items, not_negative, number, object, text},
+        parts::{
+            ClaimOptions, IMMUTABLE, Path, claim_spec, dns_label, items, not_negative, number, object, text,
+        },
         pod,
     },
 };
