@@ -3,7 +3,7 @@
 use machinery::{
     field_error::Cause,
     metadata, names,
-    resource::{Resource, Tree},
+    resource::{Resource, Subresource, Tree},
     schema::{self, Types},
     status::Status,
 };
@@ -23,7 +23,8 @@ type Written = (Value, Vec<String>);
 
 pub fn answer(resource: &Resource, line: &Line) -> Ours {
     let (code, written) = match (line.verb.as_str(), &line.old) {
-        ("update", Some(old)) => (200, update(resource, &line.object, old)),
+        ("update", Some(old)) => (200, update(resource, None, &line.object, old)),
+        ("status", Some(old)) => (200, update_status(resource, &line.object, old)),
         _ => (201, create(resource, &line.object, &line.answer)),
     };
     match written {
@@ -62,7 +63,18 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     Ok((present(resource, tree), warnings))
 }
 
-fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
+fn update_status(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
+    let status = resource.subresource("status").ok_or_else(Status::no_such_path)?;
+    update(resource, Some(status), sent, old)
+}
+
+/// `by`: the subresource that is written to, if any.
+fn update(
+    resource: &Resource,
+    by: Option<&Subresource>,
+    sent: &Value,
+    old: &Value,
+) -> Result<Written, Status> {
     let mut new = decode(resource, sent)?;
     set_namespace(resource, &mut new, old)?;
     let Value::Object(mut old) = old.clone() else { return Err(Status::internal("no old object")) };
@@ -81,12 +93,15 @@ fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Sta
     metadata_of(&mut old).remove("managedFields");
     resource.to_storage(&mut old);
     resource.to_storage(&mut new);
-    prepare_replacement(resource, &mut new, &old);
+    prepare_replacement(resource, by, &mut new, &old);
     let empty = Tree::new();
     let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(resource, metadata_of(&mut new)));
-    causes.extend((resource.row.validate)(&new, Some(&old)));
+    causes.extend(match by {
+        Some(subresource) => (subresource.row.validate)(&new, &old),
+        None => (resource.row.validate)(&new, Some(&old)),
+    });
     refuse_if_any(resource, &name, causes)?;
     count_generation(resource, &mut new, &old);
     let warnings = (resource.row.warn)(&new, Some(&old));
@@ -161,11 +176,16 @@ fn prepare_new(resource: &Resource, tree: &mut Tree, answer: &Value) {
     }
 }
 
-fn prepare_replacement(resource: &Resource, new: &mut Tree, old: &Tree) {
-    if resource.has_status() {
-        set(new, "status", old.get("status").cloned());
+fn prepare_replacement(resource: &Resource, by: Option<&Subresource>, new: &mut Tree, old: &Tree) {
+    match by {
+        Some(subresource) => (subresource.prepare)(new, old),
+        None => {
+            if resource.has_status() {
+                set(new, "status", old.get("status").cloned());
+            }
+            (resource.row.prepare_update)(new, old);
+        }
     }
-    (resource.row.prepare_update)(new, old);
     (resource.row.default)(new);
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);

@@ -3,7 +3,7 @@
 //! ```text
 //!   upstream's object ─────────────────────────────┐
 //!   valid objects ──> changed ──> try to create    ├──> answers of both
-//!        └──> create ──> as stored ──> changed ──> try to update
+//!        └──> create ──> as stored ──> changed ──> try to update; and its status
 //! ```
 
 use std::{sync::Arc, time::Duration};
@@ -87,7 +87,11 @@ impl Servers {
         if let Some(metadata) = sent["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
-        let cases = plan::cases(base, Verb::Update, &sent);
+        let mut cases = plan::cases(base, Verb::Update, &sent);
+        if let Some(status) = base.object.get("status") {
+            sent["status"] = status.clone();
+            cases.extend(plan::cases(base, Verb::UpdateStatus, &sent));
+        }
         run.answered.extend(self.attempt_all(base, cases, Some(Arc::new(stored)), translation).await?);
         Ok(())
     }

@@ -153,35 +153,46 @@ pub fn matching_profiles(metadata: Option<&Tree>, spec: &Tree, path: &Path<'_>) 
 }
 
 /// `default_names` are other names of the runtime's profile.
-fn mismatch(written: &str, profile: &Tree, what: &str, default_names: &[&str], field: &str) -> Option<Cause> {
+fn mismatch(
+    written: &str,
+    profile: &Tree,
+    what: &str,
+    default_names: &[&str],
+    field: &str,
+) -> Option<Cause> {
     let local = text(profile, "localhostProfile");
     let (key, same) = match text(profile, "type") {
         "Unconfined" => ("type", written == "unconfined"),
         "RuntimeDefault" => ("type", written == "runtime/default" || default_names.contains(&written)),
         "Localhost" => match written.strip_prefix(LOCALHOST) {
             None => ("type", false),
-            Some(name) => ("localhostProfile", profile.contains_key("localhostProfile") && name == local),
+            Some(name) => {
+                ("localhostProfile", profile.contains_key("localhostProfile") && name == local)
+            }
         },
         _ => return None,
     };
     let word = if key == "type" { "type" } else { "profile" };
     (!same).then(|| {
-        Cause::forbidden(
-            format!("{field}.{key}"),
-            &format!("{what} {word} in annotation and field must match"),
-        )
+        Cause::forbidden(format!("{field}.{key}"), &format!("{what} {word} in annotation and field must match"))
     })
 }
 
-/// The profile that an annotation of old means, if it is a right one.
-pub fn app_armor_field(written: &str) -> Option<Value> {
-    let profile = match written {
-        "unconfined" => json!({"type": "Unconfined"}),
-        "runtime/default" => json!({"type": "RuntimeDefault"}),
+/// The profile that an annotation of old means.
+pub fn app_armor_profile_of(written: &str) -> Option<Value> {
+    match written {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
         _ => {
-            json!({"type": "Localhost", "localhostProfile": written.strip_prefix(LOCALHOST).filter(|it| !it.is_empty())?})
+            let local = written.strip_prefix(LOCALHOST).filter(|local| !local.is_empty())?;
+            Some(json!({"type": "Localhost", "localhostProfile": local}))
         }
-    };
+    }
+}
+
+/// As [`app_armor_profile_of`], if it is a right one.
+pub fn app_armor_field(written: &str) -> Option<Value> {
+    let profile = app_armor_profile_of(written)?;
     let mut context = Tree::new();
     context.insert("appArmorProfile".to_owned(), profile.clone());
     security::app_armor(&context, &Path::new("")).is_empty().then_some(profile)
