@@ -99,7 +99,7 @@ fn update(
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(resource, metadata_of(&mut new)));
     causes.extend(match by {
-        Some(subresource) => (subresource.row.validate)(&new, &old),
+        Some(subresource) => (subresource.validate)(&new, &old),
         None => (resource.row.validate)(&new, Some(&old)),
     });
     refuse_if_any(resource, &name, causes)?;

@@ -375,6 +375,8 @@ pub const ROWS: &[Row] = &[
         singular: "poddisruptionbudget",
         short_names: &["pdb"],
         type_name: "policy/v1.PodDisruptionBudget",
+        name_rule: names::path_segment_name,
+        qualified_finalizers: false,
         generation: true,
         unconditional_update: false,
         subresources: &[Subresource {
