@@ -92,6 +92,7 @@ pub const ROWS: &[Row] = &[
         categories: &["all"],
         generation: true,
         type_name: "core/v1.ReplicationController",
+        name_rule: names::long_name,
         subresources: &[
             Subresource::SCALE,
             Subresource {

@@ -18,7 +18,7 @@ use crate::{
     selector,
     validation::{
         conditions,
-        members::{metadata, set},
+        members::{metadata, name_prefix, set},
         parts::{
             Path, dns_subdomain, invalid_each, items, list, object, one_of, qualified_name, text, texts,
         },
@@ -33,7 +33,7 @@ const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
 fn policy(new: &Tree, old: Option<&Tree>, mutating: bool) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
-    let mut causes = Vec::new();
+    let mut causes = name_prefix(new, old);
     if set(spec, "failurePolicy").is_none() {
         causes.push(Cause::required(&SPEC.child("failurePolicy"), ""));
     }
@@ -262,18 +262,20 @@ fn binding(spec: &Tree) -> Vec<Cause> {
     causes
 }
 
-pub fn validating_policy_binding(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
+pub fn validating_policy_binding(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
-    let mut causes = binding(spec);
+    let mut causes = name_prefix(new, old);
+    causes.extend(binding(spec));
     causes.extend(validation_actions(spec, &SPEC.child("validationActions")));
     causes
 }
 
-pub fn mutating_policy_binding(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
+pub fn mutating_policy_binding(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
-    let mut causes = binding(spec);
+    let mut causes = name_prefix(new, old);
+    causes.extend(binding(spec));
     causes.extend(mutating_operations(spec, "matchResources", &SPEC));
     causes
 }

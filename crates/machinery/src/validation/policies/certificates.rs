@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
-use serde_json::json;
+use serde_json::{Value, json};
 use x509_parser::{
     certification_request::X509CertificationRequest,
     prelude::{FromDer, X509Certificate},
@@ -78,7 +78,8 @@ fn whole(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let request = text(spec, "request");
     if let Err(error) = check_request(&BASE64.decode(request).unwrap_or_default()) {
-        causes.push(Cause::invalid(&SPEC.child("request"), &json!(request), &error));
+        let shown = spec.get("request").filter(|_| !request.is_empty()).unwrap_or(&Value::Null);
+        causes.push(Cause::invalid(&SPEC.child("request"), shown, &error));
     }
     causes.extend(usages(spec, old_spec));
     let (signer, path) = (text(spec, "signerName"), SPEC.child("signerName"));

@@ -10,7 +10,7 @@ use crate::{
     resource::Tree,
     schema::{Spelling, written},
     validation::{
-        members::{count, metadata, set},
+        members::{count, metadata, name_prefix, set},
         parts::{Path, dns_subdomain, flag, invalid_each, items, list, number, object, text, texts},
     },
 };
@@ -23,11 +23,12 @@ const HASH_BITS: f64 = 60.0;
 const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
-pub fn flow_schema(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
+pub fn flow_schema(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
     let name = metadata(new, "name");
-    let mut causes = precedence(spec, name);
+    let mut causes = name_prefix(new, old);
+    causes.extend(precedence(spec, name));
     if let Some(method) = object(spec, "distinguisherMethod") {
         let known = ["ByNamespace", "ByUser"];
         if !known.contains(&text(method, "type")) {
@@ -267,12 +268,12 @@ pub fn priority_level_status(new: &Tree, _: &Tree) -> Vec<Cause> {
     conditions(new)
 }
 
-pub fn priority_level(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
+pub fn priority_level(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     const PRESERVE_ZERO: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
     let name = metadata(new, "name");
-    let mut causes = Vec::new();
+    let mut causes = name_prefix(new, old);
     let annotations = object(new, "metadata").and_then(|metadata| object(metadata, "annotations"));
     if annotations.is_some_and(|annotations| annotations.contains_key(PRESERVE_ZERO)) {
         let detail = format!("annotation '{PRESERVE_ZERO}' is forbidden");

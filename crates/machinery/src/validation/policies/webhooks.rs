@@ -10,7 +10,7 @@ use crate::{
     names,
     resource::Tree,
     validation::{
-        members::set,
+        members::{name_prefix, set},
         parts::{Path, items, list, number, object, text, texts},
         webhook,
     },
@@ -65,7 +65,7 @@ fn webhooks(new: &Tree, old: Option<&Tree>, mutating: bool) -> Vec<Cause> {
     let leniency = Leniency::of(new, old);
     let path = Path::new("webhooks");
     let mut seen = BTreeSet::new();
-    let mut causes = Vec::new();
+    let mut causes = name_prefix(new, old);
     for (at, hook) in items(new, "webhooks") {
         let path = path.index(at);
         causes.extend(admission(hook, &leniency, mutating, &path));
