@@ -3,8 +3,10 @@
 //! A [`Row`] is how a kind is written down, one place per kind. Handlers, discovery, tables and patches are
 //! generic over the [`Resource`] made from it; what is special about a kind is a column of its row.
 
+mod custom;
 mod served;
 
+pub use custom::{Custom, custom_resources};
 pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColumn};
 
 use serde_json::{Map, Value};
@@ -69,6 +71,10 @@ pub struct Subresource {
     /// Members of each of `status.conditions` that are set to the time of the request where `prepare` leaves them
     /// open.
     pub stamped: &'static [&'static str],
+    /// What a write to this path sets back to what it was, so that its author does not own it: paths in dots.
+    pub resets: &'static [&'static str],
+    /// What it alone may own, if not everything else: paths in dots, `*` for any item.
+    pub owns: &'static [&'static str],
 }
 
 impl Subresource {
@@ -83,6 +89,8 @@ impl Subresource {
             prepare: only_status,
             validate: |_, _| Vec::new(),
             stamped: &[],
+            resets: &["spec"],
+            owns: &[],
         }
     }
 
@@ -152,6 +160,13 @@ pub struct Row {
     pub generation: bool,
     /// A change of annotations does so too.
     pub generation_counts_annotations: bool,
+    /// What `generation` begins with; 0: objects have none before their first change.
+    pub first_generation: i64,
+    /// Given the new object and the old one: whether `generation` counts the change, where that is not decided by the
+    /// two rules above.
+    pub counts_generation: Option<fn(&Tree, &Tree) -> bool>,
+    /// A new object may bring its `status`, as nodes do.
+    pub status_on_create: bool,
     /// PUT of an object that is not there creates it.
     pub create_on_update: bool,
     /// PUT without `resourceVersion` overwrites.
@@ -170,6 +185,13 @@ pub struct Row {
     pub prepare_update: fn(&mut Tree, &Tree),
     /// Fills in what the user left open; before every check.
     pub default: fn(&mut Tree),
+    /// Given the object as prepared, on update the old one, and the time in text: writes the times that a change
+    /// leaves in an object.
+    pub stamp: fn(&mut Tree, Option<&Tree>, &str),
+    /// Given the object and the time in text: what a deletion changes in it first, such as what holds it.
+    pub mark_deleted: Option<fn(&mut Tree, &str)>,
+    /// Given a name: why the object of that name cannot be deleted.
+    pub undeletable: fn(&str) -> Option<&'static str>,
     /// Given the new object and, on update, the old one.
     pub validate: fn(&Tree, Option<&Tree>) -> Vec<Cause>,
     /// The version in which objects are stored, if it is another group's.
@@ -178,8 +200,12 @@ pub struct Row {
     /// After `renames` towards storage, before them on the way back.
     pub convert: Option<Conversion>,
     pub scale: Option<Scale>,
+    /// What a write to the object itself sets back, so that its author does not own it: paths in dots.
+    pub resets: &'static [&'static str],
     /// Given the object and the grace period asked for: how many seconds it has to end by itself before it is removed.
     pub grace: Option<fn(&Tree, Option<i64>) -> i64>,
+    /// The server gives its objects addresses and ports, as it does to services.
+    pub takes_addresses: bool,
     /// Dependents stay when a deletion does not say what becomes of them.
     pub orphans_by_default: bool,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
@@ -218,6 +244,9 @@ impl Row {
         name_rule: names::subdomain_name,
         generation: false,
         generation_counts_annotations: false,
+        first_generation: 1,
+        counts_generation: None,
+        status_on_create: false,
         create_on_update: false,
         unconditional_update: true,
         returns_deleted: false,
@@ -227,12 +256,17 @@ impl Row {
         prepare_create: no_default,
         prepare_update: keep_nothing,
         default: no_default,
+        stamp: |_, _, _| {},
+        mark_deleted: None,
+        undeletable: |_| None,
         validate: no_validation,
         stored_as: None,
         renames: &[],
         convert: None,
         scale: None,
+        resets: &["status"],
         grace: None,
+        takes_addresses: false,
         orphans_by_default: false,
         warn: |_, _| Vec::new(),
         only_in_root: false,

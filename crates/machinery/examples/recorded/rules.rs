@@ -3,9 +3,10 @@
 use machinery::{
     field_error::Cause,
     metadata, names,
-    resource::{Resource, Subresource, Tree},
+    resource::{Resource, Tree},
     schema::{self, Types},
     status::Status,
+    validation::network::addresses::{self, Granted},
 };
 use serde_json::{Value, json};
 
@@ -23,8 +24,7 @@ type Written = (Value, Vec<String>);
 
 pub fn answer(resource: &Resource, line: &Line) -> Ours {
     let (code, written) = match (line.verb.as_str(), &line.old) {
-        ("update", Some(old)) => (200, update(resource, None, &line.object, old)),
-        ("status", Some(old)) => (200, update_status(resource, &line.object, old)),
+        ("update", Some(old)) => (200, update(resource, &line.object, old)),
         _ => (201, create(resource, &line.object, &line.answer)),
     };
     match written {
@@ -40,7 +40,7 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     }
     set_namespace(resource, &mut tree, sent)?;
     let generate = text(metadata_of(&mut tree), "generateName").to_owned();
-    if resource.has_status() {
+    if resource.has_status() && !resource.row.status_on_create {
         tree.remove("status");
     }
     resource.to_storage(&mut tree);
@@ -53,6 +53,8 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     }
     (resource.row.prepare_create)(&mut tree);
     (resource.row.default)(&mut tree);
+    (resource.row.stamp)(&mut tree, None, "2020-01-01T00:00:00Z");
+    allocate(resource, &mut tree, None);
     let name = text(metadata_of(&mut tree), "name").to_owned();
     let mut causes =
         metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
@@ -63,18 +65,7 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     Ok((present(resource, tree), warnings))
 }
 
-fn update_status(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
-    let status = resource.subresource("status").ok_or_else(Status::no_such_path)?;
-    update(resource, Some(status), sent, old)
-}
-
-/// `by`: the subresource that is written to, if any.
-fn update(
-    resource: &Resource,
-    by: Option<&Subresource>,
-    sent: &Value,
-    old: &Value,
-) -> Result<Written, Status> {
+fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
     let mut new = decode(resource, sent)?;
     set_namespace(resource, &mut new, old)?;
     let Value::Object(mut old) = old.clone() else { return Err(Status::internal("no old object")) };
@@ -93,15 +84,13 @@ fn update(
     metadata_of(&mut old).remove("managedFields");
     resource.to_storage(&mut old);
     resource.to_storage(&mut new);
-    prepare_replacement(resource, by, &mut new, &old);
+    prepare_replacement(resource, &mut new, &old);
+    allocate(resource, &mut new, Some(&old));
     let empty = Tree::new();
     let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(resource, metadata_of(&mut new)));
-    causes.extend(match by {
-        Some(subresource) => (subresource.validate)(&new, &old),
-        None => (resource.row.validate)(&new, Some(&old)),
-    });
+    causes.extend((resource.row.validate)(&new, Some(&old)));
     refuse_if_any(resource, &name, causes)?;
     count_generation(resource, &mut new, &old);
     let warnings = (resource.row.warn)(&new, Some(&old));
@@ -171,22 +160,38 @@ fn prepare_new(resource: &Resource, tree: &mut Tree, answer: &Value) {
     }
     metadata.insert("uid".into(), chosen("uid", "00000000-0000-0000-0000-000000000000"));
     metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", "2020-01-01T00:00:00Z"));
-    if resource.row.generation {
-        metadata.insert("generation".into(), json!(1));
+    if resource.row.generation && resource.row.first_generation != 0 {
+        metadata.insert("generation".into(), json!(resource.row.first_generation));
     }
 }
 
-fn prepare_replacement(resource: &Resource, by: Option<&Subresource>, new: &mut Tree, old: &Tree) {
-    match by {
-        Some(subresource) => (subresource.prepare)(new, old),
-        None => {
-            if resource.has_status() {
-                set(new, "status", old.get("status").cloned());
-            }
-            (resource.row.prepare_update)(new, old);
-        }
+/// Services get addresses and ports; the comparison does not look at which.
+fn allocate(resource: &Resource, tree: &mut Tree, old: Option<&Tree>) {
+    if resource.kind != "Service" {
+        return;
     }
+    // Why there is none, validation says too.
+    let Ok(demand) = addresses::demand(tree, old) else { return };
+    let any_address = |at: usize| format!("10.0.{at}.1");
+    let granted = Granted {
+        addresses: demand
+            .addresses
+            .iter()
+            .map(|it| it.wanted.clone().unwrap_or_else(|| any_address(it.index)))
+            .collect(),
+        node_ports: (30_000..).zip(&demand.node_ports).map(|(any, it)| it.wanted.unwrap_or(any)).collect(),
+        health_check_port: demand.health_check_port.map(|wanted| wanted.unwrap_or(32_000)),
+    };
+    addresses::grant(tree, &demand, &granted);
+}
+
+fn prepare_replacement(resource: &Resource, new: &mut Tree, old: &Tree) {
+    if resource.has_status() {
+        set(new, "status", old.get("status").cloned());
+    }
+    (resource.row.prepare_update)(new, old);
     (resource.row.default)(new);
+    (resource.row.stamp)(new, Some(old), "2020-01-01T00:00:00Z");
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
@@ -209,10 +214,9 @@ fn prepare_replacement(resource: &Resource, by: Option<&Subresource>, new: &mut 
 }
 
 fn count_generation(resource: &Resource, new: &mut Tree, old: &Tree) {
-    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
-    else {
-        return;
-    };
+    let was = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64);
+    let first = Some(0).filter(|_| resource.row.first_generation == 0);
+    let Some(generation) = was.or(first).filter(|_| resource.row.generation) else { return };
     let meaningful = |tree: &Tree| -> Tree {
         let spec = tree.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"));
         let mut kept: Tree = spec.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -224,7 +228,11 @@ fn count_generation(resource: &Resource, new: &mut Tree, old: &Tree) {
         }
         kept
     };
-    if resource.row.generation && meaningful(new) != meaningful(old) {
+    let counts = match resource.row.counts_generation {
+        Some(counts) => counts(new, old),
+        None => meaningful(new) != meaningful(old),
+    };
+    if counts {
         metadata_of(new).insert("generation".into(), json!(generation + 1));
     }
 }
