@@ -8,6 +8,7 @@ pub mod network;
 pub mod parts;
 pub mod pod;
 pub mod policies;
+pub mod webhook;
 pub mod workloads;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};

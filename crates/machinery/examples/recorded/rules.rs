@@ -3,7 +3,7 @@
 use machinery::{
     field_error::Cause,
     metadata, names,
-    resource::{Resource, Subresource, Tree},
+    resource::{Resource, Tree},
     schema::{self, Types},
     status::Status,
     validation::network::addresses::{self, Granted},
@@ -24,8 +24,7 @@ type Written = (Value, Vec<String>);
 
 pub fn answer(resource: &Resource, line: &Line) -> Ours {
     let (code, written) = match (line.verb.as_str(), &line.old) {
-        ("update", Some(old)) => (200, update(resource, None, &line.object, old)),
-        ("status", Some(old)) => (200, update_status(resource, &line.object, old)),
+        ("update", Some(old)) => (200, update(resource, &line.object, old)),
         _ => (201, create(resource, &line.object, &line.answer)),
     };
     match written {
@@ -66,18 +65,7 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     Ok((present(resource, tree), warnings))
 }
 
-fn update_status(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
-    let status = resource.subresource("status").ok_or_else(Status::no_such_path)?;
-    update(resource, Some(status), sent, old)
-}
-
-/// `by`: the subresource that is written to, if any.
-fn update(
-    resource: &Resource,
-    by: Option<&Subresource>,
-    sent: &Value,
-    old: &Value,
-) -> Result<Written, Status> {
+fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
     let mut new = decode(resource, sent)?;
     set_namespace(resource, &mut new, old)?;
     let Value::Object(mut old) = old.clone() else { return Err(Status::internal("no old object")) };
