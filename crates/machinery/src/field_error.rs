@@ -98,6 +98,11 @@ impl Cause {
         Self::new(CauseReason::Duplicate, field, Some(&gotext::bad_value(value)), "")
     }
 
+    /// A value that the caller has rendered and that is there twice, with what makes it the same.
+    pub fn duplicate_text(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self::new(CauseReason::Duplicate, field, Some(value), detail)
+    }
+
     /// A value that would be fine elsewhere.
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::new(CauseReason::Forbidden, field, None, detail)
@@ -121,9 +126,29 @@ impl Cause {
         Self::new(CauseReason::TooMany, field, Some(&count.to_string()), &detail)
     }
 
+    /// Too much of something, beyond a bound that cannot be named.
+    pub fn unbounded(
+        reason: CauseReason,
+        field: impl Into<String>,
+        count: Option<i64>,
+        detail: &str,
+    ) -> Self {
+        Self::new(reason, field, count.map(|count| count.to_string()).as_deref(), detail)
+    }
+
+    /// A malformed value that is not to be shown.
+    pub fn invalid_omitted(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(CauseReason::Invalid, field, None, detail)
+    }
+
     /// A reference to something that does not exist.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self::new(CauseReason::NotFound, field, Some(&gotext::bad_value(value)), "")
+    }
+
+    /// As [`Cause::not_found`], with where it was looked for.
+    pub fn not_found_in(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::new(CauseReason::NotFound, field, Some(&gotext::bad_value(value)), detail)
     }
 
     pub fn internal(field: impl Into<String>, detail: &str) -> Self {
