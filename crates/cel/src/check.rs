@@ -339,7 +339,7 @@ impl Checker<'_> {
         for (index, element) in list.elements.iter_mut().enumerate() {
             self.check(element);
             let of = self.element_type(element, list.optional.contains(&index));
-            joined = Some(self.join(element.id, joined, of));
+            joined = Some(self.join(joined, of));
         }
         let of = joined.unwrap_or_else(|| self.substitution.new_variable());
         self.set(id, Type::list(of));
@@ -350,24 +350,23 @@ impl Checker<'_> {
         for entry in entries {
             self.check(&mut entry.key);
             let of = self.type_of(&entry.key);
-            keys = Some(self.join(entry.key.id, keys, of));
+            keys = Some(self.join(keys, of));
             self.check(&mut entry.value);
             let of = self.element_type(&entry.value, entry.optional);
-            values = Some(self.join(entry.value.id, values, of));
+            values = Some(self.join(values, of));
         }
         let keys = keys.unwrap_or_else(|| self.substitution.new_variable());
         let values = values.unwrap_or_else(|| self.substitution.new_variable());
         self.set(id, Type::map(keys, values));
     }
 
-    /// The one type elements have: Kubernetes wants all of a literal's to be of one.
-    fn join(&mut self, id: Id, previous: Option<Type>, current: Type) -> Type {
+    /// The one type elements have, or `dyn`; that a literal's are of one type is checked later.
+    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         let Some(previous) = previous else { return current };
         if self.substitution.assignable(&previous, &current) {
             return self.substitution.most_general(&previous, &current);
         }
-        self.mismatch(id, &previous, &current);
-        Type::Error
+        Type::Dyn
     }
 
     fn check_struct(&mut self, id: Id, object: &mut Struct) {

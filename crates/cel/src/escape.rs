@@ -5,6 +5,11 @@ const RESERVED: &[&str] = &[
     "let", "loop", "package", "namespace", "return", "var", "void", "while",
 ];
 
+/// Whether the word cannot name a variable.
+pub(crate) fn is_reserved(word: &str) -> bool {
+    RESERVED.contains(&word)
+}
+
 /// The identifier of a field; `None` where CEL has none, so that the field cannot be used in expressions.
 pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {

@@ -41,7 +41,7 @@ fn find(function: &str, receiver: bool, args: usize) -> Option<Expander> {
     Some(match (function, args) {
         ("all", 2 | 3) => |build, target, args| quantifier(build, Quantifier::All, target, args),
         ("exists", 2 | 3) => |build, target, args| quantifier(build, Quantifier::Exists, target, args),
-        ("exists_one" | "existsOne", 2 | 3) => {
+        ("exists_one", 2 | 3) | ("existsOne", 3) => {
             |build, target, args| quantifier(build, Quantifier::ExistsOne, target, args)
         }
         ("map", 2 | 3) => map,

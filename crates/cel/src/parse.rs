@@ -46,7 +46,7 @@ pub fn parse(text: &str) -> Result<Parsed, Issues> {
     }
     let (tokens, unrecognized) = lex::tokens(&characters);
     for unknown in unrecognized {
-        let message = format!("Syntax error: token recognition error at: '{}'", escape_whitespace(&unknown.text));
+        let message = format!("Syntax error: token recognition error at: '{}'", unknown.text);
         issues.report(&source, source.location(unknown.start), message);
     }
     let mut parser = Parser {
@@ -234,7 +234,15 @@ impl Parser<'_> {
     fn expect(&mut self, symbol: &'static str) -> Parse<Token> {
         match self.accept(symbol) {
             Some(token) => Ok(token),
-            None => Err(self.syntax_error(&format!("'{symbol}'"))),
+            None => Err(self.syntax_error(symbol, "", matches!(symbol, ")" | "]" | "}"))),
+        }
+    }
+
+    /// The symbol that ends a list of something separated by commas.
+    fn expect_end(&mut self, symbol: &'static str) -> Parse<Token> {
+        match self.accept(symbol) {
+            Some(token) => Ok(token),
+            None => Err(self.syntax_error(symbol, "','", false)),
         }
     }
 
@@ -256,25 +264,44 @@ impl Parser<'_> {
         self.stop(self.source.location(offset), message)
     }
 
-    /// The next token is none of what is expected.
-    fn syntax_error(&mut self, expected: &str) -> Stop {
+    /// The next token is not the symbol that must come. If what follows fits as if it were there, it is said to be
+    /// missing.
+    fn syntax_error(&mut self, symbol: &str, others: &str, could_be_missing: bool) -> Stop {
         let token = self.peek();
         let text = escape_whitespace(&self.text(token));
-        let verb = if expected.starts_with('{') || token.kind == Kind::End { "mismatched" } else { "extraneous" };
-        let set = if expected.contains(", ") { format!("{{{expected}}}") } else { expected.to_owned() };
-        let word = if token.kind == Kind::End && !expected.contains(", ") && expected != "<EOF>" {
-            format!("missing {set} at '{text}'")
-        } else {
-            format!("{verb} input '{text}' expecting {set}")
+        let message = match (others, could_be_missing && token.kind == Kind::End) {
+            ("", true) => format!("missing '{symbol}' at '{text}'"),
+            ("", false) => {
+                let word = if self.peek_at(1).kind == kind_of(symbol) { "extraneous" } else { "mismatched" };
+                format!("{word} input '{text}' expecting '{symbol}'")
+            }
+            _ => {
+                let fits = self.peek_at(1).kind == kind_of(symbol) && token.kind != Kind::End;
+                let word = if fits { "extraneous" } else { "mismatched" };
+                format!("{word} input '{text}' expecting {{'{symbol}', {others}}}")
+            }
         };
-        self.stop_at(token.start, format!("Syntax error: {word}"))
+        self.stop_at(token.start, format!("Syntax error: {message}"))
     }
 
-    fn unexpected_operand(&mut self, also: &str) -> Stop {
+    /// No operand begins here. If one begins right behind, the token is reported and left out.
+    fn unexpected_operand(&mut self, also: &str) -> Parse<()> {
         let token = self.peek();
         let text = escape_whitespace(&self.text(token));
-        let expected = if also.is_empty() { OPERAND.to_owned() } else { OPERAND.replacen("'(', ", also, 1) };
-        self.stop_at(token.start, format!("Syntax error: mismatched input '{text}' expecting {{{expected}}}"))
+        let expected = match also {
+            "" => OPERAND.to_owned(),
+            "'?', " => OPERAND.replacen("'!', ", "'!', '?', ", 1),
+            also => OPERAND.replacen("'(', ", also, 1),
+        };
+        let skips = token.kind != Kind::End && begins_operand(self.peek_at(1).kind);
+        let word = if skips { "extraneous" } else { "mismatched" };
+        let stop =
+            self.stop_at(token.start, format!("Syntax error: {word} input '{text}' expecting {{{expected}}}"));
+        if !skips {
+            return Err(stop);
+        }
+        self.advance();
+        Ok(())
     }
 
     fn unexpected_after_operand(&mut self) -> Stop {
@@ -427,6 +454,7 @@ impl Parser<'_> {
             while self.accept(symbol).is_some() {
                 count += 1;
             }
+            self.expect_operand_of(symbol, first)?;
             if count % 2 == 0 {
                 return self.member();
             }
@@ -436,6 +464,25 @@ impl Parser<'_> {
             return Ok(Node { expr, height: operand.height });
         }
         self.member()
+    }
+
+    /// An operand must follow `!` or `-`; cel-go's parser has words of its own for when none does.
+    fn expect_operand_of(&mut self, symbol: &str, first: Token) -> Parse<()> {
+        let token = self.peek();
+        if begins_operand(token.kind) {
+            return Ok(());
+        }
+        if symbol == "!" && token.kind == Kind::End {
+            let message = format!("Syntax error: extraneous input '<EOF>' expecting {{{OPERAND}}}");
+            return Err(self.stop_at(token.start, message));
+        }
+        if symbol == "-" {
+            let end = self.tokens[self.next.min(self.tokens.len() - 1)].end;
+            let read: String = self.characters[first.start as usize..end as usize].iter().collect();
+            let message = format!("Syntax error: no viable alternative at input '{}'", escape_whitespace(&read));
+            return Err(self.stop_at(token.start, message));
+        }
+        Ok(())
     }
 
     fn is_signed_literal(&self) -> bool {
@@ -507,6 +554,9 @@ impl Parser<'_> {
         let bracket = self.advance();
         let function = if self.accept("?").is_some() { operator::OPT_INDEX } else { operator::INDEX };
         let id = self.tree.id_at(Some(bracket.start));
+        if function == operator::INDEX && !begins_operand(self.peek().kind) {
+            self.unexpected_operand("'?', ")?;
+        }
         let index = self.expr()?;
         self.expect("]")?;
         let height = self.raise(operand.height.max(index.height))?;
@@ -521,7 +571,7 @@ impl Parser<'_> {
             return Ok((args, height));
         }
         if self.peek().kind == Kind::End {
-            return Err(self.unexpected_operand("'(', ')', "));
+            self.unexpected_operand("'(', ')', ")?;
         }
         loop {
             let arg = self.expr()?;
@@ -561,12 +611,14 @@ impl Parser<'_> {
         }
         let token = self.advance();
         let name = self.text(token);
-        if RESERVED.contains(&name.as_str()) {
-            return Err(self.stop_at(first.start, format!("reserved identifier: {name}")));
+        let reserved = RESERVED.contains(&name.as_str());
+        if reserved {
+            self.issues.report(self.source, self.source.location(first.start), format!("reserved identifier: {name}"));
         }
         let name = if leading { format!(".{name}") } else { name };
         let Some(open) = self.accept("(") else {
-            return Ok(self.leaf(token, ExprKind::Ident(name.into())));
+            let kind = if reserved { ExprKind::Unspecified } else { ExprKind::Ident(name.into()) };
+            return Ok(self.leaf(token, kind));
         };
         let id = self.tree.id_at(Some(open.start));
         let (args, height) = self.arguments()?;
@@ -620,7 +672,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect("}")?;
+        self.expect_end("}")?;
         let kind = ExprKind::Struct(Box::new(Struct { name: name.into(), fields }));
         Ok(Node { expr: Expr { id, kind }, height })
     }
@@ -642,7 +694,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect("]")?;
+        self.expect_end("]")?;
         Ok(Node { expr: Expr { id, kind: ExprKind::List(list) }, height })
     }
 
@@ -663,7 +715,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect("}")?;
+        self.expect_end("}")?;
         Ok(Node { expr: Expr { id, kind: ExprKind::Map(entries) }, height })
     }
 
@@ -694,7 +746,10 @@ impl Parser<'_> {
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "unable to unescape string"))
                 .map(|text| Literal::String(text.into())),
             Kind::Bytes => lex::unquote(&text[1..], true).map(|bytes| Literal::Bytes(bytes.into())),
-            _ => return Err(self.unexpected_operand("")),
+            _ => {
+                self.unexpected_operand("")?;
+                return self.unary();
+            }
         };
         self.advance();
         match literal {
@@ -759,6 +814,23 @@ fn balanced(function: &str, terms: &mut [Option<Expr>], operators: &[Id]) -> Exp
     ];
     let call = Call { target: None, function: function.into(), args };
     Expr { id: operators[middle], kind: ExprKind::Call(Box::new(call)) }
+}
+
+fn kind_of(symbol: &str) -> Kind {
+    match symbol {
+        ")" => Kind::Symbol(")"),
+        "]" => Kind::Symbol("]"),
+        "}" => Kind::Symbol("}"),
+        _ => Kind::Symbol(":"),
+    }
+}
+
+fn begins_operand(kind: Kind) -> bool {
+    match kind {
+        Kind::Symbol(symbol) => matches!(symbol, "[" | "{" | "(" | "." | "-" | "!"),
+        Kind::In | Kind::EscapedIdentifier | Kind::End => false,
+        _ => true,
+    }
 }
 
 fn escape_whitespace(text: &str) -> String {

@@ -137,7 +137,7 @@ impl Planner<'_> {
         let kind = match &expr.kind {
             ExprKind::Unspecified => return Err("unsupported expr".to_owned()),
             ExprKind::Literal(literal) => NodeKind::Const(Ok(literal.into())),
-            ExprKind::Ident(name) => self.ident(id, name),
+            ExprKind::Ident(name) => self.ident(id, name)?,
             ExprKind::Select(select) => {
                 let mut attribute = self.attribute_of(&select.operand)?;
                 attribute.test_only = select.test_only;
@@ -173,20 +173,19 @@ impl Planner<'_> {
         Ok(Node { id, kind })
     }
 
-    fn ident(&self, id: Id, name: &Arc<str>) -> NodeKind {
+    fn ident(&self, id: Id, name: &Arc<str>) -> Plan<NodeKind> {
         let name = match self.checked.reference(id) {
             Some(Reference::Name(name)) => name,
             _ => name,
         };
         if let Some(slot) = self.locals.iter().rposition(|local| local == name) {
-            return attribute(Base::Local(slot));
+            return Ok(attribute(Base::Local(slot)));
         }
-        if matches!(self.checked.type_of(id), Type::Type(_))
-            && let Some(of) = named_type(name)
-        {
-            return NodeKind::Const(Ok(Value::Type(of)));
+        if matches!(self.checked.type_of(id), Type::Type(_)) {
+            let of = named_type(name).ok_or_else(|| format!("reference to undefined type: {name}"))?;
+            return Ok(NodeKind::Const(Ok(Value::Type(of))));
         }
-        attribute(Base::Variable(name.clone()))
+        Ok(attribute(Base::Variable(name.clone())))
     }
 
     /// The step of an operand as one that takes qualifiers.

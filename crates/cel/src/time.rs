@@ -92,7 +92,7 @@ impl Time {
         let nanos = (i128::from(self.seconds) - i128::from(other.seconds)) * i128::from(NANOS)
             + i128::from(self.nanos)
             - i128::from(other.nanos);
-        i64::try_from(nanos).map_err(|_| EvalError::overflow("duration overflow"))
+        i64::try_from(nanos).map_err(|_| EvalError::overflow("integer overflow"))
     }
 
     /// Date and time of day at an offset from UTC.

@@ -185,7 +185,9 @@ impl Rule {
 }
 
 fn allocating(factor: f64, size: u64) -> u64 {
-    ((size as f64 * factor) as u64).saturating_add(11)
+    let cost = size as f64 * factor;
+    // A negative depth of flattening wraps around.
+    if cost < 0.0 { (cost as i64 as u64).wrapping_add(11) } else { (cost as u64).saturating_add(11) }
 }
 
 fn self_compare(list: Option<&Value<'_>>) -> u64 {

@@ -233,7 +233,7 @@ fn localized_fixed(value: f64, precision: usize) -> String {
     text
 }
 
-/// `1.052033 × 10⁰³`, with narrow spaces; the precision of the clause has no effect.
+/// `1.052033×10⁰³`; the precision of the clause has no effect.
 fn localized_scientific(value: f64) -> String {
     if let Some(special) = localized_special(value) {
         return special;
@@ -246,7 +246,7 @@ fn localized_scientific(value: f64) -> String {
     };
     let superscript = |digit: char| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10).unwrap_or(0) as usize).unwrap_or('⁰');
     let digits: String = format!("{digits:0>2}").chars().map(superscript).collect();
-    format!("{mantissa}\u{202f}×\u{202f}10{sign}{digits}")
+    format!("{mantissa}×10{sign}{digits}")
 }
 
 fn string_clause(value: &Value<'_>, clause: &Clause) -> Eval<String> {
