@@ -47,7 +47,9 @@ impl Checked {
 
     /// Whether the expression refers to a variable.
     pub fn references(&self, name: &str) -> bool {
-        self.references.values().any(|reference| matches!(reference, Reference::Name(found) if &**found == name))
+        self.references
+            .values()
+            .any(|reference| matches!(reference, Reference::Name(found) if &**found == name))
     }
 }
 
@@ -64,10 +66,8 @@ pub fn check(env: &Env, mut parsed: Parsed) -> Result<Checked, Issues> {
     };
     checker.check(&mut root);
     let Checker { mut issues, types, references, mut substitution, .. } = checker;
-    let types = types
-        .into_iter()
-        .map(|of: Option<Type>| of.map(|of| substitution.resolve(&of, true)))
-        .collect();
+    let types =
+        types.into_iter().map(|of: Option<Type>| of.map(|of| substitution.resolve(&of, true))).collect();
     if substitution.exhausted() {
         issues.report(&parsed.source, crate::source::Location::NONE, "expression is too complex to check");
     }
@@ -236,7 +236,8 @@ impl Checker<'_> {
         };
         // A function whose name has dots looks like a member function.
         if let Some(prefix) = target.qualified_name()
-            && let Some(function) = self.env.function(&format!("{}.{name}", prefix.trim_start_matches('.'))).cloned()
+            && let Some(function) =
+                self.env.function(&format!("{}.{name}", prefix.trim_start_matches('.'))).cloned()
         {
             call.target = None;
             call.function = function.name.clone();
@@ -399,7 +400,8 @@ impl Checker<'_> {
             let found = self.element_type(&field.value, field.optional);
             if !self.substitution.assignable(&expected, &found) {
                 let name = &field.name;
-                let message = format!("expected type of field '{name}' is '{expected}' but provided type is '{found}'");
+                let message =
+                    format!("expected type of field '{name}' is '{expected}' but provided type is '{found}'");
                 self.report(field.id, message);
             }
         }

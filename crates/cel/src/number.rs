@@ -24,7 +24,8 @@ pub fn parse_double(text: &str) -> Option<f64> {
     let separated = text.as_bytes().windows(3).filter(|window| window[1] == b'_');
     let underscores = text.matches('_').count();
     if underscores > 0 {
-        let valid = separated.filter(|window| window[0].is_ascii_hexdigit() && window[2].is_ascii_hexdigit()).count();
+        let valid =
+            separated.filter(|window| window[0].is_ascii_hexdigit() && window[2].is_ascii_hexdigit()).count();
         return if valid == underscores { parse_double(&text.replace('_', "")) } else { None };
     }
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);

@@ -34,7 +34,10 @@ pub enum NodeKind {
     /// `value in [constants]`.
     SetMembership(Box<Node>, HashSet<Key<'static>>),
     /// `optional.or(other)` and `optional.orValue(value)`: the argument is evaluated only if needed.
-    OptionalOr { operands: Box<[Node; 2]>, value: bool },
+    OptionalOr {
+        operands: Box<[Node; 2]>,
+        value: bool,
+    },
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
     /// A message; no type Kubernetes declares can be made by an expression, so it only fails.
@@ -114,9 +117,15 @@ pub struct Fold {
 pub enum Step {
     Any(Node),
     /// `accumulator + [element]`, perhaps only where a filter holds.
-    Append { filter: Option<Node>, list: Node },
+    Append {
+        filter: Option<Node>,
+        list: Node,
+    },
     /// `accumulator` with an entry, or with all entries of a map.
-    Insert { filter: Option<Node>, entry: Vec<Node> },
+    Insert {
+        filter: Option<Node>,
+        entry: Vec<Node>,
+    },
 }
 
 type Plan<T = Node> = Result<T, String>;
@@ -264,7 +273,8 @@ impl Planner<'_> {
         };
         let ExprKind::Call(call) = &step.kind else { return self.node(&fold.step).map(Step::Any) };
         let [first, rest @ ..] = call.args.as_slice() else { return self.node(&fold.step).map(Step::Any) };
-        let goes_on = is_accumulator(first, fold) && is_accumulator(&fold.result, fold) && is_true(&fold.condition);
+        let goes_on =
+            is_accumulator(first, fold) && is_accumulator(&fold.result, fold) && is_true(&fold.condition);
         if !goes_on || call.target.is_some() {
             return self.node(&fold.step).map(Step::Any);
         }
@@ -289,7 +299,9 @@ impl Planner<'_> {
 fn filtered(fold: &Comprehension) -> Option<(&Expr, &Expr)> {
     let ExprKind::Call(call) = &fold.step.kind else { return None };
     match (&*call.function, call.args.as_slice()) {
-        (operator::CONDITIONAL, [filter, step, otherwise]) if is_accumulator(otherwise, fold) => Some((filter, step)),
+        (operator::CONDITIONAL, [filter, step, otherwise]) if is_accumulator(otherwise, fold) => {
+            Some((filter, step))
+        }
         _ => None,
     }
 }
@@ -357,7 +369,9 @@ fn one(args: Vec<Node>) -> Plan<Node> {
 }
 
 fn two(args: Vec<Node>) -> Plan<Box<[Node; 2]>> {
-    <[Node; 2]>::try_from(args).map(Box::new).map_err(|args| format!("no such overload: {} arguments", args.len()))
+    <[Node; 2]>::try_from(args)
+        .map(Box::new)
+        .map_err(|args| format!("no such overload: {} arguments", args.len()))
 }
 
 fn constant_list(elements: Vec<(Node, bool)>) -> NodeKind {

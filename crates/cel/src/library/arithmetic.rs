@@ -24,9 +24,8 @@ pub fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Eval<Value<'a>> {
         (Value::Duration(a), Value::Duration(b)) => {
             Value::Duration(a.checked_add(*b).ok_or_else(int_overflow)?)
         }
-        (Value::Duration(nanos), Value::Timestamp(time)) | (Value::Timestamp(time), Value::Duration(nanos)) => {
-            Value::Timestamp(time.add(*nanos)?)
-        }
+        (Value::Duration(nanos), Value::Timestamp(time))
+        | (Value::Timestamp(time), Value::Duration(nanos)) => Value::Timestamp(time.add(*nanos)?),
         _ => return Err(EvalError::no_such_overload()),
     })
 }
