@@ -363,6 +363,10 @@ impl Parser<'_> {
         self.stop_at(token.start, format!("Syntax error: {word} input '{text}' expecting <EOF>"))
     }
 
+    fn unsupported_escape(&mut self, token: Token) {
+        self.issues.report(self.source, self.source.location(token.start), "unsupported syntax: '`'");
+    }
+
     fn too_deep(&mut self) -> Stop {
         self.stop(Location::NONE, format!("expression recursion limit exceeded: {MAX_DEPTH}"))
     }
@@ -575,7 +579,7 @@ impl Parser<'_> {
         let token = self.advance();
         match token.kind {
             Kind::Identifier => {}
-            Kind::EscapedIdentifier => return Err(self.stop_at(token.start, "unsupported syntax: '`'")),
+            Kind::EscapedIdentifier => self.unsupported_escape(token),
             Kind::True | Kind::False | Kind::Null | Kind::In => {
                 let text = self.text(token);
                 let message = match token.kind {
@@ -725,15 +729,15 @@ impl Parser<'_> {
         while !self.is("}") {
             let optional = self.accept("?").is_some();
             let token = self.advance();
-            if token.kind != Kind::Identifier {
-                let text = escape_whitespace(&self.text(token));
-                let message = match token.kind {
-                    Kind::EscapedIdentifier => "unsupported syntax: '`'".to_owned(),
-                    _ => format!(
-                        "Syntax error: mismatched input '{text}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}"
-                    ),
-                };
-                return Err(self.stop_at(token.start, message));
+            match token.kind {
+                Kind::Identifier => {}
+                Kind::EscapedIdentifier => self.unsupported_escape(token),
+                _ => {
+                    let text = escape_whitespace(&self.text(token));
+                    let expected = "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}";
+                    let message = format!("Syntax error: mismatched input '{text}' expecting {expected}");
+                    return Err(self.stop_at(token.start, message));
+                }
             }
             let name: Arc<str> = self.text(token).into();
             let colon = self.expect(":")?;
