@@ -6,9 +6,30 @@ use crate::{
     source::Location,
 };
 
-/// What may begin an operand, as the generated parser of cel-go lists it.
-const OPERAND: &str = "'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, \
-                       BYTES, IDENTIFIER";
+/// What may stand where an operand is expected, in the order of the generated parser; `also` are symbols that may stand
+/// there beside.
+fn operand_set(also: &[&str]) -> String {
+    const SYMBOLS: &[(&str, bool)] = &[
+        ("[", true),
+        ("]", false),
+        ("{", true),
+        ("}", false),
+        ("(", true),
+        (")", false),
+        (".", true),
+        (",", false),
+        ("-", true),
+        ("!", true),
+        ("?", false),
+    ];
+    let symbols: String = SYMBOLS
+        .iter()
+        .filter(|(symbol, begins)| *begins || also.contains(symbol))
+        .map(|(symbol, _)| format!("'{symbol}', "))
+        .collect();
+    format!("{{{symbols}'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}}")
+}
+
 impl Parser<'_> {
     pub(super) fn stop(&mut self, location: Location, message: impl Into<String>) -> Stop {
         self.issues.report(self.source, location, message);
@@ -39,24 +60,52 @@ impl Parser<'_> {
         self.stop_at(token.start, format!("Syntax error: {message}"))
     }
 
-    /// No operand begins here. If one begins right behind, the token is reported and left out.
-    pub(super) fn unexpected_operand(&mut self, also: &str) -> Parse<()> {
+    /// An operand must begin here, or one of the other symbols stand. If an operand begins right behind what stands
+    /// here instead, that is reported and left out.
+    pub(super) fn expect_operand(&mut self, also: &[&str]) -> Parse<()> {
         let token = self.peek();
+        let fits = matches!(token.kind, Kind::Symbol(symbol) if also.contains(&symbol));
+        if fits || begins_operand(token.kind) {
+            return Ok(());
+        }
         let text = escape_whitespace(&self.text(token));
-        let expected = match also {
-            "" => OPERAND.to_owned(),
-            "'?', " => OPERAND.replacen("'!', ", "'!', '?', ", 1),
-            also => OPERAND.replacen("'(', ", also, 1),
-        };
         let skips = token.kind != Kind::End && begins_operand(self.peek_at(1).kind);
         let word = if skips { "extraneous" } else { "mismatched" };
-        let stop = self
-            .stop_at(token.start, format!("Syntax error: {word} input '{text}' expecting {{{expected}}}"));
+        let expected = operand_set(also);
+        let stop =
+            self.stop_at(token.start, format!("Syntax error: {word} input '{text}' expecting {expected}"));
         if !skips {
             return Err(stop);
         }
         self.advance();
         Ok(())
+    }
+
+    /// `!` before `-` or `-` before `!`: the grammar has no such operand.
+    pub(super) fn mixed_signs(&mut self, token: Token) -> Stop {
+        let before =
+            self.tokens.get(self.next.wrapping_sub(1)).map_or(String::new(), |before| self.text(*before));
+        let text = self.text(token);
+        let message = match text.as_str() {
+            "!" => format!("Syntax error: no viable alternative at input '{before}{text}'"),
+            _ => {
+                let next = self.peek_at(1);
+                let next = if next.kind == Kind::End { String::new() } else { self.text(next) };
+                return self.stop_at(
+                    self.peek_at(1).start,
+                    format!("Syntax error: no viable alternative at input '{text}{next}'"),
+                );
+            }
+        };
+        self.stop_at(token.start, message)
+    }
+
+    /// A dot that no name follows.
+    pub(super) fn lone_dot(&mut self, dot: Token) -> Stop {
+        let next = self.peek_at(1);
+        let text = if next.kind == Kind::End { String::new() } else { self.text(next) };
+        let message = format!("Syntax error: no viable alternative at input '{}{text}'", self.text(dot));
+        self.stop_at(next.start, message)
     }
 
     pub(super) fn unexpected_after_operand(&mut self) -> Stop {
@@ -88,7 +137,7 @@ impl Parser<'_> {
             return Ok(());
         }
         if symbol == "!" && token.kind == Kind::End {
-            let message = format!("Syntax error: extraneous input '<EOF>' expecting {{{OPERAND}}}");
+            let message = format!("Syntax error: extraneous input '<EOF>' expecting {}", operand_set(&[]));
             return Err(self.stop_at(token.start, message));
         }
         if symbol == "-" {

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    MAX_DEPTH, Node, Parse, Parser,
-    faults::{begins_operand, escape_whitespace},
-};
+use super::{MAX_DEPTH, Node, Parse, Parser, faults::escape_whitespace};
 use crate::{
     ast::{Call, Expr, ExprKind, List, Literal, MapEntry, Select, Struct, StructField, operator},
     lex::{self, Kind},
@@ -107,8 +104,8 @@ impl Parser<'_> {
         let bracket = self.advance();
         let function = if self.accept("?").is_some() { operator::OPT_INDEX } else { operator::INDEX };
         let id = self.tree.id_at(Some(bracket.start));
-        if function == operator::INDEX && !begins_operand(self.peek().kind) {
-            self.unexpected_operand("'?', ")?;
+        if function == operator::INDEX {
+            self.expect_operand(&["?"])?;
         }
         let index = self.expr()?;
         self.expect("]")?;
@@ -120,11 +117,9 @@ impl Parser<'_> {
     fn arguments(&mut self) -> Parse<(Vec<Expr>, usize)> {
         let mut args = Vec::new();
         let mut height = 0;
+        self.expect_operand(&[")"])?;
         if self.accept(")").is_some() {
             return Ok((args, height));
-        }
-        if self.peek().kind == Kind::End {
-            self.unexpected_operand("'(', ')', ")?;
         }
         loop {
             let arg = self.expr()?;
@@ -241,6 +236,7 @@ impl Parser<'_> {
         let id = self.tree.id_at(Some(bracket.start));
         let mut list = List { elements: Vec::new(), optional: Vec::new() };
         let mut height = 0;
+        self.expect_operand(&["]", ",", "?"])?;
         self.accept_lone_comma("]");
         while !self.is("]") {
             if self.accept("?").is_some() {
@@ -262,6 +258,7 @@ impl Parser<'_> {
         let id = self.tree.id_at(Some(brace.start));
         let mut entries = Vec::new();
         let mut height = 0;
+        self.expect_operand(&["}", ",", "?"])?;
         self.accept_lone_comma("}");
         while !self.is("}") {
             let optional = self.accept("?").is_some();
@@ -305,8 +302,10 @@ impl Parser<'_> {
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "unable to unescape string"))
                 .map(|text| Literal::String(text.into())),
             Kind::Bytes => lex::unquote(&text[1..], true).map(|bytes| Literal::Bytes(bytes.into())),
+            Kind::Symbol(".") => return Err(self.lone_dot(first)),
+            Kind::Symbol("-" | "!") => return Err(self.mixed_signs(token)),
             _ => {
-                self.unexpected_operand("")?;
+                self.expect_operand(&[])?;
                 return self.unary();
             }
         };
