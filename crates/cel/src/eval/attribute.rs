@@ -60,12 +60,9 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
     }
 
     fn qualify_all(&mut self, value: Value<'a>, qualifiers: &'p [Qualifier]) -> Eval<Value<'a>> {
-        if qualifiers.is_empty() {
-            return Ok(value);
-        }
         let (mut value, mut optional) = match value {
             Value::Optional(None) => return Ok(Value::Optional(None)),
-            Value::Optional(Some(inner)) => ((*inner).clone(), true),
+            Value::Optional(Some(inner)) => (innermost(&inner), true),
             other => (other, false),
         };
         for qualifier in qualifiers {
@@ -125,6 +122,15 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
             }
             other => Err(EvalError::invalid(format!("invalid qualifier type: {}", go_type(&other)))),
         }
+    }
+}
+
+/// What an optional value holds; resolving one takes away all optionals around it, and what is absent inside is null.
+fn innermost<'a>(value: &Value<'a>) -> Value<'a> {
+    match value {
+        Value::Optional(Some(inner)) => innermost(inner),
+        Value::Optional(None) => Value::Null,
+        other => other.clone(),
     }
 }
 

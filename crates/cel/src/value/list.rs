@@ -45,6 +45,7 @@ impl<'a> List<'a> {
     /// The name of the type Kubernetes keeps such a list in.
     pub(crate) fn go_type(&self) -> &'static str {
         match self.kind {
+            None if matches!(self.repr, Repr::Json(..)) => "[]interface {}",
             None => "*types.baseList",
             Some(ListType::Atomic) => "*common.unstructuredList",
             Some(ListType::Set) => "*common.unstructuredSetList",

@@ -120,6 +120,15 @@ impl<'a> Map<'a> {
         matches!(self.0, Repr::Made(_) | Repr::Json(_, View::Dynamic))
     }
 
+    /// The name of the type Kubernetes keeps such a map in.
+    pub(crate) fn go_type(&self) -> &'static str {
+        match &self.0 {
+            Repr::Made(_) => "*types.baseMap",
+            Repr::Json(_, View::Dynamic) => "map[string]interface {}",
+            Repr::Json(..) => "*common.unstructuredMap",
+        }
+    }
+
     pub fn len(&self) -> usize {
         match &self.0 {
             Repr::Made(made) => made.entries.len(),
