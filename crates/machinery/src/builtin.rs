@@ -1,6 +1,7 @@
 //! The built-in kinds, a row each.
 
 mod cluster;
+mod definitions;
 mod network;
 mod pods;
 mod policies;
@@ -138,7 +139,7 @@ const EVENT_TTL_SECONDS: Option<u32> = Some(3600);
 
 /// Every built-in kind and version that is served.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS].into_iter().flatten()
+    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS, definitions::ROWS].into_iter().flatten()
 }
 
 /// Kinds that belong to no other file.

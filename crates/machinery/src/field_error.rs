@@ -85,6 +85,11 @@ impl Cause {
         Self::new(CauseReason::Invalid, field, Some(value), detail)
     }
 
+    /// A malformed value that is not shown.
+    pub fn invalid_unseen(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(CauseReason::Invalid, field, None, detail)
+    }
+
     /// A value of a type that the schema does not have there.
     pub fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::new(CauseReason::TypeInvalid, field, Some(&gotext::bad_value(value)), detail)
@@ -113,6 +118,12 @@ impl Cause {
         let valid = valid.iter().map(|value| gotext::quote(value)).collect::<Vec<_>>().join(", ");
         let detail = if valid.is_empty() { valid } else { format!("supported values: {valid}") };
         Self::new(CauseReason::NotSupported, field, Some(&gotext::bad_value(value)), &detail)
+    }
+
+    /// As [`Cause::not_supported`] with a value that the caller has rendered.
+    pub fn not_supported_text(field: impl Into<String>, value: &str, valid: &[&str]) -> Self {
+        let valid = valid.iter().map(|value| gotext::quote(value)).collect::<Vec<_>>().join(", ");
+        Self::new(CauseReason::NotSupported, field, Some(value), &format!("supported values: {valid}"))
     }
 
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {

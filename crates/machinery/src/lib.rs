@@ -3,6 +3,7 @@
 
 pub mod apply;
 pub mod builtin;
+pub mod definition;
 pub mod field_error;
 pub mod gojson;
 pub mod gotext;

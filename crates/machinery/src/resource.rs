@@ -6,7 +6,7 @@
 mod custom;
 mod served;
 
-pub use custom::{Custom, CustomConversion};
+pub use custom::{Custom, custom_resources};
 pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColumn};
 
 use serde_json::{Map, Value};
@@ -188,6 +188,8 @@ pub struct Row {
     /// Given the object as prepared, on update the old one, and the time in text: writes the times that a change
     /// leaves in an object.
     pub stamp: fn(&mut Tree, Option<&Tree>, &str),
+    /// Given the object and the time in text: what a deletion changes in it first, such as what holds it.
+    pub mark_deleted: Option<fn(&mut Tree, &str)>,
     /// Given a name: why the object of that name cannot be deleted.
     pub undeletable: fn(&str) -> Option<&'static str>,
     /// Given the new object and, on update, the old one.
@@ -202,6 +204,8 @@ pub struct Row {
     pub resets: &'static [&'static str],
     /// Given the object and the grace period asked for: how many seconds it has to end by itself before it is removed.
     pub grace: Option<fn(&Tree, Option<i64>) -> i64>,
+    /// The server gives its objects addresses and ports, as it does to services.
+    pub takes_addresses: bool,
     /// Dependents stay when a deletion does not say what becomes of them.
     pub orphans_by_default: bool,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
@@ -253,6 +257,7 @@ impl Row {
         prepare_update: keep_nothing,
         default: no_default,
         stamp: |_, _, _| {},
+        mark_deleted: None,
         undeletable: |_| None,
         validate: no_validation,
         stored_as: None,
@@ -261,6 +266,7 @@ impl Row {
         scale: None,
         resets: &["status"],
         grace: None,
+        takes_addresses: false,
         orphans_by_default: false,
         warn: |_, _| Vec::new(),
         only_in_root: false,

@@ -1,5 +1,7 @@
 //! Errors as clients read them: Kubernetes' own `Status`.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::field_error::Cause;

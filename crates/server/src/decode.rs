@@ -102,7 +102,7 @@ pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decode
             found.extend(conformed.unknown);
         }
         (Schema::Custom(custom), Value::Object(tree)) => {
-            let accepted = custom.schema.accept(tree, custom.prunes, Malformed::Refuse);
+            let accepted = custom.version.accept(tree, Malformed::Refuse);
             found.extend(unknown_fields(accepted.map_err(|error| refuse(&error))?));
         }
         (_, value) => check_metadata(context, types, value)?,
@@ -224,7 +224,7 @@ fn conform(
             }
         }
         (Schema::Custom(custom), Value::Object(tree)) => {
-            let accepted = custom.schema.accept(tree, custom.prunes, Malformed::Refuse);
+            let accepted = custom.version.accept(tree, Malformed::Refuse);
             let unknown = unknown_fields(accepted.map_err(|error| not_handled(context, &error))?);
             let doubled = text.filter(|_| doubled).map_or(Vec::new(), |text| schema::find_duplicates(text));
             doubled.into_iter().chain(unknown).collect()

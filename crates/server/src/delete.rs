@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use store::{Change, Key, Write};
 
 use crate::{
+    addresses,
     body::{self, Body},
     context::Context,
     decode,
@@ -23,7 +24,7 @@ use crate::{
     read,
     selection::Selection,
     space::Current,
-    write::{commit_one, expiry, removal},
+    write::{Along, commit_one, expiry, removal},
 };
 
 pub const ORPHAN: &str = "orphan";
@@ -151,8 +152,8 @@ impl Options {
     }
 
     /// The finalizers an object has once these options are applied to it.
-    fn finalizers(&self, object: &Object, orphans_by_default: bool) -> Vec<String> {
-        let has = |name: &str| object.head.finalizers.iter().any(|it| it == name);
+    fn finalizers(&self, now: &[String], orphans_by_default: bool) -> Vec<String> {
+        let has = |name: &str| now.iter().any(|it| it == name);
         let (orphan, foreground) = match (self.propagation, self.orphan_dependents) {
             (Some(Propagation::Orphan), _) | (None, Some(true)) => (true, false),
             (Some(Propagation::Foreground), _) => (false, true),
@@ -161,8 +162,8 @@ impl Options {
             (None, None) if has(ORPHAN) || has(FOREGROUND) => (has(ORPHAN), has(FOREGROUND)),
             (None, None) => (orphans_by_default, false),
         };
-        let others = object.head.finalizers.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
-        let mut finalizers: Vec<String> = others.map(ToString::to_string).collect();
+        let others = now.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
+        let mut finalizers: Vec<String> = others.cloned().collect();
         finalizers.extend(orphan.then(|| ORPHAN.to_owned()));
         finalizers.extend(foreground.then(|| FOREGROUND.to_owned()));
         finalizers
@@ -185,6 +186,9 @@ pub async fn delete(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     let options = Options::read(context, &bytes)?;
     let name = &context.target.name;
     let presenter = context.presenter()?;
+    if let Some(why) = (context.resource.row.undeletable)(name) {
+        return Err(Status::forbidden(context.about(name), why));
+    }
     match delete_one(context, &context.key(name), &options).await? {
         Outcome::Gone(object) if context.resource.row.returns_deleted => {
             Ok(body::encoded(StatusCode::OK, presenter.one(&object)))
@@ -221,7 +225,11 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
             });
         }
         let write = Write { key: key.clone(), expect, change };
-        if let Some(committed) = commit_one(context, Vec::new(), write).await? {
+        let along = match held {
+            None => addresses::release(context, &object)?,
+            Some(_) => Along::default(),
+        };
+        if let Some(committed) = commit_one(context, along, write).await? {
             let last = Arc::new(object.with_revision(committed.revision, EventType::Deleted));
             return Ok(match held {
                 Some(_) => Outcome::Held(committed.object),
@@ -253,13 +261,19 @@ enum Marked {
 fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marked, Status> {
     let mut tree = object.tree().map_err(Status::internal)?;
     let row = &context.resource.row;
-    let finalizers = options.finalizers(object, row.orphans_by_default);
+    if let Some(mark) = row.mark_deleted.filter(|_| !object.head.deleting) {
+        mark(&mut tree, &context.hub.now_text());
+    }
+    let held = tree.get("metadata").and_then(|it| it.get("finalizers")).and_then(Value::as_array);
+    let held: Vec<String> =
+        held.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+    let finalizers = options.finalizers(&held, row.orphans_by_default);
     let held_by_spec = context.resource.held_by_spec(&tree);
     let grace = grace_left(context, &tree, object, options);
     if finalizers.is_empty() && !held_by_spec && grace == 0 {
         return Ok(Marked::Free);
     }
-    let before = tree.clone();
+    let before = object.tree().map_err(Status::internal)?;
     if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
         if finalizers.is_empty() {
             metadata.remove("finalizers");

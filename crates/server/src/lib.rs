@@ -10,6 +10,7 @@
 //! Kinds are rows of tables (`machinery::builtin`, `api`); nothing here knows a kind by name but the few rules that
 //! are about one thing: access reviews, namespaces, workspaces.
 
+mod addresses;
 pub mod admission;
 mod apply;
 pub mod base;

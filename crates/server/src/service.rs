@@ -219,6 +219,26 @@ where
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
     let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user };
+    let deprecation = context.resource.custom().and_then(|custom| custom.version.deprecation.clone());
+    let answer = answer_about(hub, context, verb, body).await;
+    match deprecation {
+        Some(text) => answer.map(|mut response| {
+            body::warn(&mut response, &text);
+            response
+        }),
+        None => answer,
+    }
+}
+
+async fn answer_about<B>(
+    hub: &Arc<Hub>,
+    context: Context,
+    verb: Verb,
+    body: B,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
     match verb {
         Verb::Get => read::get(&context).await,
         Verb::List => read::list(&context).await,

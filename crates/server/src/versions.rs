@@ -9,27 +9,18 @@
 //!                                          └──no──> convert ──> prune, default ──> a new object
 //! ```
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt::Display, sync::Arc, time::Duration};
 
 use machinery::{
     Draft, EventType, Object,
-    resource::{Custom, CustomConversion, Resource, Tree},
+    definition::conversion::{self, Subject},
+    resource::{Custom, Resource, Tree},
     status::Status,
 };
 use serde_json::Value;
 use store::{Expect, Key, Listing};
 
 use crate::{context::Context, hub::Hub, webhook::Target};
-
-mod conversion {
-    use super::*;
-    pub fn review(_: &[Tree], _: &str, _: &str) -> Value {
-        Value::Null
-    }
-    pub fn converted(_: &[Tree], _: &str, _: &Value, _: Value) -> Result<Vec<Tree>, String> {
-        Err(String::new())
-    }
-}
 
 /// As long as upstream waits.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -119,22 +110,39 @@ async fn convert(
     mut trees: Vec<Tree>,
     api_version: &str,
 ) -> Result<Vec<Tree>, Status> {
-    match &custom.conversion {
-        CustomConversion::None => {
-            for tree in &mut trees {
-                tree.insert("apiVersion".into(), Value::from(api_version));
-            }
-            Ok(trees)
-        }
-        CustomConversion::Webhook(config) => ask(hub, config, trees, api_version).await,
+    let same = |tree: &Tree| tree.get("apiVersion").and_then(Value::as_str) == Some(api_version);
+    if custom.version.conversion.strategy == "Webhook" && !trees.iter().all(same) {
+        return ask(hub, custom, trees, api_version).await;
     }
+    trees.iter_mut().for_each(|tree| conversion::rename(tree, api_version));
+    Ok(trees)
 }
 
-async fn ask(hub: &Hub, config: &Value, trees: Vec<Tree>, api_version: &str) -> Result<Vec<Tree>, Status> {
-    let failed = |why: String| Status::internal(format!("conversion webhook failed: {why}"));
-    let target = Target::read(config).map_err(|error| failed(error.to_string()))?;
-    let review = conversion::review(&trees, api_version, &hub.new_uid());
+/// Has a webhook convert the objects that are not of the wanted version yet.
+async fn ask(
+    hub: &Hub,
+    custom: &Custom,
+    mut trees: Vec<Tree>,
+    api_version: &str,
+) -> Result<Vec<Tree>, Status> {
+    let same = |tree: &Tree| tree.get("apiVersion").and_then(Value::as_str) == Some(api_version);
+    let places: Vec<usize> = (0..trees.len()).filter(|at| !same(&trees[*at])).collect();
+    let objects: Vec<&Tree> = places.iter().map(|at| &trees[*at]).collect();
+    let text = |key: &str| objects[0].get(key).and_then(Value::as_str).unwrap_or_default();
+    let kind = format!("{}, Kind={}", text("apiVersion"), text("kind"));
+    let failed = |why: &dyn Display| Status::internal(format!("conversion webhook for {kind} failed: {why}"));
+    let rules = &custom.version.conversion;
+    let version = conversion::review_version(&rules.review_versions).map_err(|why| failed(&why))?;
+    let client = rules.client.as_ref().ok_or_else(|| failed(&"it has no clientConfig"))?;
+    let target = Target::of(client).map_err(|error| failed(&error))?;
+    let uid = hub.new_uid();
+    let review = conversion::review(version, &uid, api_version, &objects);
     let answer = hub.webhooks.call(&hub.env, &target, &review, TIMEOUT).await;
-    let answer = answer.map_err(|error| failed(error.to_string()))?;
-    conversion::converted(&trees, api_version, &review, answer).map_err(failed)
+    let answer = answer.map_err(|error| failed(&error))?;
+    let subject = Subject { kind: &kind, is_list: objects.len() > 1 };
+    let converted = conversion::converted(version, &uid, api_version, &objects, &answer, subject);
+    for (at, tree) in places.into_iter().zip(converted.map_err(Status::internal)?) {
+        trees[at] = tree;
+    }
+    Ok(trees)
 }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 
 use crate::{
-    admission, apply,
+    addresses, admission, apply,
     body::{self, Body},
     context::Context,
     decode::{self, Decoded},
@@ -113,6 +113,10 @@ pub async fn create_tree(
     watch: &mut Stopwatch<'_>,
 ) -> Result<Written, Status> {
     let resource = &context.resource;
+    if resource.custom().is_some_and(|custom| custom.terminating) {
+        let message = "create not allowed while custom resource definition is terminating";
+        return Err(Status::new(Reason::MethodNotAllowed, message).about(context.about("")));
+    }
     if !matches!(text(metadata_of(&mut tree), "resourceVersion"), "" | "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
@@ -129,7 +133,12 @@ pub async fn create_tree(
         watch.lap(Stage::Track);
     }
     prepare_new(context, &mut tree);
+    // Names and addresses that were not free are chosen anew.
+    let as_asked = (generate.is_some() || resource.row.takes_addresses).then(|| tree.clone());
     for attempt in 1..=ATTEMPTS {
+        if let Some(as_asked) = as_asked.as_ref().filter(|_| attempt > 1) {
+            tree.clone_from(as_asked);
+        }
         if let Some(prefix) = &generate {
             let mut random = [0; 8];
             context.hub.env.random.fill(&mut random);
@@ -138,16 +147,18 @@ pub async fn create_tree(
         (resource.row.prepare_create)(&mut tree);
         resource.fill_defaults(&mut tree);
         (resource.row.stamp)(&mut tree, None, &context.hub.now_text());
-        watch.lap(Stage::Prepare);
         let name = text(metadata_of(&mut tree), "name").to_owned();
+        let allocated = addresses::allocate(context, &name, &mut tree, None);
+        watch.lap(Stage::Prepare);
         let mut causes =
             metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
         causes.extend(resource.check(&mut tree, None, ""));
         admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
-        let mut guards = admission::admit_create(context, &name)?;
-        guards.extend(versions::guard(resource));
+        let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
+        along.guards.extend(admission::admit_create(context, &name)?);
+        along.guards.extend(versions::guard(resource));
         let key = context.key(&name);
         let Current { object, expect } = context.space.current(&key);
         if let Some(object) = object {
@@ -156,7 +167,7 @@ pub async fn create_tree(
             }
             return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
-        let warnings = (resource.row.warn)(&tree, None);
+        let warnings = resource.warnings(&tree, None);
         watch.lap(Stage::Check);
         let stored = versions::to_stored(context, &tree).await?;
         let draft = encode(context, &stored)?;
@@ -166,7 +177,7 @@ pub async fn create_tree(
         }
         let change = Change::Put { draft, expires: expiry(context) };
         // `None`: somebody made it, or the namespace changed; look again.
-        let committed = commit_one(context, guards, Write { key, expect, change }).await?;
+        let committed = commit_one(context, along, Write { key, expect, change }).await?;
         watch.lap(Stage::Commit);
         if let Some(committed) = committed {
             return Ok(Written { object: committed.object, created: true, warnings });
@@ -259,10 +270,11 @@ fn prepare_new(context: &Context, tree: &mut Tree) {
 }
 
 fn refuse_if_any(context: &Context, name: &str, causes: Vec<Cause>) -> Result<(), Status> {
-    if causes.is_empty() {
-        return Ok(());
-    }
-    Err(Status::invalid(&context.resource.stored_group, &context.resource.kind, name, causes))
+    if causes.is_empty() { Ok(()) } else { Err(refusal(context, name, causes)) }
+}
+
+fn refusal(context: &Context, name: &str, causes: Vec<Cause>) -> Status {
+    Status::invalid(&context.resource.stored_group, &context.resource.kind, name, causes)
 }
 
 fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
@@ -280,13 +292,17 @@ pub fn expiry(context: &Context) -> Option<Timestamp> {
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }
 
+/// What must hold, or is written, together with an object.
+#[derive(Default)]
+pub struct Along {
+    pub guards: Vec<(Key, Expect)>,
+    pub writes: Vec<Write>,
+}
+
 /// `Ok(None)`: something was not as expected; read again.
-pub async fn commit_one(
-    context: &Context,
-    guards: Vec<(Key, Expect)>,
-    write: Write,
-) -> Result<Option<Committed>, Status> {
-    let commit = Commit { guards, writes: vec![write] };
+pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result<Option<Committed>, Status> {
+    let writes = [write].into_iter().chain(along.writes).collect();
+    let commit = Commit { guards: along.guards, writes };
     match context.space.store().commit(context.space.id(), commit).await {
         Ok(committed) => Ok(committed.into_iter().next()),
         Err(Error::Conflict { .. }) => Ok(None),
@@ -413,8 +429,10 @@ pub async fn replace(
         watch.lap(Stage::Track);
     }
     prepare_replacement(context, &mut new, &old_tree)?;
-    watch.lap(Stage::Prepare);
     let name = old.head.name.as_str();
+    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree));
+    let mut along = allocated.map_err(|causes| refusal(context, name, causes))?;
+    watch.lap(Stage::Prepare);
     let revision = json!(old.revision.to_string());
     metadata_of(&mut new).insert("resourceVersion".into(), revision);
     let empty = Tree::new();
@@ -426,7 +444,7 @@ pub async fn replace(
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
     keep_times_if_unchanged(&mut new, &old_tree);
-    let warnings = (context.resource.row.warn)(&new, Some(&old_tree));
+    let warnings = context.resource.warnings(&new, Some(&old_tree));
     watch.lap(Stage::Check);
     if new == old_tree {
         // Nothing changed: no new revision, no event.
@@ -445,8 +463,11 @@ pub async fn replace(
         false => Change::Put { draft: draft.clone(), expires: expiry(context) },
     };
     let write = Write { key: key.clone(), expect, change };
-    let guards = versions::guard(&context.resource).into_iter().collect();
-    let committed = commit_one(context, guards, write).await?;
+    if finished {
+        along = addresses::release(context, &old)?;
+    }
+    along.guards.extend(versions::guard(&context.resource));
+    let committed = commit_one(context, along, write).await?;
     watch.lap(Stage::Commit);
     Ok(committed.map(|committed| {
         // The last finalizer went: the client sees the object as it was at the end.
@@ -630,7 +651,11 @@ pub async fn try_edit(
             false => Change::Put { draft, expires: expiry(context) },
         };
         let write = Write { key: key.clone(), expect, change };
-        if commit_one(context, Vec::new(), write).await?.is_some() {
+        let along = match finished {
+            true => addresses::release(context, &old)?,
+            false => Along::default(),
+        };
+        if commit_one(context, along, write).await?.is_some() {
             return Ok(());
         }
     }

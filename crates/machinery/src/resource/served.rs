@@ -8,6 +8,7 @@ use super::{Cell, Column, Custom, Row, Subresource, Tree, group_version};
 use crate::{
     apply,
     field_error::Cause,
+    jsonpath::JsonPath,
     schema::{Message, Types},
 };
 
@@ -42,7 +43,7 @@ pub struct Resource {
     pub served_as_stored: bool,
     /// How an object of this version begins: `{"kind":…,"apiVersion":…,`.
     pub type_prefix: String,
-    empty: OnceLock<Tree>,
+    pub(super) empty: OnceLock<Tree>,
 }
 
 /// What objects of a kind look like.
@@ -71,6 +72,8 @@ pub struct TableColumn {
 #[derive(Clone, Debug)]
 pub enum TableCell {
     Builtin(Cell),
+    /// As a definition says: the value at a path, in the type of the column.
+    Custom(JsonPath),
 }
 
 /// A field that `fieldSelector` knows, and where its value is: the first of the paths that is set and not empty.
@@ -191,8 +194,16 @@ impl Resource {
     /// Fills in what the author of an object (in the stored spelling) left open.
     pub fn fill_defaults(&self, tree: &mut Tree) {
         match self.custom() {
-            Some(custom) => custom.schema.fill_defaults(tree),
+            Some(custom) => custom.version.fill_defaults(tree),
             None => (self.row.default)(tree),
+        }
+    }
+
+    /// What the author of an object should know though it is accepted.
+    pub fn warnings(&self, new: &Tree, old: Option<&Tree>) -> Vec<String> {
+        match self.custom() {
+            Some(custom) => custom.warnings(new, old),
+            None => (self.row.warn)(new, old),
         }
     }
 
