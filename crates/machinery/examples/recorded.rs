@@ -22,7 +22,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use machinery::{builtin, resource::Resource};
+use machinery::{
+    builtin,
+    resource::{Resource, group_version},
+};
 use serde_json::Value;
 use verdict::{Answers, By, Verdict, judge};
 
@@ -100,7 +103,7 @@ fn resource(path: &Path) -> Result<Option<Resource>, Failure> {
     let Some(first) = text.lines().next() else { return Ok(None) };
     let line: Line = serde_json::from_str(first)?;
     let serves = |row: &&machinery::resource::Row| {
-        line.object["kind"] == row.kind && line.object["apiVersion"] == row.api_version()
+        line.object["kind"] == row.kind && line.object["apiVersion"] == group_version(row.group, row.version)
     };
     Ok(builtin::rows().find(serves).cloned().map(Resource::new))
 }

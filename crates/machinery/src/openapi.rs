@@ -4,7 +4,9 @@
 //! has, of which kind it is, and that the server checks fields (`fieldValidation`). The table holds no descriptions,
 //! so neither do the documents.
 
+pub mod gnostic;
 mod paths;
+pub mod v2;
 
 use std::collections::BTreeSet;
 
@@ -26,12 +28,12 @@ pub fn document(resources: &[&Resource]) -> Value {
         vec!["meta/v1.Status", "meta/v1.DeleteOptions", "meta/v1.APIResourceList", "meta/v1.WatchEvent"];
     let mut extra = Map::new();
     let list_names: Vec<String> =
-        resources.iter().map(|resource| format!("{}List", resource.type_name)).collect();
+        resources.iter().map(|resource| format!("{}List", resource.row.type_name)).collect();
     for (resource, list_name) in resources.iter().zip(&list_names) {
-        if types.get(resource.type_name).is_none() {
+        if types.get(resource.row.type_name).is_none() {
             extra.insert(schema_name(resource), untyped_object());
         } else {
-            roots.push(resource.type_name);
+            roots.push(resource.row.type_name);
         }
         if types.get(list_name).is_some() {
             roots.push(list_name);
@@ -39,8 +41,9 @@ pub fn document(resources: &[&Resource]) -> Value {
             roots.push("meta/v1.ListMeta");
             extra.insert(list_schema_name(resource), untyped_list(resource));
         }
-        for subresource in resource.subresources {
-            let kind = types.get_kind(subresource.group, subresource.version, subresource.kind);
+        for subresource in &resource.subresources {
+            let (group, version, kind) = resource.kind_at(subresource);
+            let kind = types.get_kind(group, version, kind);
             roots.extend(kind.map(|message| message.name));
         }
     }
@@ -54,7 +57,7 @@ pub fn document(resources: &[&Resource]) -> Value {
     schemas.extend(extra);
     schemas.insert(format!("{META}.Patch"), json!({"type": "object"}));
     for resource in resources {
-        mark_kind(&mut schemas, &schema_name(resource), resource, resource.kind);
+        mark_kind(&mut schemas, &schema_name(resource), resource, &resource.kind);
         mark_kind(&mut schemas, &list_schema_name(resource), resource, &resource.list_kind);
     }
     json!({
@@ -97,21 +100,22 @@ pub fn component_name(table_name: &str) -> String {
     match package.split('/').next() {
         Some("meta") => format!("io.k8s.apimachinery.pkg.apis.{dotted}.{name}"),
         Some("apiextensions") => format!("io.k8s.apiextensions-apiserver.pkg.apis.{dotted}.{name}"),
+        Some("apiregistration") => format!("io.k8s.kube-aggregator.pkg.apis.{dotted}.{name}"),
         _ => format!("io.k8s.api.{dotted}.{name}"),
     }
 }
 
 /// The name of a resource's schema; kinds without a message are named after their group, as custom resources are.
 fn schema_name(resource: &Resource) -> String {
-    if Types::builtin().get(resource.type_name).is_some() {
-        return component_name(resource.type_name);
+    if Types::builtin().get(resource.row.type_name).is_some() {
+        return component_name(resource.row.type_name);
     }
     let group: Vec<&str> = resource.group.split('.').rev().collect();
     format!("{}.{}.{}", group.join("."), resource.version, resource.kind)
 }
 
 fn list_schema_name(resource: &Resource) -> String {
-    let typed = format!("{}List", resource.type_name);
+    let typed = format!("{}List", resource.row.type_name);
     if Types::builtin().get(&typed).is_some() {
         component_name(&typed)
     } else {

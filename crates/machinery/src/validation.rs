@@ -1,8 +1,14 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
+pub mod cluster;
+pub mod conditions;
 mod events;
+mod members;
+pub mod network;
 pub mod parts;
 pub mod pod;
+pub mod policies;
+pub mod workloads;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
@@ -10,6 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     field_error::Cause,
     gojson, names,
+    quantity::Quantity,
     resource::{Tree, only},
     selector,
 };
@@ -32,6 +39,46 @@ fn members<'a>(tree: &'a Tree, key: &str) -> impl Iterator<Item = (&'a String, &
 fn items<'a>(tree: &'a Tree, key: &str) -> impl Iterator<Item = (usize, &'a Tree)> {
     let list = tree.get(key).and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_object).enumerate()
+}
+
+/// The labels, annotations, finalizers and owners stay as they were.
+fn keep_metadata(new: &mut Tree, old: &Tree) {
+    let was = old.get("metadata").and_then(Value::as_object);
+    let metadata = members::made(new, "metadata");
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        match was.and_then(|was| was.get(key)) {
+            Some(value) => metadata.insert(key.to_owned(), value.clone()),
+            None => metadata.remove(key),
+        };
+    }
+}
+
+/// A struct of Go's in an error message: upstream's server holds fields by other names than JSON has, in an order.
+fn go_struct<const N: usize>(members: [(&str, String); N]) -> String {
+    let members = members.map(|(name, value)| format!("\"{name}\":{value}"));
+    format!("{{{}}}", members.join(","))
+}
+
+/// A label selector, if there is one; where the stored one is not valid, with `any_value`.
+fn label_selector(selector: Option<&Value>, path: &parts::Path<'_>, any_value: bool) -> Vec<Cause> {
+    let selector = selector.filter(|it| it.is_object());
+    selector.map(|it| selector::validate_object_with(it, &path.to_string(), any_value)).unwrap_or_default()
+}
+
+/// Amounts of resources are whole thousandths, the next above.
+fn round_resources(tree: &mut Tree, key: &str) {
+    for value in tree.get_mut(key).and_then(Value::as_object_mut).into_iter().flat_map(Tree::values_mut) {
+        let Some(quantity) = value.as_str().and_then(|text| Quantity::parse(text).ok()) else { continue };
+        let milli = quantity.milli_value();
+        let rounded = Quantity::from_milli(milli, quantity.format());
+        if rounded != quantity && milli != i64::MAX && milli != i64::MIN {
+            *value = json!(rounded.to_string());
+        }
+    }
+}
+
+fn annotation<'a>(tree: &'a Tree, key: &str) -> Option<&'a str> {
+    tree.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
 fn invalid_each(field: &str, value: &str, problems: Vec<String>) -> impl Iterator<Item = Cause> {

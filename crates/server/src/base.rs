@@ -1,6 +1,6 @@
 //! The shared base: objects that every workspace has without storing them.
 //!
-//! Default namespaces, roles and bindings are one read-only table under all workspaces. A workspace stores only
+//! Default namespaces, roles, bindings and priority classes are one read-only table under all workspaces. A workspace stores only
 //! what it changes: an edited base object is stored whole, a deleted one leaves a *whiteout* at its key.
 
 use std::{
@@ -103,8 +103,22 @@ fn build() -> Table {
         });
         add(RBAC, "clusterrolebindings", "", role, tree);
     }
+    for (name, value, description) in PRIORITIES {
+        let tree = json!({
+            "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1",
+            "metadata": {"name": name, "generation": 1},
+            "value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority",
+        });
+        add("scheduling.k8s.io", "priorityclasses", "", name, tree);
+    }
     table
 }
+
+/// Priority classes that nobody may define otherwise.
+const PRIORITIES: [(&str, i64, &str); 2] = [
+    ("system-cluster-critical", 2_000_000_000, "For pods that must run in the cluster, on whichever node."),
+    ("system-node-critical", 2_000_001_000, "For pods that must run on the node they are on."),
+];
 
 fn bootstrap_metadata(name: &str) -> Value {
     json!({

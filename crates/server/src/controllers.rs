@@ -14,8 +14,7 @@ mod workspaces;
 
 use std::{sync::Arc, time::Duration};
 
-use http::HeaderMap;
-use machinery::{resource::Resource, status::Status};
+use machinery::status::Status;
 use parking_lot::Mutex;
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
 
@@ -23,10 +22,7 @@ use crate::{
     base,
     context::Context,
     hub::{self, Hub, root_id},
-    options::Query,
-    request::{ResourceTarget, Verb},
     space::Space,
-    user::{MASTERS, User},
 };
 use queue::{Queue, Work};
 
@@ -142,8 +138,9 @@ impl Controllers {
         }
         let released = self.owners.lock().observe(workspace, key, old, new, &self.queue);
         if !released.is_empty() {
-            let registry = self.hub.registry_of(workspace);
-            for owner in released.iter().filter_map(|owner| garbage::key_of(registry, owner, key)) {
+            let Some(space) = self.hub.space_by_id(workspace) else { return };
+            let served = self.hub.served(&space);
+            for owner in released.iter().filter_map(|owner| garbage::key_of(&served.registry, owner, key)) {
                 self.queue.add(Work::Owner(workspace.clone(), owner));
             }
         }
@@ -192,29 +189,7 @@ impl Controllers {
         namespace: &str,
         name: &str,
     ) -> Option<Context> {
-        let resource: Arc<Resource> = self.hub.registry(space).stored(collection)?.clone();
-        let target = ResourceTarget {
-            verb: Verb::Delete,
-            group: resource.group.to_owned(),
-            version: resource.version.to_owned(),
-            namespace: namespace.to_owned(),
-            resource: resource.plural.to_owned(),
-            name: name.to_owned(),
-            subresource: String::new(),
-        };
-        Some(Context {
-            hub: self.hub.clone(),
-            space: space.clone(),
-            resource,
-            target,
-            query: Query::default(),
-            headers: HeaderMap::new(),
-            user: Arc::new(User {
-                name: "system:hanse".into(),
-                groups: vec![MASTERS.into()],
-                ..User::default()
-            }),
-        })
+        Context::own(&self.hub, space, collection, namespace, name)
     }
 
     fn context_for(&self, space: &Space, key: &Key) -> Option<Context> {

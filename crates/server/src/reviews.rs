@@ -15,9 +15,9 @@ use crate::{
 
 pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
     context.dry_run()?;
-    let Decoded { mut tree, warnings } = decode::object(context, bytes)?;
+    let Decoded { mut tree, warnings, .. } = decode::object(context, bytes)?;
     refuse_metadata(context, &tree)?;
-    let status = match context.resource.kind {
+    let status = match context.resource.kind.as_str() {
         "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),
         "SelfSubjectAccessReview" => access(context, &tree, &context.user)?,
         "SubjectAccessReview" => access(context, &tree, &subject(context, &tree)?)?,
@@ -76,7 +76,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 fn invalid(context: &Context, causes: Vec<Cause>) -> Status {
-    Status::invalid(context.resource.group, context.resource.kind, "", causes)
+    Status::invalid(&context.resource.group, &context.resource.kind, "", causes)
 }
 
 fn subject(context: &Context, tree: &Tree) -> Result<User, Status> {

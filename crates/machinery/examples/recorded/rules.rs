@@ -6,6 +6,7 @@ use machinery::{
     resource::{Resource, Subresource, Tree},
     schema::{self, Types},
     status::Status,
+    validation::network::addresses::{self, Granted},
 };
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     }
     set_namespace(resource, &mut tree, sent)?;
     let generate = text(metadata_of(&mut tree), "generateName").to_owned();
-    if resource.has_status() {
+    if resource.has_status() && !resource.row.status_on_create {
         tree.remove("status");
     }
     resource.to_storage(&mut tree);
@@ -51,15 +52,17 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
         let name = drawn.unwrap_or_else(|| names::generate_name(&generate, [0; 8]));
         metadata_of(&mut tree).insert("name".into(), json!(name));
     }
-    (resource.prepare_create)(&mut tree);
-    (resource.default)(&mut tree);
+    (resource.row.prepare_create)(&mut tree);
+    (resource.row.default)(&mut tree);
+    (resource.row.stamp)(&mut tree, None, "2020-01-01T00:00:00Z");
+    allocate(resource, &mut tree, None);
     let name = text(metadata_of(&mut tree), "name").to_owned();
     let mut causes =
-        metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+        metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
     causes.extend(check_finalizers(resource, metadata_of(&mut tree)));
-    causes.extend((resource.validate)(&tree, None));
+    causes.extend((resource.row.validate)(&tree, None));
     refuse_if_any(resource, &name, causes)?;
-    let warnings = (resource.warn)(&tree, None);
+    let warnings = (resource.row.warn)(&tree, None);
     Ok((present(resource, tree), warnings))
 }
 
@@ -94,26 +97,27 @@ fn update(
     resource.to_storage(&mut old);
     resource.to_storage(&mut new);
     prepare_replacement(resource, by, &mut new, &old);
+    allocate(resource, &mut new, Some(&old));
     let empty = Tree::new();
     let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(resource, metadata_of(&mut new)));
     causes.extend(match by {
         Some(subresource) => (subresource.validate)(&new, &old),
-        None => (resource.validate)(&new, Some(&old)),
+        None => (resource.row.validate)(&new, Some(&old)),
     });
     refuse_if_any(resource, &name, causes)?;
     count_generation(resource, &mut new, &old);
-    let warnings = (resource.warn)(&new, Some(&old));
+    let warnings = (resource.row.warn)(&new, Some(&old));
     Ok((present(resource, new), warnings))
 }
 
 fn decode(resource: &Resource, sent: &Value) -> Result<Tree, Status> {
     let mut value = sent.clone();
     let types = Types::builtin();
-    if let Some(message) = types.get(resource.type_name) {
+    if let Some(message) = types.get(resource.row.type_name) {
         schema::conform(types, message, &mut value, schema::Options::default()).map_err(|error| {
-            let (kind, version) = (resource.kind, resource.version);
+            let (kind, version) = (&resource.kind, &resource.version);
             Status::bad_request(format!(
                 "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
             ))
@@ -130,7 +134,7 @@ fn present(resource: &Resource, mut tree: Tree) -> Value {
     resource.from_storage(&mut tree);
     let mut value = Value::Object(tree);
     let types = Types::builtin();
-    if let Some(message) = types.get(resource.type_name) {
+    if let Some(message) = types.get(resource.row.type_name) {
         // What the rules wrote is of the right type, or the comparison tells.
         let _ = schema::conform(types, message, &mut value, schema::Options::default());
     }
@@ -171,9 +175,29 @@ fn prepare_new(resource: &Resource, tree: &mut Tree, answer: &Value) {
     }
     metadata.insert("uid".into(), chosen("uid", "00000000-0000-0000-0000-000000000000"));
     metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", "2020-01-01T00:00:00Z"));
-    if resource.generation {
-        metadata.insert("generation".into(), json!(1));
+    if resource.row.generation && resource.row.first_generation != 0 {
+        metadata.insert("generation".into(), json!(resource.row.first_generation));
     }
+}
+
+/// Services get addresses and ports; the comparison does not look at which.
+fn allocate(resource: &Resource, tree: &mut Tree, old: Option<&Tree>) {
+    if resource.kind != "Service" {
+        return;
+    }
+    // Why there is none, validation says too.
+    let Ok(demand) = addresses::demand(tree, old) else { return };
+    let any_address = |at: usize| format!("10.0.{at}.1");
+    let granted = Granted {
+        addresses: demand
+            .addresses
+            .iter()
+            .map(|it| it.wanted.clone().unwrap_or_else(|| any_address(it.index)))
+            .collect(),
+        node_ports: (30_000..).zip(&demand.node_ports).map(|(any, it)| it.wanted.unwrap_or(any)).collect(),
+        health_check_port: demand.health_check_port.map(|wanted| wanted.unwrap_or(32_000)),
+    };
+    addresses::grant(tree, &demand, &granted);
 }
 
 fn prepare_replacement(resource: &Resource, by: Option<&Subresource>, new: &mut Tree, old: &Tree) {
@@ -183,10 +207,11 @@ fn prepare_replacement(resource: &Resource, by: Option<&Subresource>, new: &mut 
             if resource.has_status() {
                 set(new, "status", old.get("status").cloned());
             }
-            (resource.prepare_update)(new, old);
+            (resource.row.prepare_update)(new, old);
         }
     }
-    (resource.default)(new);
+    (resource.row.default)(new);
+    (resource.row.stamp)(new, Some(old), "2020-01-01T00:00:00Z");
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
@@ -209,22 +234,25 @@ fn prepare_replacement(resource: &Resource, by: Option<&Subresource>, new: &mut 
 }
 
 fn count_generation(resource: &Resource, new: &mut Tree, old: &Tree) {
-    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
-    else {
-        return;
-    };
+    let was = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64);
+    let first = Some(0).filter(|_| resource.row.first_generation == 0);
+    let Some(generation) = was.or(first).filter(|_| resource.row.generation) else { return };
     let meaningful = |tree: &Tree| -> Tree {
         let spec = tree.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"));
         let mut kept: Tree = spec.map(|(key, value)| (key.clone(), value.clone())).collect();
         kept.remove("apiVersion");
         kept.remove("kind");
         let annotations = tree.get("metadata").and_then(|metadata| metadata.get("annotations"));
-        if let Some(annotations) = annotations.filter(|_| resource.generation_counts_annotations) {
+        if let Some(annotations) = annotations.filter(|_| resource.row.generation_counts_annotations) {
             kept.insert("annotations".into(), annotations.clone());
         }
         kept
     };
-    if resource.generation && meaningful(new) != meaningful(old) {
+    let counts = match resource.row.counts_generation {
+        Some(counts) => counts(new, old),
+        None => meaningful(new) != meaningful(old),
+    };
+    if counts {
         metadata_of(new).insert("generation".into(), json!(generation + 1));
     }
 }
@@ -234,7 +262,7 @@ fn check_finalizers(resource: &Resource, metadata: &Tree) -> Vec<Cause> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
     let named = finalizers.enumerate().filter_map(|(at, name)| Some((at, name.as_str()?)));
     let unqualified = named.filter(|(_, name)| {
-        resource.qualified_finalizers
+        resource.row.qualified_finalizers
             && !name.contains('/')
             && !matches!(*name, "kubernetes" | "orphan" | "foregroundDeletion")
     });
@@ -248,7 +276,7 @@ fn refuse_if_any(resource: &Resource, name: &str, causes: Vec<Cause>) -> Result<
     if causes.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(resource.stored_group, resource.kind, name, causes))
+    Err(Status::invalid(&resource.stored_group, &resource.kind, name, causes))
 }
 
 fn text<'a>(tree: &'a Tree, key: &str) -> &'a str {

@@ -125,11 +125,11 @@ pub fn key_of(registry: &Registry, owner: &Owner, dependent: &Key) -> Option<Key
     if resource.namespaced && namespace.is_empty() {
         return None;
     }
-    Some(Key::new(resource.stored_group, resource.plural, namespace, &owner.name))
+    Some(Key::new(&resource.stored_group, &resource.plural, namespace, &owner.name))
 }
 
 fn state_of(controllers: &Controllers, space: &Space, owner: &Owner, dependent: &Key) -> OwnerState {
-    let Some(key) = key_of(controllers.hub.registry(space), owner, dependent) else {
+    let Some(key) = key_of(&controllers.hub.served(space).registry, owner, dependent) else {
         return OwnerState::Solid;
     };
     match space.get(&key) {
