@@ -25,7 +25,7 @@ type Written = (Value, Vec<String>);
 pub fn answer(resource: &Resource, line: &Line) -> Ours {
     let (code, written) = match (line.verb.as_str(), &line.old) {
         ("update", Some(old)) => (200, update(resource, None, &line.object, old)),
-        ("status", Some(old)) => (200, update_status(resource, &line.object, old)),
+        (path, Some(old)) => (200, update_below(resource, path, &line.object, old)),
         _ => (201, create(resource, &line.object, &line.answer)),
     };
     match written {
@@ -66,9 +66,10 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     Ok((present(resource, tree), warnings))
 }
 
-fn update_status(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
-    let status = resource.subresource("status").ok_or_else(Status::no_such_path)?;
-    update(resource, Some(status), sent, old)
+/// By a path below the object: `status`, `resize` …
+fn update_below(resource: &Resource, path: &str, sent: &Value, old: &Value) -> Result<Written, Status> {
+    let subresource = resource.subresource(path).ok_or_else(Status::no_such_path)?;
+    update(resource, Some(subresource), sent, old)
 }
 
 /// `by`: the subresource that is written to, if any.
