@@ -32,8 +32,8 @@ pub struct Answered {
 #[derive(Default)]
 pub struct KindRun {
     pub answered: Vec<Answered>,
-    /// Objects that both servers have.
-    pub created: Vec<Base>,
+    /// Objects that both servers have, and what each calls things in it.
+    pub created: Vec<(Base, Translation)>,
     /// What Hanse said to a valid object that it does not take.
     pub not_created: Vec<(String, Reply)>,
 }
@@ -82,7 +82,7 @@ impl Servers {
             }
             translation = Translation::between(&stored, &hanse.get(base, &[]).await?.body);
         }
-        run.created.push(base.clone());
+        run.created.push((base.clone(), translation.clone()));
         let mut sent = stored.clone();
         if let Some(metadata) = sent["metadata"].as_object_mut() {
             metadata.remove("managedFields");
