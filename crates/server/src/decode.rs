@@ -235,6 +235,7 @@ fn conform(
         }
     };
     let Value::Object(tree) = value else { return Err(Status::bad_request("the body is not an object")) };
+    (resource.row.readable)(&tree).map_err(|why| not_handled(context, &why))?;
     match strictness {
         Strictness::Strict if !found.is_empty() => {
             Err(not_handled(context, &format!("strict decoding error: {}", found.join(", "))))

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 
 use crate::Line;
 
+/// What time it is, where the real server does not say.
+const NOW: &str = "2020-01-01T00:00:00Z";
+
 /// What the rules lead to.
 pub struct Ours {
     pub code: u16,
@@ -25,7 +28,7 @@ type Written = (Value, Vec<String>);
 pub fn answer(resource: &Resource, line: &Line) -> Ours {
     let (code, written) = match (line.verb.as_str(), &line.old) {
         ("update", Some(old)) => (200, update(resource, None, &line.object, old)),
-        (path, Some(old)) => (200, update_below(resource, path, &line.object, old)),
+        ("status", Some(old)) => (200, update_status(resource, &line.object, old)),
         _ => (201, create(resource, &line.object, &line.answer)),
     };
     match written {
@@ -52,24 +55,24 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
         let name = drawn.unwrap_or_else(|| names::generate_name(&generate, [0; 8]));
         metadata_of(&mut tree).insert("name".into(), json!(name));
     }
+    resource.fill_defaults(&mut tree);
     (resource.row.prepare_create)(&mut tree);
-    (resource.row.default)(&mut tree);
-    (resource.row.stamp)(&mut tree, None, "2020-01-01T00:00:00Z");
+    resource.fill_defaults(&mut tree);
+    (resource.row.stamp)(&mut tree, None, NOW);
     allocate(resource, &mut tree, None);
     let name = text(metadata_of(&mut tree), "name").to_owned();
     let mut causes =
         metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
     causes.extend(check_finalizers(resource, metadata_of(&mut tree)));
-    causes.extend((resource.row.validate)(&tree, None));
+    causes.extend(resource.check(&mut tree, None, ""));
     refuse_if_any(resource, &name, causes)?;
     let warnings = (resource.row.warn)(&tree, None);
     Ok((present(resource, tree), warnings))
 }
 
-/// By a path below the object: `status`, `resize` …
-fn update_below(resource: &Resource, path: &str, sent: &Value, old: &Value) -> Result<Written, Status> {
-    let subresource = resource.subresource(path).ok_or_else(Status::no_such_path)?;
-    update(resource, Some(subresource), sent, old)
+fn update_status(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
+    let status = resource.subresource("status").ok_or_else(Status::no_such_path)?;
+    update(resource, Some(status), sent, old)
 }
 
 /// `by`: the subresource that is written to, if any.
@@ -97,16 +100,16 @@ fn update(
     metadata_of(&mut old).remove("managedFields");
     resource.to_storage(&mut old);
     resource.to_storage(&mut new);
+    resource.fill_defaults(&mut new);
     prepare_replacement(resource, by, &mut new, &old);
-    allocate(resource, &mut new, Some(&old));
+    if by.is_none() {
+        allocate(resource, &mut new, Some(&old));
+    }
     let empty = Tree::new();
     let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(resource, metadata_of(&mut new)));
-    causes.extend(match by {
-        Some(subresource) => (subresource.validate)(&new, &old),
-        None => (resource.row.validate)(&new, Some(&old)),
-    });
+    causes.extend(resource.check(&mut new, Some(&old), by.map_or("", |subresource| subresource.name)));
     refuse_if_any(resource, &name, causes)?;
     count_generation(resource, &mut new, &old);
     let warnings = (resource.row.warn)(&new, Some(&old));
@@ -124,10 +127,12 @@ fn decode(resource: &Resource, sent: &Value) -> Result<Tree, Status> {
             ))
         })?;
     }
-    match value {
-        Value::Object(tree) => Ok(tree),
-        _ => Err(Status::bad_request("the body is not an object")),
-    }
+    let Value::Object(tree) = value else { return Err(Status::bad_request("the body is not an object")) };
+    (resource.row.readable)(&tree).map_err(|error| {
+        let (kind, version) = (&resource.kind, &resource.version);
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+    })?;
+    Ok(tree)
 }
 
 /// From storage and through the type, as objects go out.
@@ -175,7 +180,7 @@ fn prepare_new(resource: &Resource, tree: &mut Tree, answer: &Value) {
         metadata.remove(key);
     }
     metadata.insert("uid".into(), chosen("uid", "00000000-0000-0000-0000-000000000000"));
-    metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", "2020-01-01T00:00:00Z"));
+    metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", NOW));
     if resource.row.generation && resource.row.first_generation != 0 {
         metadata.insert("generation".into(), json!(resource.row.first_generation));
     }
@@ -211,8 +216,8 @@ fn prepare_replacement(resource: &Resource, by: Option<&Subresource>, new: &mut 
             (resource.row.prepare_update)(new, old);
         }
     }
-    (resource.row.default)(new);
-    (resource.row.stamp)(new, Some(old), "2020-01-01T00:00:00Z");
+    resource.fill_defaults(new);
+    (resource.row.stamp)(new, Some(old), NOW);
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
