@@ -1,6 +1,7 @@
 //! The built-in kinds, a row each.
 
 mod cluster;
+mod definitions;
 mod network;
 mod pods;
 mod policies;
@@ -138,7 +139,7 @@ const EVENT_TTL_SECONDS: Option<u32> = Some(3600);
 
 /// Every built-in kind and version that is served.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS].into_iter().flatten()
+    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS, definitions::ROWS].into_iter().flatten()
 }
 
 /// Kinds that belong to no other file.
@@ -201,6 +202,10 @@ const ROWS: &[Row] = &[
         columns: &[NAME, path("Status", 0, ".status.phase", "The state of the namespace."), AGE],
         fields: &[field("status.phase", &["status.phase"]), field("name", &["metadata.name"])],
         name_rule: names::label_name,
+        undeletable: |name| {
+            let needed = matches!(name, "default" | "kube-system" | "kube-public");
+            needed.then_some("this namespace may not be deleted")
+        },
         prepare_create: v::prepare_namespace,
         prepare_update: v::keep_namespace_finalizers,
         default: v::default_namespace,

@@ -85,6 +85,11 @@ impl Cause {
         Self::new(CauseReason::Invalid, field, Some(value), detail)
     }
 
+    /// A malformed value that is not shown.
+    pub fn invalid_unseen(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(CauseReason::Invalid, field, None, detail)
+    }
+
     /// A value of a type that the schema does not have there.
     pub fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::new(CauseReason::TypeInvalid, field, Some(&gotext::bad_value(value)), detail)
@@ -115,6 +120,12 @@ impl Cause {
         Self::new(CauseReason::NotSupported, field, Some(&gotext::bad_value(value)), &detail)
     }
 
+    /// As [`Cause::not_supported`] with a value that the caller has rendered.
+    pub fn not_supported_text(field: impl Into<String>, value: &str, valid: &[&str]) -> Self {
+        let valid = valid.iter().map(|value| gotext::quote(value)).collect::<Vec<_>>().join(", ");
+        Self::new(CauseReason::NotSupported, field, Some(value), &format!("supported values: {valid}"))
+    }
+
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
         let unit = if max_bytes == 1 { "byte" } else { "bytes" };
         Self::new(CauseReason::TooLong, field, None, &format!("may not be more than {max_bytes} {unit}"))
@@ -127,7 +138,12 @@ impl Cause {
     }
 
     /// Too much of something, beyond a bound that cannot be named.
-    pub fn unbounded(reason: CauseReason, field: impl Into<String>, count: Option<i64>, detail: &str) -> Self {
+    pub fn unbounded(
+        reason: CauseReason,
+        field: impl Into<String>,
+        count: Option<i64>,
+        detail: &str,
+    ) -> Self {
         Self::new(reason, field, count.map(|count| count.to_string()).as_deref(), detail)
     }
 

@@ -110,6 +110,22 @@ pub fn plain_float(value: f64) -> String {
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
+/// `fmt.Sprintf("%#v", value)` of a decoded JSON value: `map[string]interface {}{"a":1}`.
+pub fn syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => plain(value),
+        Value::String(text) => quote(text),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| format!("{}:{}", quote(key), syntax(value)));
+            format!("map[string]interface {{}}{{{}}}", members.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
 /// What Go calls the type of a decoded JSON value.
 pub fn type_of(value: &Value) -> &'static str {
     match value {
@@ -188,9 +204,9 @@ mod tests {
         let value = json!({"b": [1, "x", null, true], "a": {"c": 1.5}});
         assert_eq!(plain(&value), "map[a:map[c:1.5] b:[1 x <nil> true]]");
         assert_eq!(
-            [json!(1e21), json!(1e6), json!(123456.5), json!(1e-5), json!(-0.5), json!(0.0)]
+            [json!(1e21), json!(1e6), json!(123456.5), json!(1e-5), json!(-0.5), json!(2097152.0)]
                 .map(|value| plain(&value)),
-            ["1e+21", "1e+06", "123456.5", "1e-05", "-0.5", "0"]
+            ["1e+21", "1e+06", "123456.5", "1e-05", "-0.5", "2.097152e+06"]
         );
     }
 

@@ -223,7 +223,8 @@ mod tests {
         ] {
             assert_eq!(Url::parse(text).err().unwrap_or_default(), error, "{text}");
         }
-        for (text, is_good) in [("/a", true), ("a", false), ("", false), ("mailto:x", true), ("//a/b", true)] {
+        for (text, is_good) in [("/a", true), ("a", false), ("", false), ("mailto:x", true), ("//a/b", true)]
+        {
             assert_eq!(Url::parse_request(text).is_ok(), is_good, "{text}");
         }
     }

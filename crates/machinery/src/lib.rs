@@ -1,7 +1,9 @@
 //! The Kubernetes API's own rules, without I/O: objects and their heads, revisions, names, selectors, quantities,
 //! schemas, patches, tables, discovery and `Status` errors.
 
+pub mod apply;
 pub mod builtin;
+pub mod definition;
 pub mod field_error;
 pub mod gojson;
 pub mod gotext;

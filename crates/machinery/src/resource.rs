@@ -3,8 +3,10 @@
 //! A [`Row`] is how a kind is written down, one place per kind. Handlers, discovery, tables and patches are
 //! generic over the [`Resource`] made from it; what is special about a kind is a column of its row.
 
+mod custom;
 mod served;
 
+pub use custom::{Custom, custom_resources};
 pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColumn};
 
 use serde_json::{Map, Value};
@@ -69,6 +71,10 @@ pub struct Subresource {
     /// Members of each of `status.conditions` that are set to the time of the request where `prepare` leaves them
     /// open.
     pub stamped: &'static [&'static str],
+    /// What a write to this path sets back to what it was, so that its author does not own it: paths in dots.
+    pub resets: &'static [&'static str],
+    /// What it alone may own, if not everything else: paths in dots, `*` for any item.
+    pub owns: &'static [&'static str],
 }
 
 impl Subresource {
@@ -83,6 +89,8 @@ impl Subresource {
             prepare: only_status,
             validate: |_, _| Vec::new(),
             stamped: &[],
+            resets: &["spec"],
+            owns: &[],
         }
     }
 
@@ -180,6 +188,8 @@ pub struct Row {
     /// Given the object as prepared, on update the old one, and the time in text: writes the times that a change
     /// leaves in an object.
     pub stamp: fn(&mut Tree, Option<&Tree>, &str),
+    /// Given the object and the time in text: what a deletion changes in it first, such as what holds it.
+    pub mark_deleted: Option<fn(&mut Tree, &str)>,
     /// Given a name: why the object of that name cannot be deleted.
     pub undeletable: fn(&str) -> Option<&'static str>,
     /// Given the new object and, on update, the old one.
@@ -190,8 +200,12 @@ pub struct Row {
     /// After `renames` towards storage, before them on the way back.
     pub convert: Option<Conversion>,
     pub scale: Option<Scale>,
+    /// What a write to the object itself sets back, so that its author does not own it: paths in dots.
+    pub resets: &'static [&'static str],
     /// Given the object and the grace period asked for: how many seconds it has to end by itself before it is removed.
     pub grace: Option<fn(&Tree, Option<i64>) -> i64>,
+    /// The server gives its objects addresses and ports, as it does to services.
+    pub takes_addresses: bool,
     /// Dependents stay when a deletion does not say what becomes of them.
     pub orphans_by_default: bool,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
@@ -243,13 +257,16 @@ impl Row {
         prepare_update: keep_nothing,
         default: no_default,
         stamp: |_, _, _| {},
+        mark_deleted: None,
         undeletable: |_| None,
         validate: no_validation,
         stored_as: None,
         renames: &[],
         convert: None,
         scale: None,
+        resets: &["status"],
         grace: None,
+        takes_addresses: false,
         orphans_by_default: false,
         warn: |_, _| Vec::new(),
         only_in_root: false,

@@ -9,9 +9,11 @@
 //!                     └─> unknown fields                                        (values, embedded metadata, lists)
 //! ```
 
+mod default_check;
 mod defaults;
 mod embedded;
 mod format;
+mod invariants;
 mod lists;
 mod objects;
 mod path;
@@ -25,6 +27,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub use default_check::aggregate;
 pub use format::is_known_format;
 pub use objects::Malformed;
 pub use path::Path;
@@ -39,6 +42,9 @@ pub struct Structural {
     pub description: String,
     pub nullable: bool,
     pub default: Option<Value>,
+    pub example: Option<Value>,
+    /// Description and URL.
+    pub external_docs: Option<(String, String)>,
     pub properties: BTreeMap<String, Structural>,
     pub additional: Option<Box<Additional>>,
     pub items: Option<Box<Structural>>,
@@ -157,9 +163,12 @@ impl Structural {
                 .chain(it.definitions.values())
                 .chain(dependencies)
         });
-        self.items.as_deref().into_iter().chain(junctors).chain(self.properties.values()).chain(
-            self.additional_schema().into_iter().chain(unsupported),
-        )
+        self.items
+            .as_deref()
+            .into_iter()
+            .chain(junctors)
+            .chain(self.properties.values())
+            .chain(self.additional_schema().into_iter().chain(unsupported))
     }
 
     /// Whether `test` holds for this schema or any below it.

@@ -1,12 +1,14 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
 pub mod cluster;
+pub mod conditions;
 mod events;
 mod members;
 pub mod network;
 pub mod parts;
 pub mod pod;
 pub mod policies;
+pub mod webhook;
 pub mod workloads;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};

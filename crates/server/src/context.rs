@@ -15,6 +15,7 @@ use store::{Collection, Key, Span};
 
 use crate::{
     hub::Hub,
+    managers,
     metrics::Stopwatch,
     negotiate::{self, Shape},
     options::Query,
@@ -106,9 +107,8 @@ impl Context {
     pub fn visible(&self, object: &Object) -> Result<Tree, Status> {
         let mut tree = object.tree().map_err(Status::internal)?;
         match self.scale() {
-            Some(paths) => {
-                scale::scale_of(&tree, paths).ok_or_else(|| Status::not_found(self.about(&object.head.name)))
-            }
+            Some(paths) => managers::scale_with_managers(self, paths, &tree)
+                .ok_or_else(|| Status::not_found(self.about(&object.head.name))),
             None => {
                 self.resource.from_storage(&mut tree);
                 Ok(tree)
@@ -117,7 +117,9 @@ impl Context {
     }
 
     /// The object to be stored when `old` becomes what the client made of it, `seen`.
-    pub fn absorb(&self, mut seen: Tree, old: &Object) -> Result<Tree, Status> {
+    ///
+    /// `tracked`: it says already who owns what.
+    pub fn absorb(&self, mut seen: Tree, old: &Object, tracked: bool) -> Result<Tree, Status> {
         let Some(paths) = self.scale() else {
             self.resource.to_storage(&mut seen);
             return Ok(seen);
@@ -126,7 +128,8 @@ impl Context {
         if !causes.is_empty() {
             return Err(Status::invalid(&self.shown.group, &self.shown.kind, &old.head.name, causes));
         }
-        let mut new = old.tree().map_err(Status::internal)?;
+        let before = old.tree().map_err(Status::internal)?;
+        let mut new = before.clone();
         scale::set_scale(&mut new, paths, &seen);
         if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
             for key in ["resourceVersion", "uid"] {
@@ -136,11 +139,15 @@ impl Context {
                 };
             }
         }
+        match tracked {
+            true => managers::scale_to_object(self, paths, &before, &seen, &mut new),
+            false => managers::track_scale(self, paths, &before, seen, &mut new),
+        }
         Ok(new)
     }
 
     /// Where the replicas are, if the path is about them.
-    fn scale(&self) -> Option<&ScalePaths> {
+    pub fn scale(&self) -> Option<&ScalePaths> {
         self.resource.scale.as_ref().filter(|_| self.target.subresource == "scale")
     }
 

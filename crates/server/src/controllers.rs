@@ -7,6 +7,7 @@
 //! One feed and one queue serve all workspaces. Work is named by what it is about and may be done twice without
 //! harm; what fails is tried again later.
 
+mod definitions;
 mod garbage;
 mod namespaces;
 mod queue;
@@ -144,6 +145,7 @@ impl Controllers {
                 self.queue.add(Work::Owner(workspace.clone(), owner));
             }
         }
+        definitions::observe(self, workspace, key, old, new);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -167,6 +169,10 @@ impl Controllers {
         match work {
             Work::Namespace(workspace, name) => match self.hub.space_by_id(workspace) {
                 Some(space) => namespaces::empty(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::Definition(workspace, name) => match self.hub.space_by_id(workspace) {
+                Some(space) => definitions::settle(self, &space, name).await,
                 None => Ok(()),
             },
             Work::Workspace(name) => workspaces::remove(self, name).await,

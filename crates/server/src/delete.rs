@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use store::{Change, Key, Write};
 
 use crate::{
+    addresses,
     body::{self, Body},
     context::Context,
     decode,
@@ -23,7 +24,7 @@ use crate::{
     read,
     selection::Selection,
     space::Current,
-    write::{commit_one, expiry, removal},
+    write::{Along, commit_one, expiry, removal},
 };
 
 pub const ORPHAN: &str = "orphan";
@@ -151,8 +152,8 @@ impl Options {
     }
 
     /// The finalizers an object has once these options are applied to it.
-    fn finalizers(&self, object: &Object, orphans_by_default: bool) -> Vec<String> {
-        let has = |name: &str| object.head.finalizers.iter().any(|it| it == name);
+    fn finalizers(&self, now: &[String], orphans_by_default: bool) -> Vec<String> {
+        let has = |name: &str| now.iter().any(|it| it == name);
         let (orphan, foreground) = match (self.propagation, self.orphan_dependents) {
             (Some(Propagation::Orphan), _) | (None, Some(true)) => (true, false),
             (Some(Propagation::Foreground), _) => (false, true),
@@ -161,8 +162,8 @@ impl Options {
             (None, None) if has(ORPHAN) || has(FOREGROUND) => (has(ORPHAN), has(FOREGROUND)),
             (None, None) => (orphans_by_default, false),
         };
-        let others = object.head.finalizers.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
-        let mut finalizers: Vec<String> = others.map(ToString::to_string).collect();
+        let others = now.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
+        let mut finalizers: Vec<String> = others.cloned().collect();
         finalizers.extend(orphan.then(|| ORPHAN.to_owned()));
         finalizers.extend(foreground.then(|| FOREGROUND.to_owned()));
         finalizers
@@ -224,7 +225,11 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
             });
         }
         let write = Write { key: key.clone(), expect, change };
-        if let Some(committed) = commit_one(context, Vec::new(), write).await? {
+        let along = match held {
+            None => addresses::release(context, &object)?,
+            Some(_) => Along::default(),
+        };
+        if let Some(committed) = commit_one(context, along, write).await? {
             let last = Arc::new(object.with_revision(committed.revision, EventType::Deleted));
             return Ok(match held {
                 Some(_) => Outcome::Held(committed.object),
@@ -235,13 +240,13 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
     Err(Status::modified(context.about(name)))
 }
 
-/// The namespaces every workspace has cannot go; upstream refuses as well.
+/// What every workspace has cannot go.
 fn refuse_protected(context: &Context, key: &Key) -> Result<(), Status> {
     let name = key.item.name();
-    if context.resource.plural == "namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
-        return Err(Status::forbidden(context.about(name), "this namespace may not be deleted"));
+    match (context.resource.row.undeletable)(name) {
+        Some(why) => Err(Status::forbidden(context.about(name), why)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 enum Marked {
@@ -256,13 +261,19 @@ enum Marked {
 fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marked, Status> {
     let mut tree = object.tree().map_err(Status::internal)?;
     let row = &context.resource.row;
-    let finalizers = options.finalizers(object, row.orphans_by_default);
+    if let Some(mark) = row.mark_deleted.filter(|_| !object.head.deleting) {
+        mark(&mut tree, &context.hub.now_text());
+    }
+    let held = tree.get("metadata").and_then(|it| it.get("finalizers")).and_then(Value::as_array);
+    let held: Vec<String> =
+        held.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+    let finalizers = options.finalizers(&held, row.orphans_by_default);
     let held_by_spec = context.resource.held_by_spec(&tree);
     let grace = grace_left(context, &tree, object, options);
     if finalizers.is_empty() && !held_by_spec && grace == 0 {
         return Ok(Marked::Free);
     }
-    let before = tree.clone();
+    let before = object.tree().map_err(Status::internal)?;
     if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
         if finalizers.is_empty() {
             metadata.remove("finalizers");
@@ -293,7 +304,7 @@ fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marke
         let status = tree.entry("status").or_insert_with(|| json!({}));
         status["phase"] = json!("Terminating");
     } else {
-        (row.default)(&mut tree);
+        context.resource.fill_defaults(&mut tree);
     }
     if tree == before {
         return Ok(Marked::AlreadySo);

@@ -18,6 +18,7 @@ use crate::{
     rbac::Authorizer,
     served::{Served, Servings},
     space::Space,
+    webhook::Webhooks,
 };
 
 /// How the server is set up.
@@ -53,6 +54,7 @@ pub struct Hub {
     pub metrics: Metrics,
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
+    pub webhooks: Webhooks,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -92,6 +94,7 @@ impl Hub {
             authorizer: Authorizer::default(),
             metrics: Metrics::default(),
             stopping,
+            webhooks: Webhooks::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,

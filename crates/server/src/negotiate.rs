@@ -136,6 +136,8 @@ pub enum PatchKind {
     Json,
     Merge,
     Strategic,
+    /// Server-side apply.
+    Apply,
 }
 
 pub fn patch(headers: &HeaderMap, typed: bool) -> Result<PatchKind, Status> {
@@ -143,12 +145,18 @@ pub fn patch(headers: &HeaderMap, typed: bool) -> Result<PatchKind, Status> {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
         "application/strategic-merge-patch+json" if typed => Ok(PatchKind::Strategic),
+        "application/apply-patch+yaml" => Ok(PatchKind::Apply),
         _ if typed => Err(unsupported(&[
             "application/json-patch+json",
             "application/merge-patch+json",
             "application/strategic-merge-patch+json",
+            "application/apply-patch+yaml",
         ])),
-        _ => Err(unsupported(&["application/json-patch+json", "application/merge-patch+json"])),
+        _ => Err(unsupported(&[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+        ])),
     }
 }
 

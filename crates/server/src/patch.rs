@@ -31,6 +31,7 @@ impl Body {
         Ok(match kind {
             PatchKind::Json => Body::Operations(bytes),
             PatchKind::Merge => Body::Merge(bytes),
+            PatchKind::Apply => return Err(Status::internal("a configuration is no patch")),
             PatchKind::Strategic => {
                 let value = machinery::gojson::parse(&bytes)
                     .map_err(|error| Status::bad_request(error.to_string()))?;

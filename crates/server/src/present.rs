@@ -6,7 +6,7 @@ use bytes::Bytes;
 use machinery::{
     EventType, Object,
     object::frame_around,
-    resource::{Cell, Resource, TableCell, Tree},
+    resource::{Cell, Resource, TableCell, TableColumn, Tree},
     table,
 };
 use serde_json::{Value, json};
@@ -159,7 +159,7 @@ impl Presenter {
                 json!(object.head.name),
                 tree.pointer("/metadata/creationTimestamp").cloned().unwrap_or_default(),
             ],
-            columns => columns.iter().map(|column| self.cell(&column.cell, object, &tree)).collect(),
+            columns => columns.iter().map(|column| self.cell(column, object, &tree)).collect(),
         };
         let shown = match self.include {
             Include::None => "null".to_owned(),
@@ -172,8 +172,11 @@ impl Presenter {
         format!("{{\"cells\":{},\"object\":{shown}}}", Value::Array(cells))
     }
 
-    fn cell(&self, cell: &TableCell, object: &Object, tree: &Value) -> Value {
-        let TableCell::Builtin(cell) = cell;
+    fn cell(&self, column: &TableColumn, object: &Object, tree: &Value) -> Value {
+        let cell = match &column.cell {
+            TableCell::Builtin(cell) => cell,
+            TableCell::Custom(path) => return table::custom_cell(path, &column.kind, tree, self.now),
+        };
         match cell {
             Cell::Name => json!(object.head.name),
             Cell::Age => {

@@ -66,11 +66,13 @@ impl Registry {
 
     /// The resource that says how objects of a collection are stored.
     pub fn stored(&self, collection: &store::Collection) -> Option<&Arc<Resource>> {
-        let found = self.resources.iter().find(|it| {
-            it.is_stored()
-                && it.api_version == it.stored_api_version
-                && store::Collection::new(&it.group, &it.plural) == *collection
-        });
+        let of_it = |it: &&Arc<Resource>| {
+            it.is_stored() && store::Collection::new(&it.group, &it.plural) == *collection
+        };
+        let as_stored = |it: &&Arc<Resource>| it.api_version == it.stored_api_version;
+        let found = self.resources.iter().filter(of_it).find(as_stored);
+        // A custom kind need not be served in the version it is stored in.
+        let found = found.or_else(|| self.resources.iter().filter(of_it).find(|it| it.custom().is_some()));
         found.or_else(|| self.below.as_ref()?.stored(collection))
     }
 }

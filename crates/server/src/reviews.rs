@@ -15,7 +15,7 @@ use crate::{
 
 pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
     context.dry_run()?;
-    let Decoded { mut tree, warnings } = decode::object(context, bytes)?;
+    let Decoded { mut tree, warnings, .. } = decode::object(context, bytes)?;
     refuse_metadata(context, &tree)?;
     let status = match context.resource.kind.as_str() {
         "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),

@@ -12,7 +12,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use machinery::{Revision, resource::Resource};
+use machinery::{
+    Object, Revision,
+    resource::{Resource, custom_resources},
+};
 use parking_lot::RwLock;
 use store::{Collection, WorkspaceId};
 
@@ -125,7 +128,7 @@ impl Cached {
             let uid = object.head.uid.to_string();
             let (revision, made) = match known.remove(&uid) {
                 Some(entry) if entry.0 == object.revision => entry,
-                _ => (object.revision, custom_resources(object)),
+                _ => (object.revision, added_by(object)),
             };
             resources.extend(made.iter().cloned());
             definitions.insert(uid, (revision, made));
@@ -145,6 +148,10 @@ impl Cached {
 }
 
 /// What one definition adds.
-fn custom_resources(_definition: &machinery::Object) -> Vec<Arc<Resource>> {
-    Vec::new()
+fn added_by(definition: &Object) -> Vec<Arc<Resource>> {
+    match definition.tree() {
+        Ok(tree) => custom_resources(&tree, definition.revision).into_iter().map(Arc::new).collect(),
+        // Stored bytes were a tree when they were written.
+        Err(_) => Vec::new(),
+    }
 }

@@ -30,6 +30,9 @@ use crate::{
     watch, write,
 };
 
+/// How often a write of a custom object begins again because its definition changed.
+const DEFINITION_ATTEMPTS: usize = 5;
+
 /// Answers a request. `connection` is who the client certificate says it is.
 pub async fn handle<B>(hub: Arc<Hub>, connection: Option<Arc<User>>, request: Request<B>) -> Response<Body>
 where
@@ -216,15 +219,48 @@ where
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
     let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user };
+    let deprecation = context.resource.custom().and_then(|custom| custom.version.deprecation.clone());
+    let answer = answer_about(hub, context, verb, body).await;
+    match deprecation {
+        Some(text) => answer.map(|mut response| {
+            body::warn(&mut response, &text);
+            response
+        }),
+        None => answer,
+    }
+}
+
+async fn answer_about<B>(
+    hub: &Arc<Hub>,
+    context: Context,
+    verb: Verb,
+    body: B,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
     match verb {
         Verb::Get => read::get(&context).await,
         Verb::List => read::list(&context).await,
         Verb::Watch => watch::watch(&context).await,
         _ => {
-            let limit = context.hub.options.request_timeout;
-            let timer = context.hub.env.clock.sleep(limit);
+            let limit = hub.options.request_timeout;
+            let timer = hub.env.clock.sleep(limit);
+            let mut context = context;
+            let limit_bytes = hub.options.max_body_bytes;
             let work = async {
-                let bytes = read_body(body, context.hub.options.max_body_bytes).await?;
+                let bytes = read_body(body, limit_bytes).await?;
+                for _ in 0..DEFINITION_ATTEMPTS {
+                    let answer = write_verb(&context, verb, bytes.clone()).await;
+                    // A custom object is only written if its definition is still the one it was checked against.
+                    match renewed(&context).filter(|_| answer.is_err()) {
+                        Some(resource) => {
+                            context.shown = shown_kind(&resource, &context.target);
+                            context.resource = resource;
+                        }
+                        None => return answer,
+                    }
+                }
                 write_verb(&context, verb, bytes).await
             };
             tokio::select! {
@@ -245,6 +281,15 @@ async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Respo
         Verb::Delete => delete::delete(context, bytes).await,
         _ => delete::delete_collection(context, bytes).await,
     }
+}
+
+/// A custom kind whose definition has changed since the request was looked at, as it is now.
+fn renewed(context: &Context) -> Option<Arc<Resource>> {
+    context.resource.custom()?;
+    let target = &context.target;
+    let served = context.hub.served(&context.space);
+    let now = served.registry.find(&target.group, &target.version, &target.resource)?;
+    (!Arc::ptr_eq(now, &context.resource)).then(|| now.clone())
 }
 
 /// The kind of what is sent and answered at `target`.

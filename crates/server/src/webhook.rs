@@ -11,6 +11,7 @@ use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use machinery::definition::WebhookClient;
 use parking_lot::Mutex;
 use rustls::{
     ClientConfig, RootCertStore,
@@ -33,24 +34,15 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads a `clientConfig`.
-    pub fn read(config: &Value) -> Result<Target, Error> {
-        let ca_bundle = match config.get("caBundle").and_then(Value::as_str) {
-            Some(encoded) => {
-                STANDARD.decode(encoded).map_err(|error| Error::Target(format!("caBundle: {error}")))?
-            }
-            None => Vec::new(),
-        };
-        match (config.get("url").and_then(Value::as_str), config.get("service")) {
-            (Some(url), _) => Ok(Target { url: url.to_owned(), ca_bundle }),
-            (None, Some(service)) => {
-                let text = |key: &str| service.get(key).and_then(Value::as_str).unwrap_or_default();
-                Err(Error::Target(format!(
-                    "the service {}/{} runs on no cluster that this server can reach; use `url`",
-                    text("namespace"),
-                    text("name")
-                )))
-            }
+    pub fn of(client: &WebhookClient) -> Result<Target, Error> {
+        let ca_bundle = STANDARD.decode(&client.ca_bundle);
+        let ca_bundle = ca_bundle.map_err(|error| Error::Target(format!("caBundle: {error}")))?;
+        match (&client.url, &client.service) {
+            (Some(url), _) => Ok(Target { url: url.clone(), ca_bundle }),
+            (None, Some(service)) => Err(Error::Target(format!(
+                "the service {}/{} runs on no cluster that this server can reach; use `url`",
+                service.namespace, service.name
+            ))),
             (None, None) => Err(Error::Target("neither `url` nor `service` is given".into())),
         }
     }

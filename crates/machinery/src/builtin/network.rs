@@ -45,6 +45,7 @@ pub const ROWS: &[Row] = &[
         name_rule: names::label_name,
         create_on_update: true,
         returns_deleted: true,
+        takes_addresses: true,
         prepare_create: v::addresses::prepare_create,
         prepare_update: v::addresses::prepare_update,
         default: v::service::default,

@@ -1,9 +1,16 @@
 //! A kind made ready to serve.
 
+use std::sync::{Arc, OnceLock};
+
 use serde_json::Value;
 
-use super::{Cell, Column, Row, Subresource, Tree, group_version};
-use crate::schema::{Message, Types};
+use super::{Cell, Column, Custom, Row, Subresource, Tree, group_version};
+use crate::{
+    apply,
+    field_error::Cause,
+    jsonpath::JsonPath,
+    schema::{Message, Types},
+};
 
 /// Everything the server needs to know of one kind in one version.
 #[derive(Debug)]
@@ -31,8 +38,12 @@ pub struct Resource {
     pub stored_api_version: String,
     /// Group of the collection that holds the objects.
     pub stored_group: String,
-    /// Whether stored bytes can be served as they are.
+    /// Whether stored bytes can be served as they are. Those of custom kinds are brought to the version that is asked
+    /// for before they are shown.
     pub served_as_stored: bool,
+    /// How an object of this version begins: `{"kind":…,"apiVersion":…,`.
+    pub type_prefix: String,
+    pub(super) empty: OnceLock<Tree>,
 }
 
 /// What objects of a kind look like.
@@ -40,6 +51,8 @@ pub struct Resource {
 pub enum Schema {
     /// A type of Kubernetes itself.
     Typed(&'static Message),
+    /// What a definition says.
+    Custom(Arc<Custom>),
     /// Nothing is known but that it has metadata.
     Untyped,
 }
@@ -59,6 +72,8 @@ pub struct TableColumn {
 #[derive(Clone, Debug)]
 pub enum TableCell {
     Builtin(Cell),
+    /// As a definition says: the value at a path, in the type of the column.
+    Custom(JsonPath),
 }
 
 /// A field that `fieldSelector` knows, and where its value is: the first of the paths that is set and not empty.
@@ -132,6 +147,8 @@ impl Resource {
             served_as_stored: api_version == stored_api_version
                 && row.renames.is_empty()
                 && row.convert.is_none(),
+            empty: OnceLock::new(),
+            type_prefix: format!("{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",", row.kind),
             api_version,
             stored_api_version,
             stored_group: stored_group.into(),
@@ -151,7 +168,53 @@ impl Resource {
     pub fn message(&self) -> Option<&'static Message> {
         match &self.schema {
             Schema::Typed(message) => Some(message),
-            Schema::Untyped => None,
+            Schema::Custom(_) | Schema::Untyped => None,
+        }
+    }
+
+    /// An object of the kind that nothing was said about.
+    pub fn empty(&self) -> &Tree {
+        self.empty.get_or_init(|| match self.message() {
+            Some(message) => apply::empty_object(message, &self.api_version, &self.kind),
+            None => Tree::from_iter([
+                ("apiVersion".to_owned(), Value::from(self.api_version.as_str())),
+                ("kind".to_owned(), Value::from(self.kind.as_str())),
+            ]),
+        })
+    }
+
+    /// What its definition says, if it has one.
+    pub fn custom(&self) -> Option<&Arc<Custom>> {
+        match &self.schema {
+            Schema::Custom(custom) => Some(custom),
+            Schema::Typed(_) | Schema::Untyped => None,
+        }
+    }
+
+    /// Fills in what the author of an object (in the stored spelling) left open.
+    pub fn fill_defaults(&self, tree: &mut Tree) {
+        match self.custom() {
+            Some(custom) => custom.version.fill_defaults(tree),
+            None => (self.row.default)(tree),
+        }
+    }
+
+    /// What the author of an object should know though it is accepted.
+    pub fn warnings(&self, new: &Tree, old: Option<&Tree>) -> Vec<String> {
+        match self.custom() {
+            Some(custom) => custom.warnings(new, old),
+            None => (self.row.warn)(new, old),
+        }
+    }
+
+    /// What is wrong with an object beyond its metadata, given the one it replaces and the path below it that is
+    /// written to.
+    pub fn check(&self, new: &mut Tree, old: Option<&Tree>, subresource: &str) -> Vec<Cause> {
+        let below = self.subresource(subresource);
+        match (self.custom(), below, old) {
+            (Some(custom), _, _) => custom.check(new, old, subresource),
+            (None, Some(below), Some(old)) => (below.validate)(new, old),
+            (None, _, _) => (self.row.validate)(new, old),
         }
     }
 
@@ -186,8 +249,12 @@ impl Resource {
         self.verb_allowed("get")
     }
 
-    /// From the spelling of this version to the stored one.
+    /// From the spelling of this version to the stored one. Objects of custom kinds are worked on in the version of the
+    /// request; see `served_as_stored`.
     pub fn to_storage(&self, tree: &mut Tree) {
+        if self.custom().is_some() {
+            return;
+        }
         self.rename(tree, |(stored, here)| (here, stored));
         if let Some(convert) = &self.row.convert {
             (convert.to_storage)(tree);
@@ -197,6 +264,9 @@ impl Resource {
 
     /// From the stored spelling to that of this version.
     pub fn from_storage(&self, tree: &mut Tree) {
+        if self.custom().is_some() {
+            return;
+        }
         if let Some(convert) = &self.row.convert {
             (convert.from_storage)(tree);
         }

@@ -146,7 +146,9 @@ fn coerce_resource(
         match members.get(key) {
             None | Some(Value::String(_)) => {}
             Some(_) if malformed == Malformed::Drop => drop(members.remove(key)),
-            Some(value) => return Err(Cause::invalid(path.child(key).to_string(), value, "must be a string")),
+            Some(value) => {
+                return Err(Cause::invalid(path.child(key).to_string(), value, "must be a string"));
+            }
         }
     }
     let Some(metadata) = members.get_mut("metadata") else { return Ok(()) };
@@ -170,7 +172,12 @@ fn coerce_resource(
 }
 
 /// What is wrong with embedded resources.
-pub fn check(members: &Map<String, Value>, schema: &Structural, embedded: bool, path: &Path<'_>) -> Vec<Cause> {
+pub fn check(
+    members: &Map<String, Value>,
+    schema: &Structural,
+    embedded: bool,
+    path: &Path<'_>,
+) -> Vec<Cause> {
     let mut causes = Vec::new();
     check_members(members, schema, embedded, path, &mut causes);
     causes

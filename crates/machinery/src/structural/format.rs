@@ -95,7 +95,8 @@ fn is_base64(text: &str) -> bool {
 fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts.as_slice() else { return false };
-    let number = |text: &str, len: usize| text.parse::<i16>().ok().filter(|_| text.len() == len && digits(text));
+    let number =
+        |text: &str, len: usize| text.parse::<i16>().ok().filter(|_| text.len() == len && digits(text));
     let (Some(year), Some(month), Some(day)) = (number(year, 4), number(month, 2), number(day, 2)) else {
         return false;
     };
@@ -216,7 +217,10 @@ fn without_space_and_minus(text: &str) -> Vec<u8> {
 fn is_isbn10(text: &str) -> bool {
     let bytes = without_space_and_minus(text);
     let [digits @ .., last] = bytes.as_slice() else { return false };
-    if digits.len() != 9 || !digits.iter().all(u8::is_ascii_digit) || !(last.is_ascii_digit() || *last == b'X') {
+    if digits.len() != 9
+        || !digits.iter().all(u8::is_ascii_digit)
+        || !(last.is_ascii_digit() || *last == b'X')
+    {
         return false;
     }
     let value = |byte: u8| if byte == b'X' { 10 } else { u32::from(byte - b'0') };
@@ -262,7 +266,11 @@ mod tests {
         for (format, good, bad) in [
             ("bsonobjectid", vec!["507f1f77bcf86cd799439011"], vec!["507f1f77bcf86cd79943901", "x"]),
             ("byte", vec!["YQ==", "YWI=", "YWJj"], vec!["", "YQ", "Y*==", "YQ=a"]),
-            ("cidr", vec!["10.0.0.0/8", "010.0.0.1/08", "::/0", "fe80::/10"], vec!["10.0.0.0", "10.0.0.0/33", "::/129"]),
+            (
+                "cidr",
+                vec!["10.0.0.0/8", "010.0.0.1/08", "::/0", "fe80::/10"],
+                vec!["10.0.0.0", "10.0.0.0/33", "::/129"],
+            ),
             ("creditcard", vec!["4111-1111-1111-1111", "x4111111111111111"], vec!["4111111111111112", ""]),
             ("date", vec!["2024-02-29"], vec!["2023-02-29", "2024-1-01", "24-01-01"]),
             (
@@ -277,7 +285,11 @@ mod tests {
                 vec!["a", "a@", "@b", "a@b c", "a..b@c", "a@[x]"],
             ),
             ("hexcolor", vec!["#fff", "FFFFFF"], vec!["#ff", "#gggggg"]),
-            ("hostname", vec!["a", "a-b.example.com", "1.example.com", "☃.net"], vec!["", "-a", "a_b", "a.b"]),
+            (
+                "hostname",
+                vec!["a", "a-b.example.com", "1.example.com", "☃.net"],
+                vec!["", "-a", "a_b", "a.b"],
+            ),
             ("ipv4", vec!["1.2.3.4", "001.2.3.4", "::ffff:1.2.3.4"], vec!["1.2.3", "256.0.0.1", "::1"]),
             ("ipv6", vec!["::1", "1:2:3:4:5:6:7:8"], vec!["1.2.3.4", "::g", "1::2::3"]),
             ("isbn", vec!["0321751043", "978-0321751041", "0-9752298-0-X"], vec!["0321751044", "1"]),
@@ -288,8 +300,16 @@ mod tests {
             ("rgbcolor", vec!["rgb(0, 10,255)", "rgb(1,2,3)"], vec!["rgb(256,0,0)", "rgb(0,0)"]),
             ("ssn", vec!["111-11-1111", "111 11-1111"], vec!["111111111", "11-111-1111"]),
             ("uri", vec!["http://a/b", "/a", "mailto:x"], vec!["", "a", "http://a b"]),
-            ("uuid", vec!["00000000-0000-0000-0000-00000000000A", "00000000000000000000000000000000"], vec!["x"]),
-            ("uuid4", vec!["00000000-0000-4000-8000-000000000000"], vec!["00000000-0000-3000-8000-000000000000"]),
+            (
+                "uuid",
+                vec!["00000000-0000-0000-0000-00000000000A", "00000000000000000000000000000000"],
+                vec!["x"],
+            ),
+            (
+                "uuid4",
+                vec!["00000000-0000-4000-8000-000000000000"],
+                vec!["00000000-0000-3000-8000-000000000000"],
+            ),
         ] {
             for text in good {
                 assert!(matches(format, text), "{format}: {text}");

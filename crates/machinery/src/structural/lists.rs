@@ -37,7 +37,8 @@ fn check(value: &Value, schema: &Structural, path: &Path<'_>, causes: &mut Vec<C
             match schema.list_type.as_deref() {
                 Some("set") => {
                     let places = repeated(items.iter().map(identity));
-                    let told = places.into_iter().map(|at| Cause::duplicate(path.index(at).to_string(), &items[at]));
+                    let told =
+                        places.into_iter().map(|at| Cause::duplicate(path.index(at).to_string(), &items[at]));
                     causes.extend(told);
                 }
                 Some("map") => causes.extend(repeated_keys(items, schema, path)),
@@ -60,7 +61,8 @@ fn repeated_keys(items: &[Value], schema: &Structural, path: &Path<'_>) -> Vec<C
         return vec![Cause::invalid(path.index(at).to_string(), &items[at], why)];
     }
     let key_of = |item: &Value| {
-        let named = schema.list_map_keys.iter().filter_map(|name| Some((name.clone(), item.get(name)?.clone())));
+        let named =
+            schema.list_map_keys.iter().filter_map(|name| Some((name.clone(), item.get(name)?.clone())));
         Value::Object(named.collect())
     };
     let keys: Vec<Value> = items.iter().map(key_of).collect();

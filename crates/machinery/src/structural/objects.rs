@@ -71,8 +71,9 @@ impl Structural {
 
     /// Duplicates are forgiven where there were some before.
     fn new_duplicates(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        let duplicates =
-            |object: &Value| object.as_object().map_or_else(Vec::new, |members| lists::duplicates(members, self));
+        let duplicates = |object: &Value| {
+            object.as_object().map_or_else(Vec::new, |members| lists::duplicates(members, self))
+        };
         let found = duplicates(new);
         if found.is_empty() || duplicates(old).is_empty() { found } else { Vec::new() }
     }

@@ -306,7 +306,9 @@ impl<'t> Translator<'t> {
         };
         let mut name = self.take(first.len_utf8());
         if first == '{' {
-            let Some(end) = self.rest.find('}') else { return Err(fail("invalid character class range", before)) };
+            let Some(end) = self.rest.find('}') else {
+                return Err(fail("invalid character class range", before));
+            };
             name = self.take(end);
             self.take(1);
         }
@@ -380,7 +382,8 @@ impl<'t> Translator<'t> {
             if c == '}' {
                 return char::from_u32(value).filter(|_| digits > 0);
             }
-            value = value.checked_mul(16)?.checked_add(c.to_digit(16)?).filter(|value| *value <= 0x10_ffff)?;
+            value =
+                value.checked_mul(16)?.checked_add(c.to_digit(16)?).filter(|value| *value <= 0x10_ffff)?;
             digits += 1;
         }
     }
@@ -515,17 +518,63 @@ fn posix_class(text: &str) -> Option<(&str, usize)> {
 fn is_posix_name(name: &str) -> bool {
     matches!(
         name,
-        "alnum" | "alpha" | "ascii" | "blank" | "cntrl" | "digit" | "graph" | "lower" | "print" | "punct" | "space"
-            | "upper" | "word" | "xdigit"
+        "alnum"
+            | "alpha"
+            | "ascii"
+            | "blank"
+            | "cntrl"
+            | "digit"
+            | "graph"
+            | "lower"
+            | "print"
+            | "punct"
+            | "space"
+            | "upper"
+            | "word"
+            | "xdigit"
     )
 }
 
 fn is_category(name: &str) -> bool {
     matches!(
         name,
-        "C" | "Cc" | "Cf" | "Cn" | "Co" | "Cs" | "L" | "LC" | "Ll" | "Lm" | "Lo" | "Lt" | "Lu" | "M" | "Mc" | "Me"
-            | "Mn" | "N" | "Nd" | "Nl" | "No" | "P" | "Pc" | "Pd" | "Pe" | "Pf" | "Pi" | "Po" | "Ps" | "S" | "Sc"
-            | "Sk" | "Sm" | "So" | "Z" | "Zl" | "Zp" | "Zs"
+        "C" | "Cc"
+            | "Cf"
+            | "Cn"
+            | "Co"
+            | "Cs"
+            | "L"
+            | "LC"
+            | "Ll"
+            | "Lm"
+            | "Lo"
+            | "Lt"
+            | "Lu"
+            | "M"
+            | "Mc"
+            | "Me"
+            | "Mn"
+            | "N"
+            | "Nd"
+            | "Nl"
+            | "No"
+            | "P"
+            | "Pc"
+            | "Pd"
+            | "Pe"
+            | "Pf"
+            | "Pi"
+            | "Po"
+            | "Ps"
+            | "S"
+            | "Sc"
+            | "Sk"
+            | "Sm"
+            | "So"
+            | "Z"
+            | "Zl"
+            | "Zp"
+            | "Zs"
     )
 }
 

@@ -27,6 +27,11 @@ impl Reader<'_> {
             description: self.text("description"),
             nullable: self.flag("nullable"),
             default: self.0.get("default").filter(|value| !value.is_null()).cloned(),
+            example: self.0.get("example").filter(|value| !value.is_null()).cloned(),
+            external_docs: self.0.get("externalDocs").and_then(Value::as_object).map(|docs| {
+                let docs = Reader(docs);
+                (docs.text("description"), docs.text("url"))
+            }),
             properties: self.schemas_by_name("properties"),
             additional: self.0.get("additionalProperties").and_then(additional).map(Box::new),
             items: self.0.get("items").filter(|items| items.is_object()).map(boxed),

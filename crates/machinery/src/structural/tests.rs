@@ -203,12 +203,21 @@ fn unknown_fields_go() {
             json!({"kind": "A", "metadata": {"name": "a"}, "spec": {}}),
             vec!["spec.spec.a", "spec.x", "spec.metadata.odd"],
         ),
-        (json!({"type": "object", "properties": {"a": {"type": "string"}}}), json!({"a": null}), json!({}), vec![]),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "string"}}}),
+            json!({"a": null}),
+            json!({}),
+            vec![],
+        ),
     ] {
         let schema = schema(json!({"spec": spec}));
         let mut tree = json!({"metadata": {"name": "n"}, "kind": "K", "apiVersion": "g/v", "spec": given});
         let unknown = schema.accept(tree.as_object_mut().unwrap(), true, Malformed::Refuse).unwrap();
-        assert_eq!((&tree["spec"], unknown), (&kept, dropped.iter().map(|it| it.to_string()).collect()), "{given}");
+        assert_eq!(
+            (&tree["spec"], unknown),
+            (&kept, dropped.iter().map(|it| it.to_string()).collect()),
+            "{given}"
+        );
         assert_eq!(tree["metadata"], json!({"name": "n"}));
     }
 }
@@ -306,7 +315,11 @@ fn updates_may_leave_wrong_what_was_wrong() {
             vec![format!("spec.map[0].v: {long}")],
         ),
         (json!({"set": ["a", "a", "b", "b"]}), json!({"set": ["a", "a"]}), vec![]),
-        (json!({"set": ["a", "a"]}), json!({"set": ["a"]}), vec!["spec.set[1]: Duplicate value: \"a\"".to_owned()]),
+        (
+            json!({"set": ["a", "a"]}),
+            json!({"set": ["a"]}),
+            vec!["spec.set[1]: Duplicate value: \"a\"".to_owned()],
+        ),
     ] {
         let found = told(schema.check_update(&json!({"spec": new}), &json!({"spec": old})));
         assert_eq!(found, wrong, "{new} was {old}");

@@ -61,8 +61,14 @@ enum Kind {
     Sentence,
     Required,
     TooLong(i64),
-    TooMany { count: i64, max: i64 },
-    NotSupported { value: Value, supported: Vec<String> },
+    TooMany {
+        count: i64,
+        max: i64,
+    },
+    NotSupported {
+        value: Value,
+        supported: Vec<String>,
+    },
     Type(Value),
     Invalid(Value),
 }
@@ -242,9 +248,8 @@ impl Pass {
     ) -> Option<Fault> {
         let format = self.format(schema);
         let (found, found_format) = type_of(value);
-        let whole_float = found == "number"
-            && types.contains(&"integer")
-            && value.as_f64().is_some_and(number::is_whole);
+        let whole_float =
+            found == "number" && types.contains(&"integer") && value.as_f64().is_some_and(number::is_whole);
         let fits = types.contains(&found) || whole_float || found == "integer" && types.contains(&"number");
         let is_text_or_list = matches!(value, Value::String(_) | Value::Array(_));
         if !is_text_or_list && !format.is_empty() && !fits && found_format != format {
@@ -327,12 +332,16 @@ impl Pass {
         if good == 1 {
             return first.unwrap_or_default();
         }
-        let found =
-            if good == 0 { "Found none valid".to_owned() } else { format!("Found {good} valid alternatives") };
+        let found = if good == 0 {
+            "Found none valid".to_owned()
+        } else {
+            format!("Found {good} valid alternatives")
+        };
         let place = gotext::quote(&path.in_body());
         let mut outcome = Outcome::default();
-        outcome
-            .fault(Fault::sentence(format!("{place} must validate one and only one schema (oneOf). {found}")));
+        outcome.fault(Fault::sentence(format!(
+            "{place} must validate one and only one schema (oneOf). {found}"
+        )));
         outcome.merge(best.unwrap_or_default());
         outcome
     }
@@ -428,7 +437,11 @@ fn count_mistakes(members: &Map<String, Value>, schema: &Structural, path: &Path
     let place = || path.in_body();
     let mut faults = Vec::new();
     if let Some(min) = schema.min_properties.filter(|min| count < *min) {
-        faults.push(Fault::invalid(&place(), &format!("should have at least {min} properties"), count.into()));
+        faults.push(Fault::invalid(
+            &place(),
+            &format!("should have at least {min} properties"),
+            count.into(),
+        ));
     }
     if let Some(max) = schema.max_properties.filter(|max| count > *max) {
         let message = format!("{} in body should have at most {max} properties", place());

@@ -208,7 +208,7 @@ fn drop_owners(tree: &mut serde_json::Map<String, Value>, uids: &[Uid]) {
     }
 }
 
-fn drop_finalizer(tree: &mut serde_json::Map<String, Value>, name: &str) {
+pub fn drop_finalizer(tree: &mut serde_json::Map<String, Value>, name: &str) {
     let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     if let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {
         finalizers.retain(|finalizer| finalizer != name);

@@ -25,6 +25,7 @@ mod run;
 mod scope;
 mod server;
 mod table;
+mod translate;
 mod verdict;
 
 use std::path::{Path, PathBuf};

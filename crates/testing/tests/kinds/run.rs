@@ -3,7 +3,7 @@
 //! ```text
 //!   upstream's object ─────────────────────────────┐
 //!   valid objects ──> changed ──> try to create    ├──> answers of both
-//!        └──> create ──> as stored ──> changed ──> try to update
+//!        └──> create ──> as stored ──> changed ──> try to update; and its status
 //! ```
 
 use std::{sync::Arc, time::Duration};
@@ -16,6 +16,7 @@ use super::{
     plan::{self, Case, Verb},
     scope::Kind,
     server::{Reply, Server},
+    translate::Translation,
 };
 
 /// A request and what came back.
@@ -31,8 +32,8 @@ pub struct Answered {
 #[derive(Default)]
 pub struct KindRun {
     pub answered: Vec<Answered>,
-    /// Objects that both servers have.
-    pub created: Vec<Base>,
+    /// Objects that both servers have, and what each calls things in it.
+    pub created: Vec<(Base, Translation)>,
     /// What Hanse said to a valid object that it does not take.
     pub not_created: Vec<(String, Reply)>,
 }
@@ -46,21 +47,18 @@ pub struct Servers {
 /// Without a change for so long, an object is left alone.
 const QUIET: Duration = Duration::from_millis(1500);
 
-/// What one server calls a thing, and the other.
-type Substitutes = Vec<(String, String)>;
-
 impl Servers {
     pub async fn run(&self, kind: &'static Kind, bases: &[Base]) -> Result<KindRun> {
         let mut run = KindRun::default();
         if let Some(base) = objects::upstream(kind)? {
             let object = base.object.clone();
             let case = Case { name: "upstream's own object".into(), verb: Verb::Create, object };
-            run.answered.extend(self.attempt_all(&base, vec![case], None, Vec::new()).await?);
+            run.answered.extend(self.attempt_all(&base, vec![case], None, Translation::default()).await?);
         }
         let own: Vec<&Base> = bases.iter().filter(|base| base.kind == kind).collect();
         for base in &own {
             let cases = plan::cases(base, Verb::Create, &base.object);
-            run.answered.extend(self.attempt_all(base, cases, None, Vec::new()).await?);
+            run.answered.extend(self.attempt_all(base, cases, None, Translation::default()).await?);
         }
         // Created only now: what exists would be refused again.
         for base in own {
@@ -75,22 +73,26 @@ impl Servers {
             bail!("{} {} is not valid: {}", base.kind, base.name, kube.body);
         }
         let stored = self.settled(base).await?;
-        let mut substitutes = Vec::new();
+        let mut translation = Translation::default();
         if let Some(hanse) = &self.hanse {
             let created = hanse.create(base).await?;
             if !created.is_accepted() {
                 run.not_created.push((base.name.clone(), created));
                 return Ok(());
             }
-            substitutes = substitutes_of(&stored, &hanse.get(base, &[]).await?.body);
+            translation = Translation::between(&stored, &hanse.get(base, &[]).await?.body);
         }
-        run.created.push(base.clone());
+        run.created.push((base.clone(), translation.clone()));
         let mut sent = stored.clone();
         if let Some(metadata) = sent["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
-        let cases = plan::cases(base, Verb::Update, &sent);
-        run.answered.extend(self.attempt_all(base, cases, Some(Arc::new(stored)), substitutes).await?);
+        let mut cases = plan::cases(base, Verb::Update, &sent);
+        if let Some(status) = base.object.get("status") {
+            sent["status"] = status.clone();
+            cases.extend(plan::cases(base, Verb::UpdateStatus, &sent));
+        }
+        run.answered.extend(self.attempt_all(base, cases, Some(Arc::new(stored)), translation).await?);
         Ok(())
     }
 
@@ -113,27 +115,22 @@ impl Servers {
         base: &Base,
         cases: Vec<Case>,
         old: Option<Arc<Value>>,
-        substitutes: Substitutes,
+        translation: Translation,
     ) -> Result<Vec<Answered>> {
         let base = Arc::new(base.clone());
-        let substitutes = Arc::new(substitutes);
+        let translation = Arc::new(translation);
         let running: Vec<_> = cases
             .into_iter()
             .map(|case| {
                 let (kube, hanse) = (self.kube.clone(), self.hanse.clone());
-                let (base, old, substitutes) = (base.clone(), old.clone(), substitutes.clone());
+                let (base, old, translation) = (base.clone(), old.clone(), translation.clone());
                 tokio::spawn(async move {
                     let theirs = kube.attempt(&base, &case).await?;
                     let ours = match &hanse {
                         Some(hanse) => {
-                            let object = substitute(&case.object, &substitutes);
-                            let case = Case { object, ..case.clone() };
-                            let reply = hanse.attempt(&base, &case).await?;
-                            let back: Substitutes = substitutes
-                                .iter()
-                                .map(|(kube, hanse)| (hanse.clone(), kube.clone()))
-                                .collect();
-                            Some(Reply { body: substitute(&reply.body, &back), ..reply })
+                            let translated = Case { object: translation.there(&case.object), ..case.clone() };
+                            let reply = hanse.attempt(&base, &translated).await?;
+                            Some(Reply { body: translation.back(&reply.body), ..reply })
                         }
                         None => None,
                     };
@@ -146,31 +143,5 @@ impl Servers {
             answered.push(task.await.context("a request panicked")??);
         }
         Ok(answered)
-    }
-}
-
-/// Values that each server chose: what one is called at the other.
-fn substitutes_of(kube: &Value, hanse: &Value) -> Substitutes {
-    let text =
-        |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(String::from);
-    ["/metadata/uid", "/metadata/resourceVersion", "/metadata/creationTimestamp", "/spec/clusterIP"]
-        .into_iter()
-        .filter_map(|pointer| Some((text(kube, pointer)?, text(hanse, pointer)?)))
-        .filter(|(kube, hanse)| kube != hanse)
-        .collect()
-}
-
-/// Replaces texts that are one of the values as a whole.
-fn substitute(value: &Value, substitutes: &Substitutes) -> Value {
-    match value {
-        Value::String(text) => {
-            let other = substitutes.iter().find(|(from, _)| from == text);
-            Value::from(other.map_or(text.as_str(), |(_, to)| to.as_str()))
-        }
-        Value::Array(items) => items.iter().map(|item| substitute(item, substitutes)).collect(),
-        Value::Object(members) => Value::Object(
-            members.iter().map(|(key, it)| (key.clone(), substitute(it, substitutes))).collect(),
-        ),
-        other => other.clone(),
     }
 }

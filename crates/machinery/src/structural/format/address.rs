@@ -57,7 +57,8 @@ pub fn is_cidr(text: &str) -> bool {
 
 /// 6, 8 or 20 bytes: pairs of digits with colons or dashes, or fours with dots.
 pub fn is_mac(text: &str) -> bool {
-    let hex = |group: &&str, len: usize| group.len() == len && group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hex =
+        |group: &&str, len: usize| group.len() == len && group.bytes().all(|byte| byte.is_ascii_hexdigit());
     for separator in [':', '-'] {
         let groups: Vec<&str> = text.split(separator).collect();
         if matches!(groups.len(), 6 | 8 | 20) && groups.iter().all(|group| hex(group, 2)) {

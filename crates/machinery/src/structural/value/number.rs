@@ -130,7 +130,8 @@ impl<'s> Range<'s> {
             }
             ("integer", _, Given::Float(float)) => {
                 // 2^63 is the first float that is too large.
-                float.fract() == 0.0 && (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float)
+                float.fract() == 0.0
+                    && (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float)
             }
             (_, "float", Given::Float(float)) => (float as f32).is_finite(),
             _ => true,

@@ -178,13 +178,21 @@ fn mismatch(
     })
 }
 
-/// The profile that an annotation of old means, if it is a right one.
+/// The profile that an annotation of old means.
+pub fn app_armor_profile_of(written: &str) -> Option<Value> {
+    match written {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        _ => {
+            let local = written.strip_prefix(LOCALHOST).filter(|local| !local.is_empty())?;
+            Some(json!({"type": "Localhost", "localhostProfile": local}))
+        }
+    }
+}
+
+/// As [`app_armor_profile_of`], if it is a right one.
 pub fn app_armor_field(written: &str) -> Option<Value> {
-    let profile = match written {
-        "unconfined" => json!({"type": "Unconfined"}),
-        "runtime/default" => json!({"type": "RuntimeDefault"}),
-        _ => json!({"type": "Localhost", "localhostProfile": written.strip_prefix(LOCALHOST).filter(|it| !it.is_empty())?}),
-    };
+    let profile = app_armor_profile_of(written)?;
     let mut context = Tree::new();
     context.insert("appArmorProfile".to_owned(), profile.clone());
     security::app_armor(&context, &Path::new("")).is_empty().then_some(profile)

@@ -10,7 +10,9 @@ use super::{
         is_overcommit_allowed, items, list, object, resource_name, resource_quantity, text,
     },
     amounts::{aggregate, amounts, is_pod_level},
+    NOWHERE,
     options::Options,
+    shape,
 };
 use crate::{field_error::Cause, names, quantity::Quantity, resource::Tree};
 
@@ -198,7 +200,7 @@ pub fn claims(spec: &Tree, is_mirror: bool, path: &Path<'_>) -> Vec<Cause> {
     let mut taken = BTreeSet::new();
     for (at, claim) in items(spec, "resourceClaims") {
         if is_mirror {
-            causes.push(Cause::forbidden("", "static pods do not support resource claims"));
+            causes.push(Cause::forbidden(NOWHERE, "static pods do not support resource claims"));
             continue;
         }
         let claim_path = path.index(at);
@@ -224,12 +226,7 @@ fn claim_source(claim: &Tree, path: &Path<'_>) -> Vec<Cause> {
         _ => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
     };
     if let Some(detail) = detail {
-        // As upstream's server holds it.
-        let [name, template] = KEYS.map(|key| claim.get(key).cloned().unwrap_or_default().to_string());
-        let shown = format!(
-            "{{\"Name\":{},\"ResourceClaimName\":{name},\"ResourceClaimTemplateName\":{template}}}",
-            json!(text(claim, "name"))
-        );
+        let shown = shape::shown("PodResourceClaim", claim);
         causes.push(Cause::invalid_text(path, &shown, detail));
     }
     for key in KEYS {

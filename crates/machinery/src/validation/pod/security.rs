@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use super::{
     super::parts::{Path, flag, items, list, number, object, text, texts},
     options::Options,
+    shape,
     volumes::descending_path,
 };
-use crate::{field_error::Cause, gotext, names, resource::Tree};
+use crate::{field_error::Cause, names, resource::Tree};
 
 pub use windows::{host_process, operating_system};
 
@@ -57,7 +58,10 @@ pub fn of_pod(spec: &Tree, path: &Path<'_>, options: &Options) -> Vec<Cause> {
     causes.extend(windows::options(context, path));
     causes.extend(app_armor(context, path));
     causes.extend(supported(context, "supplementalGroupsPolicy", &["Merge", "Strict"], path));
-    causes.extend(supported(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], path));
+    // The other one belongs to a feature that is off.
+    let policies: &[&str] =
+        if options.any_se_linux_change_policy { &["MountOption", "Recursive"] } else { &["Recursive"] };
+    causes.extend(supported(context, "seLinuxChangePolicy", policies, path));
     causes
 }
 
@@ -76,7 +80,7 @@ pub fn of_container(context: &Tree, host_users: bool, path: &Path<'_>) -> Vec<Ca
     if context.get("allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
         let refuse = |what: &str| {
             let detail = format!("cannot set `allowPrivilegeEscalation` to false and {what}");
-            Cause::invalid_text(path, &shown(context), &detail)
+            Cause::invalid_text(path, &shape::shown("SecurityContext", context), &detail)
         };
         if flag(context, "privileged") {
             causes.push(refuse("`privileged` to true"));
@@ -88,59 +92,6 @@ pub fn of_container(context: &Tree, host_users: bool, path: &Path<'_>) -> Vec<Ca
     causes.extend(windows::options(context, path));
     causes.extend(app_armor(context, path));
     causes
-}
-
-/// A security context as upstream's server holds it: by the names of Go, everything in order.
-fn shown(context: &Tree) -> String {
-    let part = |key: &str, fields: &[(&str, &str)]| match object(context, key) {
-        None => "null".to_owned(),
-        Some(part) => go_struct(part, fields),
-    };
-    let profile: &[(&str, &str)] = &[("Type", "type"), ("LocalhostProfile", "localhostProfile")];
-    let value = |key: &str| gotext::json(context.get(key).unwrap_or(&Value::Null));
-    let members = [
-        ("Capabilities", part("capabilities", &[("Add", "add"), ("Drop", "drop")])),
-        ("Privileged", value("privileged")),
-        ("SELinuxOptions", se_linux(context)),
-        (
-            "WindowsOptions",
-            part(
-                "windowsOptions",
-                &[
-                    ("GMSACredentialSpecName", "gmsaCredentialSpecName"),
-                    ("GMSACredentialSpec", "gmsaCredentialSpec"),
-                    ("RunAsUserName", "runAsUserName"),
-                    ("HostProcess", "hostProcess"),
-                ],
-            ),
-        ),
-        ("RunAsUser", value("runAsUser")),
-        ("RunAsGroup", value("runAsGroup")),
-        ("RunAsNonRoot", value("runAsNonRoot")),
-        ("ReadOnlyRootFilesystem", value("readOnlyRootFilesystem")),
-        ("AllowPrivilegeEscalation", value("allowPrivilegeEscalation")),
-        ("ProcMount", value("procMount")),
-        ("SeccompProfile", part("seccompProfile", profile)),
-        ("AppArmorProfile", part("appArmorProfile", profile)),
-    ];
-    let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    format!("{{{}}}", members.join(","))
-}
-
-fn go_struct(tree: &Tree, fields: &[(&str, &str)]) -> String {
-    let members: Vec<String> = fields
-        .iter()
-        .map(|(name, key)| format!("\"{name}\":{}", gotext::json(tree.get(*key).unwrap_or(&Value::Null))))
-        .collect();
-    format!("{{{}}}", members.join(","))
-}
-
-/// Its fields are texts, not pointers to texts.
-fn se_linux(context: &Tree) -> String {
-    let Some(options) = object(context, "seLinuxOptions") else { return "null".to_owned() };
-    let fields = [("User", "user"), ("Role", "role"), ("Type", "type"), ("Level", "level")];
-    let members = fields.map(|(name, key)| format!("\"{name}\":{}", gotext::json(text(options, key))));
-    format!("{{{}}}", members.join(","))
 }
 
 fn seccomp(context: &Tree, path: &Path<'_>) -> Vec<Cause> {
@@ -166,7 +117,7 @@ fn seccomp(context: &Tree, path: &Path<'_>) -> Vec<Cause> {
         ("Localhost", Some(local)) => causes.extend(descending_path(local, &local_path)),
         (_, None) => {}
         (_, Some(_)) => {
-            let shown = go_struct(profile, &[("Type", "type"), ("LocalhostProfile", "localhostProfile")]);
+            let shown = shape::shown("SeccompProfile", profile);
             let detail = "can only be set when seccomp type is Localhost";
             causes.push(Cause::invalid_text(&local_path, &shown, detail));
         }
