@@ -8,11 +8,11 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::discovery::{Discovery, Scope, oneshot};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, metadata_watcher};
-use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
@@ -28,8 +28,18 @@ pub async fn checks(world: &World, suite: &mut Suite) {
     suite.run("an invalid Lamp is refused", invalid(world)).await;
     suite.run("a Lamp has defaults, and a status apart", defaults(world)).await;
     suite.run("discovery finds the new kind", discovery(world)).await;
-    suite.run("a watcher lists in pages, then watches", watches(world, watcher::Config::default().page_size(3))).await;
-    suite.run("a watcher streams its list, then watches", watches(world, watcher::Config::default().streaming_lists())).await;
+    suite
+        .run(
+            "a watcher lists in pages, then watches",
+            watches(world, watcher::Config::default().page_size(3)),
+        )
+        .await;
+    suite
+        .run(
+            "a watcher streams its list, then watches",
+            watches(world, watcher::Config::default().streaming_lists()),
+        )
+        .await;
     suite.run("a reflector follows", reflects(world)).await;
     suite.run("a metadata watcher follows", watches_metadata(world)).await;
 }
@@ -60,12 +70,15 @@ async fn life(world: &World) -> Result<()> {
     let maps: Api<ConfigMap> = world.api();
     let created = maps.create(&PostParams::default(), &map("life", &[("a", "1")])).await?;
     refused(maps.create(&PostParams::default(), &map("life", &[])).await, 409)?;
-    for (patch, wanted) in [
-        (Patch::Merge(json!({"data": {"b": "2"}})), 2),
-        (Patch::Strategic(json!({"data": {"a": null}})), 1),
-    ] {
+    for (patch, wanted) in
+        [(Patch::Merge(json!({"data": {"b": "2"}})), 2), (Patch::Strategic(json!({"data": {"a": null}})), 1)]
+    {
         let patched = maps.patch("life", &PatchParams::default(), &patch).await?;
-        ensure!(patched.data.clone().unwrap_or_default().len() == wanted, "{wanted} keys, not {:?}", patched.data);
+        ensure!(
+            patched.data.clone().unwrap_or_default().len() == wanted,
+            "{wanted} keys, not {:?}",
+            patched.data
+        );
     }
     refused(maps.replace("life", &PostParams::default(), &created).await, 409)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -78,9 +91,11 @@ async fn life(world: &World) -> Result<()> {
 
 async fn conflicts(world: &World) -> Result<()> {
     let maps: Api<ConfigMap> = world.api();
-    let wanted = |value: &str| Patch::Apply(json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "disputed"}, "data": {"a": value},
-    }));
+    let wanted = |value: &str| {
+        Patch::Apply(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "disputed"}, "data": {"a": value},
+        }))
+    };
     maps.patch("disputed", &PatchParams::apply("one"), &wanted("1")).await?;
     refused(maps.patch("disputed", &PatchParams::apply("two"), &wanted("2")).await, 409)?;
     let forced = maps.patch("disputed", &PatchParams::apply("two").force(), &wanted("2")).await?;
@@ -186,7 +201,10 @@ async fn watches(world: &World, config: watcher::Config) -> Result<()> {
     for name in ["w1", "w2", "w3", "w4"] {
         maps.delete(name, &DeleteParams::default()).await?;
         let event = events.try_next().await?.context("the watch ended")?;
-        ensure!(matches!(&event, Event::Delete(object) if object.name_any() == name), "{name} deleted, not {event:?}");
+        ensure!(
+            matches!(&event, Event::Delete(object) if object.name_any() == name),
+            "{name} deleted, not {event:?}"
+        );
     }
     Ok(())
 }
@@ -214,10 +232,14 @@ async fn reflects(world: &World) -> Result<()> {
 async fn watches_metadata(world: &World) -> Result<()> {
     let maps = maps(&world.client, &world.namespace);
     let config = watcher::Config::default().fields("metadata.name=partial").streaming_lists();
-    let mut events = metadata_watcher(maps.clone(), config).boxed();
+    let metadata: Api<PartialObjectMeta<ConfigMap>> = world.api();
+    let mut events = watcher::watcher(metadata, config).boxed();
     while !matches!(events.try_next().await?, Some(Event::InitDone)) {}
     maps.create(&PostParams::default(), &map("partial", &[("a", "1")])).await?;
     let event = events.try_next().await?.context("the watch ended")?;
-    ensure!(matches!(&event, Event::Apply(object) if object.name_any() == "partial"), "it applied, not {event:?}");
+    ensure!(
+        matches!(&event, Event::Apply(object) if object.name_any() == "partial"),
+        "it applied, not {event:?}"
+    );
     Ok(())
 }

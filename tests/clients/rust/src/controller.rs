@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::Controller;
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -112,8 +112,7 @@ async fn keep(lamp: &Lamp, namespace: &str, context: &Context) -> Result<Action,
     if !lamp.is_seen() {
         let status = json!({"status": {
             "observedGeneration": lamp.metadata.generation, "bulbs": lamp.spec.bulbs,
-            "conditions": [{"type": "Lit", "status": "True", "reason": "On", "message": "",
-                "lastTransitionTime": lamp.metadata.creation_timestamp}],
+            "conditions": [{"type": "Lit", "status": "True"}],
         }});
         let lamps: Api<Lamp> = Api::namespaced(client.clone(), namespace);
         lamps.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
@@ -145,8 +144,7 @@ async fn seen(world: &World, name: &str) -> Result<Lamp> {
 
 async fn reconciled(world: &World) -> Result<()> {
     let lamps: Api<Lamp> = world.api();
-    let mut wanted = Lamp::new("desk", LampSpec { bulbs: 2, colour: Colour::Green });
-    wanted.metadata = ObjectMeta { name: wanted.metadata.name, ..ObjectMeta::default() };
+    let wanted = Lamp::new("desk", LampSpec { bulbs: 2, colour: Colour::Green });
     let created = lamps.create(&PostParams::default(), &wanted).await?;
     ensure!(created.metadata.generation == Some(1), "generation 1, not {:?}", created.metadata.generation);
     let lamp = seen(world, "desk").await?;
@@ -155,7 +153,10 @@ async fn reconciled(world: &World) -> Result<()> {
     let settings = world.api::<ConfigMap>().get("desk").await?;
     ensure!(settings.data.is_some_and(|data| data["colour"] == "green"), "the colour");
     let bulbs = world.api::<Deployment>().get("desk").await?;
-    ensure!(bulbs.owner_references().iter().any(|owner| Some(&owner.uid) == created.metadata.uid.as_ref()), "an owner");
+    ensure!(
+        bulbs.owner_references().iter().any(|owner| Some(&owner.uid) == created.metadata.uid.as_ref()),
+        "an owner"
+    );
     Ok(())
 }
 
@@ -194,7 +195,9 @@ async fn recorded(world: &World) -> Result<()> {
     let lit = ListParams::default().fields("reason=Lit");
     eventually("no event", async || {
         let found = events.list(&lit).await?;
-        Ok(found.iter().any(|event| event.regarding.as_ref().is_some_and(|about| about.kind.as_deref() == Some("Lamp"))))
+        Ok(found
+            .iter()
+            .any(|event| event.regarding.as_ref().is_some_and(|about| about.kind.as_deref() == Some("Lamp"))))
     })
     .await
 }

@@ -1,6 +1,5 @@
 //! The custom resource.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +41,13 @@ pub struct LampStatus {
     pub bulbs: i32,
     #[serde(default)]
     pub conditions: Vec<Condition>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
 }
 
 impl Lamp {

@@ -1,10 +1,10 @@
 //! A controller written with kube-rs: a derived custom resource, owned objects by server-side apply, a finalizer,
 //! watchers that stream their lists, reflectors, and what else its client can do.
 
+mod client;
 mod controller;
 mod lamp;
 mod suite;
-mod client;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
@@ -43,8 +43,7 @@ async fn main() -> Result<()> {
     controller::checks(&world, &mut suite).await;
     suite.run("the definition goes", undefine(&world)).await;
     suite.run("the namespace goes", delete_namespace(&world)).await;
-    suite.finish();
-    Ok(())
+    suite.finish()
 }
 
 async fn create_namespace(world: &World) -> Result<()> {
@@ -72,7 +71,9 @@ async fn define(world: &World) -> Result<()> {
         let uid = left.uid().context("no uid")?;
         await_condition(definitions.clone(), &wanted.name_any(), conditions::is_deleted(&uid)).await?;
     }
-    definitions.patch(&wanted.name_any(), &PatchParams::apply("loops").force(), &Patch::Apply(&wanted)).await?;
+    definitions
+        .patch(&wanted.name_any(), &PatchParams::apply("loops").force(), &Patch::Apply(&wanted))
+        .await?;
     await_condition(definitions.clone(), &wanted.name_any(), conditions::is_crd_established()).await?;
     let found = definitions.get(&wanted.name_any()).await?;
     ensure!(found.spec.names.categories.as_deref() == Some(&["lights".to_owned()][..]), "its category");
