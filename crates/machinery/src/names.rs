@@ -366,6 +366,15 @@ pub fn subdomain_name(name: &str, prefix: bool) -> Vec<String> {
     is_dns1123_subdomain(&masked(name, prefix))
 }
 
+/// As [`subdomain_name`] in the words of upstream's newer checks, which look at what is generated instead of the
+/// prefix.
+pub fn long_name(name: &str, prefix: bool) -> Vec<String> {
+    match prefix {
+        true => is_path_segment_prefix(name),
+        false => reasons([length_in_bytes(name, SUBDOMAIN_MAX), DNS1123_SUBDOMAIN.check(name)]),
+    }
+}
+
 /// The rule for namespaces.
 pub fn label_name(name: &str, prefix: bool) -> Vec<String> {
     is_dns1123_label(&masked(name, prefix))

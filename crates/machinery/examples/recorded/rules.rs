@@ -3,7 +3,7 @@
 use machinery::{
     field_error::Cause,
     metadata, names,
-    resource::{Resource, Tree},
+    resource::{Resource, Subresource, Tree},
     schema::{self, Types},
     status::Status,
     validation::network::addresses::{self, Granted},
@@ -11,6 +11,9 @@ use machinery::{
 use serde_json::{Value, json};
 
 use crate::Line;
+
+/// What time it is, where the real server does not say.
+const NOW: &str = "2020-01-01T00:00:00Z";
 
 /// What the rules lead to.
 pub struct Ours {
@@ -24,7 +27,8 @@ type Written = (Value, Vec<String>);
 
 pub fn answer(resource: &Resource, line: &Line) -> Ours {
     let (code, written) = match (line.verb.as_str(), &line.old) {
-        ("update", Some(old)) => (200, update(resource, &line.object, old)),
+        ("update", Some(old)) => (200, update(resource, None, &line.object, old)),
+        ("status", Some(old)) => (200, update_status(resource, &line.object, old)),
         _ => (201, create(resource, &line.object, &line.answer)),
     };
     match written {
@@ -51,21 +55,33 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
         let name = drawn.unwrap_or_else(|| names::generate_name(&generate, [0; 8]));
         metadata_of(&mut tree).insert("name".into(), json!(name));
     }
+    resource.fill_defaults(&mut tree);
     (resource.row.prepare_create)(&mut tree);
-    (resource.row.default)(&mut tree);
-    (resource.row.stamp)(&mut tree, None, "2020-01-01T00:00:00Z");
+    resource.fill_defaults(&mut tree);
+    (resource.row.stamp)(&mut tree, None, NOW);
     allocate(resource, &mut tree, None);
     let name = text(metadata_of(&mut tree), "name").to_owned();
     let mut causes =
         metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
     causes.extend(check_finalizers(resource, metadata_of(&mut tree)));
-    causes.extend((resource.row.validate)(&tree, None));
+    causes.extend(resource.check(&mut tree, None, ""));
     refuse_if_any(resource, &name, causes)?;
     let warnings = (resource.row.warn)(&tree, None);
     Ok((present(resource, tree), warnings))
 }
 
-fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
+fn update_status(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Status> {
+    let status = resource.subresource("status").ok_or_else(Status::no_such_path)?;
+    update(resource, Some(status), sent, old)
+}
+
+/// `by`: the subresource that is written to, if any.
+fn update(
+    resource: &Resource,
+    by: Option<&Subresource>,
+    sent: &Value,
+    old: &Value,
+) -> Result<Written, Status> {
     let mut new = decode(resource, sent)?;
     set_namespace(resource, &mut new, old)?;
     let Value::Object(mut old) = old.clone() else { return Err(Status::internal("no old object")) };
@@ -84,13 +100,16 @@ fn update(resource: &Resource, sent: &Value, old: &Value) -> Result<Written, Sta
     metadata_of(&mut old).remove("managedFields");
     resource.to_storage(&mut old);
     resource.to_storage(&mut new);
-    prepare_replacement(resource, &mut new, &old);
-    allocate(resource, &mut new, Some(&old));
+    resource.fill_defaults(&mut new);
+    prepare_replacement(resource, by, &mut new, &old);
+    if by.is_none() {
+        allocate(resource, &mut new, Some(&old));
+    }
     let empty = Tree::new();
     let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(resource, metadata_of(&mut new)));
-    causes.extend((resource.row.validate)(&new, Some(&old)));
+    causes.extend(resource.check(&mut new, Some(&old), by.map_or("", |subresource| subresource.name)));
     refuse_if_any(resource, &name, causes)?;
     count_generation(resource, &mut new, &old);
     let warnings = (resource.row.warn)(&new, Some(&old));
@@ -159,7 +178,7 @@ fn prepare_new(resource: &Resource, tree: &mut Tree, answer: &Value) {
         metadata.remove(key);
     }
     metadata.insert("uid".into(), chosen("uid", "00000000-0000-0000-0000-000000000000"));
-    metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", "2020-01-01T00:00:00Z"));
+    metadata.insert("creationTimestamp".into(), chosen("creationTimestamp", NOW));
     if resource.row.generation && resource.row.first_generation != 0 {
         metadata.insert("generation".into(), json!(resource.row.first_generation));
     }
@@ -185,13 +204,18 @@ fn allocate(resource: &Resource, tree: &mut Tree, old: Option<&Tree>) {
     addresses::grant(tree, &demand, &granted);
 }
 
-fn prepare_replacement(resource: &Resource, new: &mut Tree, old: &Tree) {
-    if resource.has_status() {
-        set(new, "status", old.get("status").cloned());
+fn prepare_replacement(resource: &Resource, by: Option<&Subresource>, new: &mut Tree, old: &Tree) {
+    match by {
+        Some(subresource) => (subresource.prepare)(new, old),
+        None => {
+            if resource.has_status() {
+                set(new, "status", old.get("status").cloned());
+            }
+            (resource.row.prepare_update)(new, old);
+        }
     }
-    (resource.row.prepare_update)(new, old);
-    (resource.row.default)(new);
-    (resource.row.stamp)(new, Some(old), "2020-01-01T00:00:00Z");
+    resource.fill_defaults(new);
+    (resource.row.stamp)(new, Some(old), NOW);
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");

@@ -18,6 +18,7 @@ const ADMISSION: Row = Row {
     categories: &["api-extensions"],
     generation: true,
     unconditional_update: false,
+    qualified_finalizers: false,
     warn: v::warn_static_name,
     ..Row::PLAIN
 };
@@ -170,6 +171,7 @@ pub const ROWS: &[Row] = &[
         namespaced: false,
         short_names: &["csr"],
         type_name: "certificates/v1.CertificateSigningRequest",
+        name_rule: names::path_segment_name,
         subresources: &[
             Subresource {
                 name: "approval",

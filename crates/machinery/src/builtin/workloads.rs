@@ -92,6 +92,7 @@ pub const ROWS: &[Row] = &[
         categories: &["all"],
         generation: true,
         type_name: "core/v1.ReplicationController",
+        name_rule: names::long_name,
         subresources: &[
             Subresource::SCALE,
             Subresource {
@@ -375,6 +376,8 @@ pub const ROWS: &[Row] = &[
         singular: "poddisruptionbudget",
         short_names: &["pdb"],
         type_name: "policy/v1.PodDisruptionBudget",
+        name_rule: names::path_segment_name,
+        qualified_finalizers: false,
         generation: true,
         unconditional_update: false,
         subresources: &[Subresource {

@@ -4,8 +4,11 @@
 //! upstream's *internal* types, which have no JSON tags: their members are called as their Go fields are, and none is
 //! left out.
 
+mod internal;
+
 use serde_json::{Map, Value};
 
+use self::internal::go_name;
 use super::{Field, Message, Type, Types};
 use crate::gotext;
 
@@ -57,30 +60,70 @@ impl Writer<'_> {
     ) {
         // Types of `meta` are shared by both forms.
         let internal = self.spelling == Spelling::Internal && !message.name.starts_with("meta/");
-        for field in &message.fields {
+        let empty = Map::new();
+        for field in self.ordered(message, internal) {
             let embedded = field.inline || internal && field.name == "metadata";
             if let (true, Type::Message(id)) = (embedded, &field.ty) {
-                let empty = Map::new();
-                let inner = if field.inline {
-                    Some(members)
-                } else {
-                    members.get(field.name).and_then(Value::as_object)
-                };
-                self.fields(self.types.message(*id), inner.unwrap_or(&empty), out, start, depth);
+                let own = members.get(field.name).and_then(Value::as_object);
+                let inner = if field.inline { members } else { own.unwrap_or(&empty) };
+                self.fields(self.types.message(*id), inner, out, start, depth);
                 continue;
             }
             let value = members.get(field.name).filter(|value| !value.is_null());
             if value.is_none() && !internal && is_omitted(field) {
                 continue;
             }
-            if out.len() > start {
-                out.push(',');
+            self.key(message, field, internal, out, start);
+            if internal && (message.name, field.name) == ("core/v1.PodSpec", "securityContext") {
+                self.security_context(message, field, members, out, depth + 1);
+            } else if value.is_none() && internal && internal::is_value(message.name, field.name) {
+                self.zero(&field.ty, out, depth);
+            } else {
+                self.field(field, value, out, depth + 1);
             }
-            let name = if internal { go_name(field.name) } else { field.name.to_owned() };
-            out.push_str(&gotext::json(&name));
-            out.push(':');
-            self.field(field, value, out, depth + 1);
         }
+    }
+
+    fn ordered<'m>(&self, message: &'m Message, internal: bool) -> Vec<&'m Field> {
+        match internal::order(message.name).filter(|_| internal) {
+            Some(order) => {
+                order.iter().filter_map(|name| message.fields.iter().find(|it| it.name == *name)).collect()
+            }
+            None => message.fields.iter().collect(),
+        }
+    }
+
+    fn key(&self, message: &Message, field: &Field, internal: bool, out: &mut String, start: usize) {
+        if out.len() > start {
+            out.push(',');
+        }
+        let name = if internal { go_name(message.name, field.name) } else { field.name.to_owned() };
+        out.push_str(&gotext::json(&name));
+        out.push(':');
+    }
+
+    /// Some of what a pod's spec has is in its security context inside.
+    fn security_context(
+        &self,
+        pod: &Message,
+        field: &Field,
+        members: &Map<String, Value>,
+        out: &mut String,
+        depth: usize,
+    ) {
+        let Type::Message(id) = &field.ty else { return };
+        let empty = Map::new();
+        let own = members.get(field.name).and_then(Value::as_object).unwrap_or(&empty);
+        out.push('{');
+        let start = out.len();
+        for name in internal::OF_SECURITY_CONTEXT {
+            if let Some(moved) = pod.fields.iter().find(|it| it.name == name) {
+                self.key(pod, moved, true, out, start);
+                self.field(moved, members.get(name).filter(|value| !value.is_null()), out, depth);
+            }
+        }
+        self.fields(self.types.message(*id), own, out, start, depth);
+        out.push('}');
     }
 
     fn field(&self, field: &Field, value: Option<&Value>, out: &mut String, depth: usize) {
@@ -140,18 +183,6 @@ fn is_omitted(field: &Field) -> bool {
     field.omit_zero || field.omit_empty && !is_struct
 }
 
-/// The Go field that JSON calls `name`.
-fn go_name(name: &str) -> String {
-    const ACRONYMS: [&str; 7] = ["api", "ca", "ip", "tls", "ttl", "uid", "url"];
-    let end = name.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(name.len());
-    let (word, rest) = name.split_at(end);
-    if ACRONYMS.contains(&word) {
-        return format!("{}{rest}", word.to_ascii_uppercase());
-    }
-    let mut letters = name.chars();
-    letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,8 +217,9 @@ mod tests {
             r#"{"metadata":{"name":"n"},"template":{"metadata":{},"spec":{"containers":null}}}"#
         );
         assert_eq!(
-            ["uid", "apiVersion", "caBundle", "matchLabels", "ipFamilies"].map(go_name),
-            ["UID", "APIVersion", "CABundle", "MatchLabels", "IPFamilies"]
+            ["uid", "apiVersion", "caBundle", "matchLabels", "ipFamilies", "fsType", "tty", "httpGet"]
+                .map(|name| go_name("", name)),
+            ["UID", "APIVersion", "CABundle", "MatchLabels", "IPFamilies", "FSType", "TTY", "HTTPGet"]
         );
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::parts::{number, object, text};
-use crate::resource::Tree;
+use crate::{field_error::Cause, names, resource::Tree};
 
 /// A member that is set: `null` counts as absent.
 pub fn set<'a>(tree: &'a Tree, key: &str) -> Option<&'a Value> {
@@ -51,4 +51,14 @@ pub fn metadata<'a>(tree: &'a Tree, key: &str) -> &'a str {
 pub fn annotation<'a>(tree: &'a Tree, key: &str) -> &'a str {
     let annotations = object(tree, "metadata").and_then(|metadata| object(metadata, "annotations"));
     annotations.map_or("", |annotations| text(annotations, key))
+}
+
+/// Kinds that check a changed object as if it were new look at the prefix of its name once more.
+pub fn name_prefix(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
+    let prefix = metadata(new, "generateName");
+    let reasons = match old {
+        Some(_) if !prefix.is_empty() => names::subdomain_name(prefix, true),
+        _ => Vec::new(),
+    };
+    reasons.iter().map(|it| Cause::invalid("metadata.generateName", &json!(prefix), it)).collect()
 }

@@ -142,7 +142,7 @@ pub fn one_of(value: &str, path: &Path<'_>, valid: &[&str]) -> Option<Cause> {
 pub fn template_metadata(metadata: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = metadata::annotations(metadata.get("annotations"), &path.child("annotations").to_string());
     causes.extend(metadata::labels(metadata.get("labels"), &path.child("labels").to_string()));
-    let set = metadata.iter().filter(|(_, value)| !is_empty(value)).map(|(key, _)| key.as_str());
+    let set = metadata.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str());
     let unwanted = set.filter(|key| !matches!(*key, "annotations" | "labels"));
     // Upstream names the Go field, its first letter in lower case.
     let shown = unwanted.map(|key| if key == "uid" { "uID" } else { key });

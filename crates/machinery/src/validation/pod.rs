@@ -34,6 +34,7 @@ use super::parts::{Path, items, list, object};
 use crate::{field_error::Cause, metadata, resource::Tree};
 
 pub use create::prepare_pod;
+pub(super) use amounts::round_up;
 pub use defaults::{default_pod, default_spec, default_template};
 pub use resize::{only_resources, resized_pod};
 pub use status::{changed_status, only_status};
@@ -54,13 +55,24 @@ pub fn pod_warnings(new: &Tree, old: Option<&Tree>) -> Vec<String> {
         // Only by its own path does the status change.
         Some(old) if new.get("status") != old.get("status") => status::warnings(new),
         Some(_) => Vec::new(),
-        None => warnings::of_new_pod(new),
+        None => once(warnings::of_new_pod(new)),
     }
 }
 
 /// What the author of a template at `path` should know.
 pub fn template_warnings(template: &Tree, path: &str) -> Vec<String> {
-    warnings::of_template(template, path)
+    once(warnings::of_template(template, path))
+}
+
+/// Nobody is told the same twice.
+fn once(warnings: Vec<String>) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for warning in warnings {
+        if !told.contains(&warning) {
+            told.push(warning);
+        }
+    }
+    told
 }
 
 /// What is wrong with a spec of pods at `path` outside of a template; `old` is the one it replaces.
@@ -68,6 +80,9 @@ pub fn spec(spec: &Tree, old: Option<&Tree>, path: &str) -> Vec<Cause> {
     let options = old.map_or(Options::of_new(false), |old| Options::of_update(false, old, None));
     spec::spec(spec, None, &Path::new(path), &options)
 }
+
+/// How upstream spells the path to the pod as a whole.
+const NOWHERE: &str = "[]";
 
 /// Every container with the list it is in and its place there, in the order in which they start.
 fn each_container(spec: &Tree) -> impl Iterator<Item = (&Tree, &'static str, usize)> {

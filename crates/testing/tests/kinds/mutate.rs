@@ -24,8 +24,23 @@ enum Step {
     Index(usize),
 }
 
-/// Not walked: what the object is, and what the server alone writes.
-const SKIPPED: [&str; 3] = ["apiVersion", "kind", "status"];
+/// Which part of an object is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but `status`, and what says which kind it is.
+    Main,
+    Status,
+}
+
+impl Part {
+    fn has(self, member: &str) -> bool {
+        match self {
+            Part::Main => !matches!(member, "apiVersion" | "kind" | "status"),
+            Part::Status => member == "status",
+        }
+    }
+}
+
 /// What a client may set of an object's own metadata and is worth setting where it is absent.
 const METADATA: [&str; 4] = ["annotations", "finalizers", "generateName", "labels"];
 /// In metadata and set by the server, or part of the path.
@@ -77,9 +92,9 @@ impl Mutation {
     }
 }
 
-/// All mutations of an object. `type_name` may be unknown: then only what is there is changed.
-pub fn mutations(types: &Types, message: Option<&Message>, object: &Value) -> Vec<Mutation> {
-    let mut walk = Walk { types, place: Vec::new(), found: Vec::new() };
+/// All mutations of a part of an object. Its type may be unknown: then only what is there is changed.
+pub fn mutations(types: &Types, message: Option<&Message>, part: Part, object: &Value) -> Vec<Mutation> {
+    let mut walk = Walk { types, part, place: Vec::new(), found: Vec::new() };
     if let Value::Object(members) = object {
         walk.members(message, members);
     }
@@ -109,6 +124,7 @@ fn hash(text: &str) -> u64 {
 
 struct Walk<'a> {
     types: &'a Types,
+    part: Part,
     place: Vec<Step>,
     found: Vec<Mutation>,
 }
@@ -134,8 +150,8 @@ impl Walk<'_> {
     fn members(&mut self, message: Option<&Message>, members: &Map<String, Value>) {
         let top = self.place.is_empty();
         let in_metadata = self.place == [Step::Key("metadata".into())];
-        let skipped =
-            |name: &str| top && SKIPPED.contains(&name) || in_metadata && KEPT_METADATA.contains(&name);
+        let part = self.part;
+        let skipped = |name: &str| top && !part.has(name) || in_metadata && KEPT_METADATA.contains(&name);
         let types = self.types;
         for (key, value) in members.iter().filter(|(key, _)| !skipped(key)) {
             let field = message.and_then(|message| types.field(message, key));
@@ -346,7 +362,7 @@ mod tests {
 
     fn names(object: &Value) -> Vec<String> {
         let types = Types::builtin();
-        let found = mutations(types, types.get_kind("apps", "v1", "Deployment"), object);
+        let found = mutations(types, types.get_kind("apps", "v1", "Deployment"), Part::Main, object);
         found.into_iter().map(|mutation| mutation.name).collect()
     }
 
@@ -373,7 +389,7 @@ mod tests {
         let object =
             json!({"spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "app"}]}}}});
         let types = Types::builtin();
-        for mutation in mutations(types, types.get_kind("apps", "v1", "Deployment"), &object) {
+        for mutation in mutations(types, types.get_kind("apps", "v1", "Deployment"), Part::Main, &object) {
             let changed = mutation.apply(&object).expect("the place is there");
             assert_ne!(changed, object, "{}", mutation.name);
         }

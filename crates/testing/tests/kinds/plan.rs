@@ -1,11 +1,11 @@
 //! Which requests are made: every valid object as it is and with one thing changed, created and put in the place of
-//! itself; and upstream's own object.
+//! itself, by its own path and by that of its status; and upstream's own object.
 
 use machinery::schema::Types;
 use serde_json::Value;
 
 use super::{
-    mutate::{self, Mutation},
+    mutate::{self, Mutation, Part},
     objects::Base,
     scope::Kind,
 };
@@ -23,6 +23,8 @@ pub struct Case {
 pub enum Verb {
     Create,
     Update,
+    /// An update by the path `status`.
+    UpdateStatus,
 }
 
 impl Verb {
@@ -30,6 +32,7 @@ impl Verb {
         match self {
             Verb::Create => "create",
             Verb::Update => "update",
+            Verb::UpdateStatus => "status",
         }
     }
 }
@@ -49,7 +52,8 @@ fn limits(kind: &Kind) -> Limits {
     }
 }
 
-/// `object` as it is, and changed: as authored to be created, as stored to be put back.
+/// `object` as it is, and changed: as authored to be created, as stored to be put back, with the authored status if
+/// that is to be put.
 pub fn cases(base: &Base, verb: Verb, object: &Value) -> Vec<Case> {
     let name = |what: &str| format!("{} {}: {what}", base.name, verb.as_str());
     let mut cases = vec![Case { name: name("as it is"), verb, object: object.clone() }];
@@ -66,7 +70,8 @@ fn chosen(base: &Base, verb: Verb, object: &Value) -> Vec<Mutation> {
     let kind = base.kind;
     let message = types.get_kind(kind.group, kind.version, kind.kind);
     let limits = limits(kind);
-    let all = mutate::mutations(types, message, object);
+    let part = if verb == Verb::UpdateStatus { Part::Status } else { Part::Main };
+    let all = mutate::mutations(types, message, part, object);
     let (inside, outside): (Vec<_>, Vec<_>) = all.into_iter().partition(Mutation::is_in_pod_template);
     let limit = if verb == Verb::Create { limits.create } else { limits.update };
     let seed = format!("{} {}", base.name, verb.as_str());

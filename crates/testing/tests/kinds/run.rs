@@ -3,7 +3,7 @@
 //! ```text
 //!   upstream's object ─────────────────────────────┐
 //!   valid objects ──> changed ──> try to create    ├──> answers of both
-//!        └──> create ──> as stored ──> changed ──> try to update
+//!        └──> create ──> as stored ──> changed ──> try to update; and its status
 //! ```
 
 use std::{sync::Arc, time::Duration};
@@ -32,8 +32,8 @@ pub struct Answered {
 #[derive(Default)]
 pub struct KindRun {
     pub answered: Vec<Answered>,
-    /// Objects that both servers have.
-    pub created: Vec<Base>,
+    /// Objects that both servers have, and what each calls things in it.
+    pub created: Vec<(Base, Translation)>,
     /// What Hanse said to a valid object that it does not take.
     pub not_created: Vec<(String, Reply)>,
 }
@@ -82,12 +82,16 @@ impl Servers {
             }
             translation = Translation::between(&stored, &hanse.get(base, &[]).await?.body);
         }
-        run.created.push(base.clone());
+        run.created.push((base.clone(), translation.clone()));
         let mut sent = stored.clone();
         if let Some(metadata) = sent["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
-        let cases = plan::cases(base, Verb::Update, &sent);
+        let mut cases = plan::cases(base, Verb::Update, &sent);
+        if let Some(status) = base.object.get("status") {
+            sent["status"] = status.clone();
+            cases.extend(plan::cases(base, Verb::UpdateStatus, &sent));
+        }
         run.answered.extend(self.attempt_all(base, cases, Some(Arc::new(stored)), translation).await?);
         Ok(())
     }

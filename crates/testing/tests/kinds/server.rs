@@ -131,6 +131,7 @@ impl Server {
         let (method, path) = match case.verb {
             Verb::Create => (Method::POST, format!("{collection}?dryRun=All")),
             Verb::Update => (Method::PUT, format!("{collection}/{}?dryRun=All", base.name)),
+            Verb::UpdateStatus => (Method::PUT, format!("{collection}/{}/status?dryRun=All", base.name)),
         };
         let reply = self.send(method, &path, Some(&case.object), &[]).await;
         reply.with_context(|| format!("{}: {}", base.kind, case.name))

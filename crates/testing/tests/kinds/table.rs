@@ -10,6 +10,7 @@ use testing::compare::{self, Body, Difference, Relation};
 use super::{
     objects::Base,
     server::{Reply, Server},
+    translate::Translation,
 };
 
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
@@ -18,20 +19,21 @@ const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8
 pub async fn differences(
     kube: &Server,
     hanse: &Server,
-    created: &[Base],
+    created: &[(Base, Translation)],
 ) -> Result<Vec<(String, Difference)>> {
     let mut found = Vec::new();
-    for base in created {
+    for (base, translation) in created {
         let (theirs, ours) = tokio::try_join!(kube.get(base, &[TABLE]), hanse.get(base, &[TABLE]))?;
+        let (theirs, ours) = (shown(&theirs, Value::clone), shown(&ours, |cell| translation.cell_back(cell)));
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
-        let differences = compare::compare(&mut Relation::default(), now, &shown(&theirs), &shown(&ours));
+        let differences = compare::compare(&mut Relation::default(), now, &theirs, &ours);
         found.extend(differences.into_iter().map(|difference| (base.name.clone(), difference)));
     }
     Ok(found)
 }
 
 /// What a person sees: not the descriptions, which are in our own words.
-fn shown(reply: &Reply) -> compare::Reply {
+fn shown(reply: &Reply, cell: impl Fn(&Value) -> Value) -> compare::Reply {
     let columns = reply.body["columnDefinitions"].as_array().into_iter().flatten();
     let columns: Vec<Value> = columns
         .map(|column| {
@@ -43,6 +45,7 @@ fn shown(reply: &Reply) -> compare::Reply {
             })
         })
         .collect();
-    let body = json!({"columns": columns, "cells": reply.body.pointer("/rows/0/cells")});
+    let cells = reply.body.pointer("/rows/0/cells").and_then(Value::as_array).into_iter().flatten();
+    let body = json!({"columns": columns, "cells": cells.map(cell).collect::<Vec<_>>()});
     compare::Reply { code: reply.code, headers: HeaderMap::new(), body: Body::Json(body) }
 }

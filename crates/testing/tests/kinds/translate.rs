@@ -3,12 +3,14 @@
 use serde_json::{Map, Value};
 
 /// What the real server calls a thing, and what Hanse does.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Translation {
     /// Values that may stand in several places of an object.
     texts: Vec<(String, String)>,
     /// Members of `metadata` that only Hanse's own object has right.
     metadata: Map<String, Value>,
+    /// Ports of nodes, which tables show.
+    ports: Vec<(String, String)>,
 }
 
 const TEXTS: [&str; 2] = ["/metadata/uid", "/spec/clusterIP"];
@@ -23,6 +25,7 @@ impl Translation {
         Translation {
             texts: texts.filter(|(kube, hanse)| kube != hanse).collect(),
             metadata: METADATA.into_iter().filter_map(own).collect(),
+            ports: node_ports(kube).into_iter().zip(node_ports(hanse)).collect(),
         }
     }
 
@@ -39,12 +42,30 @@ impl Translation {
         object
     }
 
+    /// A cell of a table of Hanse's, as the real server would have put it.
+    pub fn cell_back(&self, cell: &Value) -> Value {
+        match self.back(cell) {
+            Value::String(text) => {
+                let ports = self.ports.iter();
+                Value::from(ports.fold(text, |text, (kube, hanse)| text.replace(hanse, kube)))
+            }
+            other => other,
+        }
+    }
+
     /// What Hanse answers, as the real server would have put it.
     pub fn back(&self, answer: &Value) -> Value {
         substitute(answer, &|text| {
             self.texts.iter().find(|(_, hanse)| hanse == text).map(|(kube, _)| kube.as_str())
         })
     }
+}
+
+/// As tables have them: `80:30080/TCP`.
+fn node_ports(service: &Value) -> Vec<String> {
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array);
+    let number = |port: &Value| Some(format!(":{}/", port.get("nodePort")?));
+    ports.into_iter().flatten().filter_map(number).collect()
 }
 
 /// Replaces texts as a whole.

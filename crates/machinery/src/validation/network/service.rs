@@ -625,9 +625,8 @@ pub fn warn(new: &Tree, _: Option<&Tree>) -> Vec<String> {
     let spec = Spec::of(new);
     let mut warnings = Vec::new();
     if annotation(new, TOPOLOGY_HINTS).is_some() {
-        warnings.push(format!(
-            "annotation {TOPOLOGY_HINTS} is deprecated, please use {TOPOLOGY_MODE} instead"
-        ));
+        warnings
+            .push(format!("annotation {TOPOLOGY_HINTS} is deprecated, please use {TOPOLOGY_MODE} instead"));
     }
     if !matches!(text(spec.0, "clusterIP"), "" | "None") {
         warnings.extend(ip_warnings(spec, "clusterIPs"));

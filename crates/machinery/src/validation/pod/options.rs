@@ -26,6 +26,7 @@ pub struct Options {
     pub host_network_with_user_namespace: bool,
     pub devices_with_user_namespace: bool,
     pub restart_for_resize_of_init_containers: bool,
+    pub any_se_linux_change_policy: bool,
 }
 
 impl Options {
@@ -49,6 +50,8 @@ impl Options {
             host_network_with_user_namespace: user_namespace && flag(old, "hostNetwork"),
             devices_with_user_namespace: user_namespace
                 && each_container(old).any(|(container, ..)| !list(container, "volumeDevices").is_empty()),
+            any_se_linux_change_policy: object(old, "securityContext")
+                .is_some_and(|context| context.contains_key("seLinuxChangePolicy")),
             restart_for_resize_of_init_containers: restarts_init_container_for_resize(old),
         }
     }
@@ -88,8 +91,7 @@ fn has_invalid_spread_selector(spec: &Tree) -> bool {
 fn restarts_init_container_for_resize(spec: &Tree) -> bool {
     items(spec, "initContainers").filter(|(_, container)| !amounts::is_sidecar(container)).any(
         |(_, container)| {
-            items(container, "resizePolicy")
-                .any(|(_, policy)| text(policy, "restartPolicy") == "RestartContainer")
+            items(container, "resizePolicy").any(|(_, policy)| text(policy, "restartPolicy") == "RestartContainer")
         },
     )
 }

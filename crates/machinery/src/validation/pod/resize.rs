@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::parts::{Path, items, list, object, text},
+    NOWHERE,
     amounts::{is_sidecar, quality_of_service},
     annotations::{self, MIRROR},
     create,
@@ -60,10 +61,10 @@ pub fn resized_pod(new: &Tree, old: &Tree) -> Vec<Cause> {
     let empty = Tree::new();
     let (spec, was) = (object(new, "spec").unwrap_or(&empty), object(old, "spec").unwrap_or(&empty));
     if annotations::annotation(object(old, "metadata"), MIRROR).is_some() {
-        return vec![Cause::forbidden("", "static pods cannot be resized")];
+        return vec![Cause::forbidden(NOWHERE, "static pods cannot be resized")];
     }
     if object(was, "os").is_some_and(|os| text(os, "name") == "windows") {
-        return vec![Cause::forbidden("", "windows pods cannot be resized")];
+        return vec![Cause::forbidden(NOWHERE, "windows pods cannot be resized")];
     }
     let mut causes = create::every_pod(new, &update::options(old));
     causes.extend(state_of_pod(new, old, spec));

@@ -58,7 +58,10 @@ pub fn of_pod(spec: &Tree, path: &Path<'_>, options: &Options) -> Vec<Cause> {
     causes.extend(windows::options(context, path));
     causes.extend(app_armor(context, path));
     causes.extend(supported(context, "supplementalGroupsPolicy", &["Merge", "Strict"], path));
-    causes.extend(supported(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], path));
+    // The other one belongs to a feature that is off.
+    let policies: &[&str] =
+        if options.any_se_linux_change_policy { &["MountOption", "Recursive"] } else { &["Recursive"] };
+    causes.extend(supported(context, "seLinuxChangePolicy", policies, path));
     causes
 }
 
@@ -197,18 +200,7 @@ fn is_sysctl(name: &str) -> bool {
 fn host_sysctl(name: &str, spec: &Tree, path: &Path<'_>) -> Option<Cause> {
     // Which of the two separates is decided by the one that comes first.
     let dotted = match name.find(['.', '/']).map(|at| &name[at..=at]) {
-        Some("/") => name
-            .chars()
-            .map(|c| {
-                if c == '/' {
-                    '.'
-                } else if c == '.' {
-                    '/'
-                } else {
-                    c
-                }
-            })
-            .collect(),
+        Some("/") => name.chars().map(|c| if c == '/' { '.' } else if c == '.' { '/' } else { c }).collect(),
         _ => name.to_owned(),
     };
     let is_of_ipc = matches!(dotted.as_str(), "kernel.sem")

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::parts::{Path, items, list, number, object, text, tolerations},
+    NOWHERE,
     annotations::{self, MIRROR},
     containers, create,
     equality::{same, same_spec},
@@ -247,7 +248,7 @@ pub fn only_ephemeral_containers(new: &mut Tree, old: &Tree) {
 pub fn added_ephemeral_containers(new: &Tree, old: &Tree) -> Vec<Cause> {
     const KEY: &str = "ephemeralContainers";
     if annotations::annotation(object(old, "metadata"), MIRROR).is_some() {
-        return vec![Cause::forbidden("", "static pods do not support ephemeral containers")];
+        return vec![Cause::forbidden(NOWHERE, "static pods do not support ephemeral containers")];
     }
     let options = options(old);
     let mut causes = create::every_pod(new, &options);

@@ -17,8 +17,10 @@ use crate::{
     schema::{Spelling, written},
     selector::{self, LabelSelector},
     validation::{
-        members::{count, made, set},
-        parts::{ClaimOptions, IMMUTABLE, Path, claim_spec, dns_label, items, not_negative, number, object, text},
+        members::{count, made, name_prefix, set},
+        parts::{
+            ClaimOptions, IMMUTABLE, Path, claim_spec, dns_label, items, not_negative, number, object, text,
+        },
         pod,
     },
 };
@@ -302,7 +304,7 @@ pub fn stateful_set_status(new: &Tree, old: &Tree) -> Vec<Cause> {
 }
 
 pub fn controller_revision(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = name_prefix(new, old);
     if let Some(revision) = number(new, "revision") {
         causes.extend(not_negative(revision, &Path::new("revision")));
     }
