@@ -146,6 +146,9 @@ pub async fn create_tree(
             metadata_of(&mut tree).insert("name".into(), json!(names::generate_name(prefix, random)));
         }
         (resource.row.prepare_create)(&mut tree);
+        if let Some(sign) = resource.row.sign {
+            sign(&mut tree, &context.user.as_author());
+        }
         resource.fill_defaults(&mut tree);
         (resource.row.stamp)(&mut tree, None, &context.hub.now_text());
         let name = text(metadata_of(&mut tree), "name").to_owned();

@@ -204,6 +204,7 @@ pub const ROWS: &[Row] = &[
             Subresource::SCALE,
             Subresource {
                 prepare: v::only_deployment_status,
+                resets: &["spec", "metadata.labels"],
                 validate: v::deployment_status,
                 ..Subresource::status("Deployment", "apps", "v1")
             },
