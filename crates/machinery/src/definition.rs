@@ -10,7 +10,6 @@ mod hooks;
 mod internal;
 mod read;
 mod schema_check;
-mod selectable;
 mod served;
 mod status;
 mod validate;

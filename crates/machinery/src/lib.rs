@@ -4,6 +4,7 @@
 pub mod apply;
 pub mod builtin;
 pub mod definition;
+pub mod expressions;
 pub mod field_error;
 pub mod gojson;
 pub mod gotext;

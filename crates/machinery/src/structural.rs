@@ -9,9 +9,11 @@
 //!                     └─> unknown fields                                        (values, embedded metadata, lists)
 //! ```
 
+mod declare;
 mod default_check;
 mod defaults;
 mod embedded;
+pub mod fieldpath;
 mod format;
 mod invariants;
 mod lists;
@@ -21,6 +23,7 @@ mod pattern;
 mod prune;
 mod ratchet;
 mod read;
+pub mod rules;
 mod value;
 
 use std::collections::BTreeMap;
@@ -32,6 +35,7 @@ pub use format::is_known_format;
 pub use objects::Malformed;
 pub use path::Path;
 pub use pattern::Pattern;
+pub use rules::{Findings, RuleSet};
 
 /// A node of a schema.
 #[derive(Clone, Debug, Default, PartialEq)]

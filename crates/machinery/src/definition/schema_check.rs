@@ -1,10 +1,13 @@
 //! What a schema in a definition may be, beyond being structural.
 
-use super::{internal, selectable, validate::Leniency};
+use super::{internal, validate::Leniency};
 use crate::{
     field_error::Cause,
     gotext,
-    structural::{Additional, Path, Rule, Structural},
+    structural::{
+        Additional, Path, Rule, Structural, fieldpath,
+        rules::{self, Compiled, RULE_COST_LIMIT, SCHEMA_COST_LIMIT},
+    },
 };
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -84,23 +87,41 @@ impl<'l> SchemaCheck<'l> {
             }
         }
         let place = Place { no_defaults: None, in_meta: false, uncorrelatable: None };
-        self.node(schema, true, place, path, &mut causes);
+        let mut rule_causes = RuleCauses::default();
+        // Rules are compiled only for a schema that can be relied upon.
+        let scope = is_sound.then_some(RuleScope { is_resource: true, cardinality: Some(1) });
+        self.node(schema, true, place, scope, path, &mut causes, &mut rule_causes);
+        causes.extend(rule_causes.causes);
         if causes.is_empty()
             && let Some(why) = unsupported
         {
             causes.push(Cause::invalid(path.to_string(), &"".into(), &why));
         }
-        let _ = (is_sound, self.unchanged);
+        if rule_causes.costs.total > SCHEMA_COST_LIMIT {
+            causes.extend(rule_causes.costs.mistakes(path));
+        }
         causes
     }
 
-    fn node(&self, schema: &Structural, is_root: bool, place: Place<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    #[allow(clippy::too_many_arguments)]
+    fn node(
+        &self,
+        schema: &Structural,
+        is_root: bool,
+        place: Place<'_>,
+        scope: Option<RuleScope>,
+        path: &Path<'_>,
+        causes: &mut Vec<Cause>,
+        rule_causes: &mut RuleCauses,
+    ) {
+        let before = causes.len();
+        let below_scope = scope.map(|scope| scope.below(schema));
         self.members(schema, place, path, causes);
         if schema.unique_items {
             let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
             causes.push(Cause::forbidden(path.child("uniqueItems").to_string(), why));
         }
-        self.additional(schema, place, path, causes);
+        self.additional(schema, place, below_scope, path, causes, rule_causes);
         for (key, property) in &schema.properties {
             let forbidden = format!("in top-level {key}");
             let mut place = place;
@@ -113,15 +134,17 @@ impl<'l> SchemaCheck<'l> {
                     place.no_defaults = Some(&forbidden);
                 }
             }
-            self.node(property, false, place, &path.child("properties").key(key), causes);
+            let scope = below_scope.map(|scope| scope.of(property));
+            self.node(property, false, place, scope, &path.child("properties").key(key), causes, rule_causes);
         }
-        self.junctors(schema, place, path, causes);
+        self.junctors(schema, place, path, causes, rule_causes);
         let mut below = place;
         if schema.list_type.as_deref() != Some("map") {
             below.uncorrelatable = below.uncorrelatable.or(Some(path));
         }
         if let Some(items) = &schema.items {
-            self.node(items, false, below, &path.child("items"), causes);
+            let scope = below_scope.map(|scope| scope.of(items));
+            self.node(items, false, below, scope, &path.child("items"), causes, rule_causes);
         }
         if schema.preserve_unknown_fields == Some(false) {
             let field = path.child("x-kubernetes-preserve-unknown-fields").to_string();
@@ -133,6 +156,72 @@ impl<'l> SchemaCheck<'l> {
         }
         for (at, rule) in schema.rules.iter().enumerate() {
             rule_mistakes(rule, schema, &path.child("x-kubernetes-validations").index(at), causes);
+        }
+        if let Some(scope) = scope.filter(|_| !schema.rules.is_empty() && causes.len() == before) {
+            self.rules(schema, place, scope, &path.child("x-kubernetes-validations"), rule_causes);
+        }
+    }
+
+    /// Compiles the rules of a schema and estimates what they cost.
+    fn rules(
+        &self,
+        schema: &Structural,
+        place: Place<'_>,
+        scope: RuleScope,
+        path: &Path<'_>,
+        found: &mut RuleCauses,
+    ) {
+        let Some(declaration) = schema.declaration(scope.is_resource) else {
+            let why = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
+            found.causes.push(Cause::internal(path.to_string(), why));
+            return;
+        };
+        for (at, compiled) in rules::compile(schema, &declaration).iter().enumerate() {
+            self.compiled(compiled, place, scope, &path.index(at), found);
+        }
+    }
+
+    fn compiled(
+        &self,
+        compiled: &Compiled,
+        place: Place<'_>,
+        scope: RuleScope,
+        path: &Path<'_>,
+        found: &mut RuleCauses,
+    ) {
+        let rule = &compiled.rule;
+        let times = scope.cardinality.unwrap_or(compiled.max_cardinality);
+        let cost = compiled.max_cost.saturating_mul(times);
+        let (rule_path, message_path) = (path.child("rule"), path.child("messageExpression"));
+        let is_dear = |cost: u64| !self.unchanged && cost > RULE_COST_LIMIT;
+        if is_dear(cost) {
+            let why = cost_message("estimated rule cost", cost, RULE_COST_LIMIT);
+            found.causes.push(Cause::forbidden(rule_path.to_string(), &why));
+        }
+        found.costs.observe(rule_path.to_string(), cost);
+        if let Some(error) = &compiled.error {
+            found.causes.push(Cause::invalid_text(rule_path.to_string(), &internal::rule(rule), error));
+        }
+        if let Some(error) = &compiled.message_error {
+            found.causes.push(Cause::invalid_text(message_path.to_string(), &internal::rule(rule), error));
+        } else if let Some(cost) = compiled.message_max_cost {
+            if is_dear(cost) {
+                let why = cost_message("estimated messageExpression cost", cost, RULE_COST_LIMIT);
+                found.causes.push(Cause::forbidden(message_path.to_string(), &why));
+            }
+            found.costs.observe(message_path.to_string(), cost);
+        }
+        match (compiled.uses_old_self, place.uncorrelatable, rule.optional_old_self) {
+            (true, Some(within), _) => {
+                let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
+                found.causes.push(Cause::invalid(rule_path.to_string(), &rule.rule.as_str().into(), &why));
+            }
+            (false, _, Some(optional)) => {
+                let why = "may not be set if oldSelf is not used in rule";
+                let field = path.child("optionalOldSelf").to_string();
+                found.causes.push(Cause::invalid(field, &optional.into(), why));
+            }
+            _ => {}
         }
     }
 
@@ -171,7 +260,15 @@ impl<'l> SchemaCheck<'l> {
         }
     }
 
-    fn additional(&self, schema: &Structural, place: Place<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    fn additional(
+        &self,
+        schema: &Structural,
+        place: Place<'_>,
+        scope: Option<RuleScope>,
+        path: &Path<'_>,
+        causes: &mut Vec<Cause>,
+        rule_causes: &mut RuleCauses,
+    ) {
         let Some(additional) = schema.additional.as_deref() else { return };
         let path = path.child("additionalProperties");
         if !schema.properties.is_empty() && *additional != Additional::Allowed(true) {
@@ -183,28 +280,37 @@ impl<'l> SchemaCheck<'l> {
         if place.in_meta {
             place.no_defaults = Some("inside additionalProperties applying to object metadata");
         }
-        self.node(schema, false, place, &path, causes);
+        let scope = scope.map(|scope| scope.of(schema));
+        self.node(schema, false, place, scope, &path, causes, rule_causes);
     }
 
-    fn junctors(&self, schema: &Structural, place: Place<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    /// Rules below junctors are refused elsewhere, and so never compiled.
+    fn junctors(
+        &self,
+        schema: &Structural,
+        place: Place<'_>,
+        path: &Path<'_>,
+        causes: &mut Vec<Cause>,
+        found: &mut RuleCauses,
+    ) {
         if let Some(not) = &schema.not {
-            self.node(not, false, place, &path.child("not"), causes);
+            self.node(not, false, place, None, &path.child("not"), causes, found);
         }
         for (name, branches) in [("allOf", &schema.all_of), ("oneOf", &schema.one_of), ("anyOf", &schema.any_of)] {
             for (at, branch) in branches.iter().enumerate() {
-                self.node(branch, false, place, &path.child(name).index(at), causes);
+                self.node(branch, false, place, None, &path.child(name).index(at), causes, found);
             }
         }
         let Some(unsupported) = schema.unsupported.as_deref() else { return };
         for (key, definition) in &unsupported.definitions {
-            self.node(definition, false, place, &path.child("definitions").key(key), causes);
+            self.node(definition, false, place, None, &path.child("definitions").key(key), causes, found);
         }
         for (at, item) in unsupported.item_schemas.iter().enumerate() {
-            self.node(item, false, place, &path.child("items").index(at), causes);
+            self.node(item, false, place, None, &path.child("items").index(at), causes, found);
         }
         for (key, dependency) in unsupported.dependencies.iter().flatten() {
             if let Some(dependency) = dependency.schema() {
-                self.node(dependency, false, place, &path.child("dependencies").key(key), causes);
+                self.node(dependency, false, place, None, &path.child("dependencies").key(key), causes, found);
             }
         }
     }
@@ -259,6 +365,82 @@ impl<'l> SchemaCheck<'l> {
         }
         map_keys(schema, path, causes);
     }
+}
+
+/// Where a rule stands.
+#[derive(Clone, Copy)]
+struct RuleScope {
+    is_resource: bool,
+    /// How often its value may be there; `None`: nothing bounds it.
+    cardinality: Option<u64>,
+}
+
+impl RuleScope {
+    /// For what is below `schema`, which may hold it several times.
+    fn below(self, schema: &Structural) -> Self {
+        let bound = |limit: Option<i64>| limit.map(|limit| u64::try_from(limit).unwrap_or(0));
+        let times = match schema.type_name.as_str() {
+            "object" if schema.additional.is_some() => bound(schema.max_properties),
+            "array" => bound(schema.max_items),
+            _ => Some(1),
+        };
+        let cardinality = self.cardinality.zip(times).map(|(above, times)| above.saturating_mul(times));
+        Self { is_resource: false, cardinality }
+    }
+
+    fn of(self, schema: &Structural) -> Self {
+        Self { is_resource: schema.embedded_resource, ..self }
+    }
+}
+
+/// What is wrong with rules, told after what is wrong with the schema.
+#[derive(Default)]
+struct RuleCauses {
+    causes: Vec<Cause>,
+    costs: Costs,
+}
+
+/// What all rules of a schema are estimated to cost, and the dearest of them.
+#[derive(Default)]
+struct Costs {
+    total: u64,
+    dearest: Vec<(String, u64)>,
+}
+
+impl Costs {
+    fn observe(&mut self, field: String, cost: u64) {
+        self.total = self.total.saturating_add(cost);
+        // A hundredth of the whole is worth telling.
+        if cost < SCHEMA_COST_LIMIT / 100 {
+            return;
+        }
+        self.dearest.push((field, cost));
+        self.dearest.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        self.dearest.truncate(4);
+    }
+
+    fn mistakes(&self, path: &Path<'_>) -> Vec<Cause> {
+        let why = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+        let mut causes: Vec<Cause> =
+            self.dearest.iter().map(|(field, _)| Cause::forbidden(field.clone(), why)).collect();
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        causes.push(Cause::forbidden(path.to_string(), &cost_message(what, self.total, SCHEMA_COST_LIMIT)));
+        causes
+    }
+}
+
+fn cost_message(what: &str, cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    )
 }
 
 fn map_keys(schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
@@ -385,7 +567,7 @@ fn rule_mistakes(rule: &Rule, schema: &Structural, path: &Path<'_>, causes: &mut
     if has_line_break(&rule.field_path) {
         causes.push(invalid("fieldPath", &rule.field_path, "must not contain line breaks"));
     }
-    let fits = schema.unsupported_member().is_some() || selectable::follow(&rule.field_path, schema, true).is_ok();
+    let fits = schema.unsupported_member().is_some() || fieldpath::follow(&rule.field_path, schema, true).is_ok();
     if !fits {
         causes.push(invalid("fieldPath", &rule.field_path, "must be a valid path"));
     }

@@ -11,7 +11,7 @@ use crate::{
     jsonpath::JsonPath,
     names,
     resource::{ScalePaths, Tree},
-    structural::{Malformed, Structural},
+    structural::{Findings, Malformed, Path, RuleSet, Structural, rules},
 };
 
 /// A version of a custom resource.
@@ -29,6 +29,8 @@ pub struct CustomVersion {
     pub deprecation: Option<String>,
     /// None: nothing is known of the objects.
     pub schema: Option<Arc<Structural>>,
+    /// The rules of the schema, compiled.
+    pub rules: Option<Arc<RuleSet>>,
     /// Whether unknown fields go.
     pub prunes: bool,
     pub has_status: bool,
@@ -91,6 +93,7 @@ fn custom_version(definition: &Definition, version: &Version, names: &Names) -> 
         served: version.served,
         storage: version.storage,
         deprecation: deprecation(definition, version),
+        rules: schema.as_ref().and_then(|schema| RuleSet::of(schema, true)).map(Arc::new),
         schema: schema.map(Arc::new),
         prunes: !definition.preserve_unknown_fields,
         has_status: subresources.status,
@@ -205,24 +208,40 @@ impl CustomVersion {
     }
 
     /// What is wrong with a new object, its own metadata apart.
-    pub fn check_create(&self, new: &Value) -> Vec<Cause> {
+    pub fn check_create(&self, new: &Value) -> Findings {
         let mut causes = self.schema.as_ref().map(|schema| schema.check_create(new)).unwrap_or_default();
         causes.extend(self.scale_mistakes(new, true));
-        causes
+        self.with_rules(causes, new, None)
     }
 
     /// What is wrong with an object that replaces another, its own metadata apart.
-    pub fn check_update(&self, new: &Value, old: &Value) -> Vec<Cause> {
+    pub fn check_update(&self, new: &Value, old: &Value) -> Findings {
         let mut causes = self.schema.as_ref().map(|schema| schema.check_update(new, old)).unwrap_or_default();
         causes.extend(self.scale_mistakes(new, true));
-        causes
+        self.with_rules(causes, new, Some(old))
     }
 
     /// What is wrong with a change of `status`.
-    pub fn check_status(&self, new: &Value, old: &Value) -> Vec<Cause> {
+    pub fn check_status(&self, new: &Value, old: &Value) -> Findings {
         let mut causes = self.schema.as_ref().map(|schema| schema.check_status(new, old)).unwrap_or_default();
         causes.extend(self.scale_mistakes(new, false));
-        causes
+        self.with_rules(causes, new, Some(old))
+    }
+
+    /// Rules are asked only of an object whose shape they can rely on.
+    fn with_rules(&self, mut causes: Vec<Cause>, new: &Value, old: Option<&Value>) -> Findings {
+        let (Some(schema), Some(rules)) = (&self.schema, &self.rules) else {
+            return Findings { causes, warnings: Vec::new() };
+        };
+        if causes.iter().any(rules::is_blocked_by) {
+            let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+            causes.push(Cause::invalid("<nil>", &Value::Null, why));
+            return Findings { causes, warnings: Vec::new() };
+        }
+        let mut budget = rules::REQUEST_BUDGET;
+        let found = rules.check(new, old, schema, true, &Path::Root, &mut budget);
+        causes.extend(found.causes);
+        Findings { causes, warnings: found.warnings }
     }
 
     fn scale_mistakes(&self, object: &Value, with_spec: bool) -> Vec<Cause> {

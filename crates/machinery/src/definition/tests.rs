@@ -353,7 +353,7 @@ fn each_version_is_served_as_declared() {
     assert_eq!(v1.selectable[0].value(&json!({"spec": {"color": 3}})), "3");
     assert_eq!(v1.selectable[0].value(&json!({})), "");
     assert_eq!(
-        told(v1.check_create(&json!({"spec": {"n": -1}, "status": {"n": "x"}}))),
+        told(v1.check_create(&json!({"spec": {"n": -1}, "status": {"n": "x"}})).causes),
         [
             ".spec.n: Invalid value: -1: should be a non-negative integer",
             ".status.n: Invalid value: 0: .status.n accessor error: x is of the type string, expected int64",

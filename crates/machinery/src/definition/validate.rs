@@ -12,13 +12,12 @@ use serde_json::Value;
 
 use super::{
     Column, Conversion, Definition, Names, Subresources, Version, approval, internal, schema_check::SchemaCheck,
-    selectable,
 };
 use crate::{
     field_error::Cause,
     gotext, names as rules,
     resource::Tree,
-    structural::{Path, Structural},
+    structural::{Path, Structural, fieldpath},
 };
 
 pub use ratchet::Leniency;
@@ -333,7 +332,7 @@ impl Check<'_> {
                 self.causes.push(Cause::required(item.to_string(), ""));
                 continue;
             }
-            let found = match selectable::follow(json_path, schema, false) {
+            let found = match fieldpath::follow(json_path, schema, false) {
                 Ok(found) => found,
                 Err(error) => {
                     self.invalid(&item, json_path, &format!("is an invalid path: {error}"));

@@ -506,15 +506,3 @@ fn number_equals_as(value: &Number, allowed: &Number) -> bool {
         _ => value.as_f64() == allowed.as_f64(),
     }
 }
-
-/// Whether a cause keeps rules from being evaluated: they could not rely on the shape of the object.
-pub fn blocks_rules(cause: &Cause) -> bool {
-    matches!(
-        cause.reason,
-        CauseReason::NotSupported
-            | CauseReason::Required
-            | CauseReason::TooLong
-            | CauseReason::TooMany
-            | CauseReason::TypeInvalid
-    )
-}

@@ -1,6 +1,6 @@
 //! Paths to fields of a custom resource, as rules and selectable fields name them: `.spec.color`, `.map['key']`.
 
-use crate::structural::{Additional, Structural};
+use super::{Additional, Structural};
 
 /// A path that fits a schema.
 pub struct FieldPath<'s> {
