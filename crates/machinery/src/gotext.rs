@@ -72,10 +72,11 @@ pub fn float(value: f64) -> String {
     format!("{value}")
 }
 
-/// A value inside an error message: strings as `%q`, the rest as JSON.
+/// A value inside an error message: strings as `%q`, numbers as `%v`, the rest as JSON.
 pub fn bad_value(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
+        Value::Number(_) => plain(value),
         other => json(other),
     }
 }
@@ -98,16 +99,31 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
-/// `%v` of a float: an exponent of two digits below 1e-4 and from 1e21.
-fn plain_float(value: f64) -> String {
-    let size = value.abs();
-    if size == 0.0 || (1e-4..1e21).contains(&size) {
-        return format!("{value}");
-    }
+/// `%v` of a float: an exponent of two digits below 1e-4 and from 1e6.
+pub fn plain_float(value: f64) -> String {
     let text = format!("{value:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    if exponent.parse::<i32>().is_ok_and(|exponent| (-4..6).contains(&exponent)) {
+        return format!("{value}");
+    }
     let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
     format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+/// `fmt.Sprintf("%#v", value)` of a decoded JSON value: `map[string]interface {}{"a":1}`.
+pub fn syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => plain(value),
+        Value::String(text) => quote(text),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| format!("{}:{}", quote(key), syntax(value)));
+            format!("map[string]interface {{}}{{{}}}", members.collect::<Vec<_>>().join(", "))
+        }
+    }
 }
 
 /// What Go calls the type of a decoded JSON value.
@@ -188,8 +204,9 @@ mod tests {
         let value = json!({"b": [1, "x", null, true], "a": {"c": 1.5}});
         assert_eq!(plain(&value), "map[a:map[c:1.5] b:[1 x <nil> true]]");
         assert_eq!(
-            [json!(1e21), json!(1e-5), json!(-0.5)].map(|value| plain(&value)),
-            ["1e+21", "1e-05", "-0.5"]
+            [json!(1e21), json!(1e6), json!(123456.5), json!(1e-5), json!(-0.5), json!(2097152.0)]
+                .map(|value| plain(&value)),
+            ["1e+21", "1e+06", "123456.5", "1e-05", "-0.5", "2.097152e+06"]
         );
     }
 

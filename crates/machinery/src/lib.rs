@@ -1,10 +1,13 @@
 //! The Kubernetes API's own rules, without I/O: objects and their heads, revisions, names, selectors, quantities,
 //! schemas, patches, tables, discovery and `Status` errors.
 
+pub mod apply;
 pub mod builtin;
+pub mod definition;
 pub mod field_error;
 pub mod gojson;
 pub mod gotext;
+pub mod gourl;
 pub mod jsonpath;
 pub mod metadata;
 pub mod names;
@@ -15,10 +18,12 @@ pub mod protobuf;
 pub mod quantity;
 pub mod resource;
 pub mod revision;
+pub mod scale;
 pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod strategic;
+pub mod structural;
 pub mod table;
 pub mod validation;
 

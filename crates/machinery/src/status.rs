@@ -1,5 +1,7 @@
 //! Errors as clients read them: Kubernetes' own `Status`.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::field_error::Cause;
@@ -25,6 +27,8 @@ pub enum Reason {
     UnsupportedMediaType,
     InternalError,
     ServiceUnavailable,
+    /// The server did not expect it and has no word for it: 500.
+    Unknown,
 }
 
 impl Reason {
@@ -42,7 +46,7 @@ impl Reason {
             Reason::UnsupportedMediaType => 415,
             Reason::Invalid => 422,
             Reason::TooManyRequests => 429,
-            Reason::InternalError | Reason::ServerTimeout => 500,
+            Reason::InternalError | Reason::ServerTimeout | Reason::Unknown => 500,
             Reason::ServiceUnavailable => 503,
             Reason::Timeout => 504,
         }
@@ -68,6 +72,7 @@ impl Reason {
             Reason::UnsupportedMediaType => "UnsupportedMediaType",
             Reason::InternalError => "InternalError",
             Reason::ServiceUnavailable => "ServiceUnavailable",
+            Reason::Unknown => "",
         }
     }
 }
@@ -221,8 +226,14 @@ impl Status {
     /// `kind` is the kind, not the resource; upstream is so in `Invalid` alone.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let texts: Vec<String> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let mut texts: Vec<String> = Vec::new();
+        let mut said = std::collections::HashSet::new();
+        // What is wrong twice is listed twice, and said once.
+        for text in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
+            if said.insert(text.clone()) {
+                texts.push(text);
+            }
+        }
         let joined = match texts.len() {
             0 => String::new(),
             1 => format!(": {}", texts[0]),
@@ -269,9 +280,11 @@ impl Status {
             "metadata": metadata,
             "status": "Failure",
             "message": refusal.message,
-            "reason": refusal.reason.as_str(),
             "code": refusal.code,
         });
+        if refusal.reason != Reason::Unknown {
+            status["reason"] = json!(refusal.reason.as_str());
+        }
         let details = refusal.details();
         if !details.is_empty() || refusal.generic {
             status["details"] = Value::Object(details);
