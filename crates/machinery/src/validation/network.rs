@@ -40,7 +40,17 @@ pub fn validate_address(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
         };
         causes.push(Cause::invalid_text(&path, &shown, IMMUTABLE));
     }
+    if old.is_some() {
+        causes.extend(generate_name(new));
+    }
     causes
+}
+
+/// Names of addresses are never made; upstream checks what they would be made of all the same, on update too.
+fn generate_name(new: &Tree) -> Vec<Cause> {
+    let base = object(new, "metadata").map_or("", |metadata| text(metadata, "generateName"));
+    let reasons = if base.is_empty() { Vec::new() } else { address_name(base, true) };
+    invalid_each(&Path::new("metadata.generateName"), base, reasons).collect()
 }
 
 fn parent_reference(parent: &Tree, path: &Path<'_>) -> Vec<Cause> {
