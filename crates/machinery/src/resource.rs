@@ -208,6 +208,8 @@ pub struct Row {
     pub takes_addresses: bool,
     /// Dependents stay when a deletion does not say what becomes of them.
     pub orphans_by_default: bool,
+    /// Given an object as it was sent: why it cannot be read, though its types are right.
+    pub readable: fn(&Tree) -> Result<(), String>,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
     pub warn: fn(&Tree, Option<&Tree>) -> Vec<String>,
     /// Served only in the workspace of platform admins.
@@ -268,6 +270,7 @@ impl Row {
         grace: None,
         takes_addresses: false,
         orphans_by_default: false,
+        readable: |_| Ok(()),
         warn: |_, _| Vec::new(),
         only_in_root: false,
     };
