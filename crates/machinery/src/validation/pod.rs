@@ -22,7 +22,7 @@ mod probes;
 mod resize;
 mod resources;
 mod security;
-mod shape;
+pub(super) mod shape;
 mod spec;
 mod status;
 mod update;
