@@ -125,12 +125,27 @@ pub struct Unsupported {
     pub schema: String,
     pub reference: Option<String>,
     pub pattern_properties: BTreeMap<String, Structural>,
-    /// By name: a schema, or none where it is a list of names.
-    pub dependencies: Option<BTreeMap<String, Option<Structural>>>,
+    pub dependencies: Option<BTreeMap<String, Dependency>>,
     pub additional_items: Option<Additional>,
     pub definitions: BTreeMap<String, Structural>,
     /// `items` as a list.
     pub item_schemas: Vec<Structural>,
+}
+
+/// What the presence of a property asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Dependency {
+    Schema(Structural),
+    Properties(Vec<String>),
+}
+
+impl Dependency {
+    pub fn schema(&self) -> Option<&Structural> {
+        match self {
+            Dependency::Schema(schema) => Some(schema),
+            Dependency::Properties(_) => None,
+        }
+    }
 }
 
 impl Structural {
@@ -155,7 +170,7 @@ impl Structural {
     pub fn children(&self) -> impl Iterator<Item = &Structural> {
         let junctors = self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_deref());
         let unsupported = self.unsupported.as_deref().into_iter().flat_map(|it| {
-            let dependencies = it.dependencies.iter().flat_map(|all| all.values().flatten());
+            let dependencies = it.dependencies.iter().flat_map(|all| all.values().filter_map(Dependency::schema));
             it.item_schemas
                 .iter()
                 .chain(it.pattern_properties.values())

@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use crate::{
     field_error::Cause,
     gojson, names,
-    quantity::Quantity,
     resource::{Tree, only},
     selector,
 };
@@ -64,18 +63,6 @@ fn go_struct<const N: usize>(members: [(&str, String); N]) -> String {
 fn label_selector(selector: Option<&Value>, path: &parts::Path<'_>, any_value: bool) -> Vec<Cause> {
     let selector = selector.filter(|it| it.is_object());
     selector.map(|it| selector::validate_object_with(it, &path.to_string(), any_value)).unwrap_or_default()
-}
-
-/// Amounts of resources are whole thousandths, the next above.
-fn round_resources(tree: &mut Tree, key: &str) {
-    for value in tree.get_mut(key).and_then(Value::as_object_mut).into_iter().flat_map(Tree::values_mut) {
-        let Some(quantity) = value.as_str().and_then(|text| Quantity::parse(text).ok()) else { continue };
-        let milli = quantity.milli_value();
-        let rounded = Quantity::from_milli(milli, quantity.format());
-        if rounded != quantity && milli != i64::MAX && milli != i64::MIN {
-            *value = json!(rounded.to_string());
-        }
-    }
 }
 
 fn annotation<'a>(tree: &'a Tree, key: &str) -> Option<&'a str> {

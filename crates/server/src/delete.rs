@@ -186,6 +186,9 @@ pub async fn delete(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     let options = Options::read(context, &bytes)?;
     let name = &context.target.name;
     let presenter = context.presenter()?;
+    if let Some(why) = (context.resource.row.undeletable)(name) {
+        return Err(Status::forbidden(context.about(name), why));
+    }
     match delete_one(context, &context.key(name), &options).await? {
         Outcome::Gone(object) if context.resource.row.returns_deleted => {
             Ok(body::encoded(StatusCode::OK, presenter.one(&object)))

@@ -296,6 +296,7 @@ impl SchemaBuilder {
             match (&mut atom.map, &mut atom.list) {
                 (Some(map), _) => map.atomic = made.atomic,
                 (None, Some(list)) if made.atomic => list.merge = ListMerge::Atomic,
+                (None, Some(list)) if list.is_atomic() => list.merge = ListMerge::Set,
                 _ => {}
             }
             self.define(made.copy, atom);

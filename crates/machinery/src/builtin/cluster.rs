@@ -58,7 +58,12 @@ const DRIVER_COLUMNS: &[Column] = &[
     NAME,
     boolean(compute("AttachRequired", 0, |o, _| flag(o, "/spec/attachRequired", true), "Must be attached.")),
     boolean(compute("PodInfoOnMount", 0, |o, _| flag(o, "/spec/podInfoOnMount", false), "Is told of pods.")),
-    boolean(compute("StorageCapacity", 0, |o, _| flag(o, "/spec/storageCapacity", false), "Tells what is free.")),
+    boolean(compute(
+        "StorageCapacity",
+        0,
+        |o, _| flag(o, "/spec/storageCapacity", false),
+        "Tells what is free.",
+    )),
     compute("TokenRequests", 0, token_requests, "Audiences of the tokens it gets."),
     boolean(compute(
         "RequiresRepublish",
@@ -266,7 +271,12 @@ pub const ROWS: &[Row] = &[
         columns: &[
             NAME,
             path("StorageClassName", 0, ".storageClassName", "The class whose volumes would fit."),
-            compute("Capacity", 0, |o, _| json!(o["capacity"].as_str().unwrap_or("<unset>")), "What is free."),
+            compute(
+                "Capacity",
+                0,
+                |o, _| json!(o["capacity"].as_str().unwrap_or("<unset>")),
+                "What is free.",
+            ),
         ],
         unconditional_update: false,
         validate: v::storage::validate_capacity,
@@ -295,9 +305,19 @@ pub const ROWS: &[Row] = &[
         columns: &[
             NAME,
             integer(compute("Value", 0, |o, _| o["value"].clone(), "The priority.")),
-            boolean(compute("Global-Default", 0, |o, _| flag(o, "/globalDefault", false), "For pods without one.")),
+            boolean(compute(
+                "Global-Default",
+                0,
+                |o, _| flag(o, "/globalDefault", false),
+                "For pods without one.",
+            )),
             AGE,
-            compute("PreemptionPolicy", 0, |o, _| json!(at(o, "/preemptionPolicy")), "Whether it displaces pods."),
+            compute(
+                "PreemptionPolicy",
+                0,
+                |o, _| json!(at(o, "/preemptionPolicy")),
+                "Whether it displaces pods.",
+            ),
         ],
         generation: true,
         counts_generation: Some(|_, _| false),
@@ -448,7 +468,8 @@ fn quota_use(object: &Value, limits: bool) -> Value {
 
 fn storage_class_name(object: &Value, _: i64) -> Value {
     let annotations = &object["metadata"]["annotations"];
-    let keys = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+    let keys =
+        ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
     let is_default = keys.iter().any(|key| annotations[*key] == "true");
     let name = at(object, "/metadata/name");
     json!(if is_default { format!("{name} (default)") } else { name.to_owned() })
@@ -464,4 +485,101 @@ fn lifecycle_modes(object: &Value, _: i64) -> Value {
     let modes = list(&object["spec"]["volumeLifecycleModes"]).iter().filter_map(Value::as_str);
     let modes = modes.collect::<Vec<_>>().join(",");
     json!(if modes.is_empty() { "<none>".to_owned() } else { modes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cells of a row's columns, but for the name and the age.
+    fn cells(kind: &str, object: &Value) -> Vec<Value> {
+        let row = ROWS.iter().find(|row| row.kind == kind).unwrap();
+        let shown = row.columns.iter().filter_map(|column| match column.cell {
+            Cell::Compute(compute) => Some(compute(object, 0)),
+            Cell::Path(path) => Some(crate::table::find(object, path)),
+            _ => None,
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn nodes_show_their_state_and_roles() {
+        let node = json!({
+            "metadata": {"labels": {"node-role.kubernetes.io/worker": "", "kubernetes.io/role": "old", "a": "b"}},
+            "spec": {"unschedulable": true},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "False"}, {"type": "Ready", "status": "True"}],
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                "nodeInfo": {"kubeletVersion": "v1", "kernelVersion": "6", "architecture": "arm64"},
+            },
+        });
+        assert_eq!(
+            json!(cells("Node", &node)),
+            json!([
+                "Ready,SchedulingDisabled",
+                "old,worker",
+                "v1",
+                "10.0.0.1",
+                "<none>",
+                "<unknown>",
+                "6 (arm64)",
+                "<unknown>"
+            ])
+        );
+        let empty = json!({"metadata": {}, "status": {"nodeInfo": {"kubeletVersion": ""}}});
+        assert_eq!(cells("Node", &empty)[..3], ["Unknown", "<none>", ""]);
+    }
+
+    #[test]
+    fn volumes_and_claims_show_what_they_are_bound_to() {
+        let volume = json!({
+            "metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": "beta"}, "deletionTimestamp": "2020-01-01T00:00:00Z"},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": "n", "name": "c"},
+                "storageClassName": "slow", "volumeMode": "Block",
+            },
+        });
+        assert_eq!(
+            json!(cells("PersistentVolume", &volume)),
+            json!(["1Gi", "RWO,RWX", "Retain", "Terminating", "n/c", "beta", "<unset>", "", "Block"])
+        );
+        let claim = |volume: &str| {
+            json!({
+                "spec": {"volumeName": volume, "storageClassName": "slow", "resources": {"requests": {"storage": "1Gi"}}},
+                "status": {"phase": "Bound", "capacity": {"storage": "2Gi"}, "accessModes": ["ReadOnlyMany"]},
+            })
+        };
+        assert_eq!(
+            json!(cells("PersistentVolumeClaim", &claim("v"))),
+            json!(["Bound", "v", "2Gi", "ROX", "slow", "<unset>", "<unset>"])
+        );
+        assert_eq!(cells("PersistentVolumeClaim", &claim(""))[2..4], ["", ""]);
+    }
+
+    #[test]
+    fn quotas_show_use_by_requests_and_limits() {
+        let quota = json!({"status": {
+            "hard": {"limits.cpu": "2", "pods": "10", "cpu": "1"},
+            "used": {"pods": "3"},
+        }});
+        assert_eq!(cells("ResourceQuota", &quota), ["cpu: 0/1, pods: 3/10", "limits.cpu: 0/2"]);
+    }
+
+    #[test]
+    fn classes_and_drivers_show_what_is_left_out_too() {
+        let class = json!({
+            "metadata": {"name": "a", "annotations": {"storageclass.beta.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "p", "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+        });
+        assert_eq!(
+            json!(cells("StorageClass", &class)),
+            json!(["a (default)", "p", "Delete", "Immediate", false])
+        );
+        let driver = json!({"spec": {"tokenRequests": [{"audience": "a"}, {"audience": "b"}]}});
+        assert_eq!(json!(cells("CSIDriver", &driver)), json!([true, false, false, "a,b", false, "<none>"]));
+        let priority = json!({"value": -1});
+        assert_eq!(json!(cells("PriorityClass", &priority)), json!([-1, false, ""]));
+        assert_eq!(json!(cells("CSINode", &json!({"spec": {"drivers": [{}, {}]}}))), json!([2]));
+    }
 }

@@ -215,8 +215,10 @@ fn external_ip(object: &Value, _: i64) -> Value {
 /// Where load balancers are, in order and each once.
 fn balancer_addresses(object: &Value) -> Vec<String> {
     let ingress = list(object, "/status/loadBalancer/ingress").iter();
-    let mut found: Vec<String> =
-        ingress.map(|it| or(at(it, "/ip"), at(it, "/hostname")).to_owned()).filter(|it| !it.is_empty()).collect();
+    let mut found: Vec<String> = ingress
+        .map(|it| or(at(it, "/ip"), at(it, "/hostname")).to_owned())
+        .filter(|it| !it.is_empty())
+        .collect();
     found.sort_unstable();
     found.dedup();
     found
@@ -317,7 +319,8 @@ fn ingress_ports(object: &Value, _: i64) -> Value {
 }
 
 fn ingress_class_name(object: &Value, _: i64) -> Value {
-    let is_default = object["metadata"]["annotations"]["ingressclass.kubernetes.io/is-default-class"] == "true";
+    let is_default =
+        object["metadata"]["annotations"]["ingressclass.kubernetes.io/is-default-class"] == "true";
     let name = at(object, "/metadata/name");
     json!(if is_default { format!("{name} (default)") } else { name.to_owned() })
 }
@@ -354,3 +357,94 @@ fn parent(object: &Value, _: i64) -> Value {
     json!(format!("{resource}{namespace}/{}", at(parent, "/name")))
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cells of a row's columns, but for the name and the age.
+    fn cells(kind: &str, object: &Value) -> Vec<Value> {
+        let row = ROWS.iter().find(|row| row.kind == kind).unwrap();
+        let shown = row.columns.iter().filter_map(|column| match column.cell {
+            Cell::Compute(compute) => Some(compute(object, 0)),
+            Cell::Path(path) => Some(crate::table::find(object, path)),
+            _ => None,
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn services_show_where_they_are() {
+        for (object, wanted) in [
+            (
+                json!({"spec": {"type": "ClusterIP", "clusterIPs": ["10.96.0.1"], "ports": [{"port": 443, "protocol": "TCP"}]}}),
+                json!(["ClusterIP", "10.96.0.1", "<none>", "443/TCP", "<none>"]),
+            ),
+            (
+                json!({"spec": {"type": "ExternalName", "externalName": "a.b", "selector": {"b": "1", "a": "2"}}}),
+                json!(["ExternalName", "<none>", "a.b", "<none>", "a=2,b=1"]),
+            ),
+            (
+                json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080, "protocol": "TCP"}]}}),
+                json!(["LoadBalancer", "<none>", "<pending>", "80:30080/TCP", "<none>"]),
+            ),
+            (
+                json!({
+                    "spec": {"type": "LoadBalancer", "externalIPs": ["192.0.2.9"]},
+                    "status": {"loadBalancer": {"ingress": [{"hostname": "b"}, {"ip": "192.0.2.1"}, {"hostname": "b"}]}},
+                }),
+                json!(["LoadBalancer", "<none>", "192.0.2.1,b,192.0.2.9", "<none>", "<none>"]),
+            ),
+        ] {
+            assert_eq!(json!(cells("Service", &object)), wanted);
+        }
+    }
+
+    #[test]
+    fn endpoints_show_three_and_count_the_rest() {
+        let addresses = |count: usize| -> Vec<Value> {
+            (0..count).map(|at| json!({"ip": format!("10.0.0.{at}")})).collect()
+        };
+        for (subsets, wanted) in [
+            (json!([]), "<none>"),
+            (json!([{"addresses": addresses(1)}]), "10.0.0.0"),
+            (
+                json!([{"addresses": addresses(2), "ports": [{"port": 80}, {"port": 81}]}]),
+                "10.0.0.0:80,10.0.0.1:80,10.0.0.0:81 + 1 more...",
+            ),
+            (json!([{"addresses": [{"ip": "fd00::1"}], "ports": [{"port": 80}]}]), "[fd00::1]:80"),
+            (json!([{"notReadyAddresses": addresses(1)}]), ""),
+        ] {
+            assert_eq!(cells("Endpoints", &json!({"subsets": subsets})), [wanted]);
+        }
+        let slice = json!({
+            "addressType": "IPv4",
+            "ports": [{"port": 80}, {"name": "any"}, {}],
+            "endpoints": [{"addresses": ["a", "b"]}, {"addresses": ["c", "d", "e"]}],
+        });
+        assert_eq!(cells("EndpointSlice", &slice), ["IPv4", "80,any,*", "a,b,c + 2 more..."]);
+        assert_eq!(cells("EndpointSlice", &json!({"addressType": "IPv4"})), ["IPv4", "<unset>", "<unset>"]);
+    }
+
+    #[test]
+    fn ingresses_show_hosts_and_classes_their_parameters() {
+        let rules =
+            |hosts: &[&str]| -> Vec<Value> { hosts.iter().map(|host| json!({"host": host})).collect() };
+        for (hosts, wanted) in [
+            (&[][..], "*"),
+            (&["a", "b", "c"][..], "a,b,c"),
+            (&["a", "b", "c", "d", "e"][..], "a,b,c + 2 more..."),
+        ] {
+            let object = json!({"spec": {"rules": rules(hosts), "tls": [{}]}});
+            assert_eq!(cells("Ingress", &object), ["<none>", wanted, "", "80, 443"]);
+        }
+        let class = json!({
+            "metadata": {"name": "a", "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}},
+            "spec": {"controller": "example.com/x", "parameters": {"apiGroup": "example.com", "kind": "K", "name": "n"}},
+        });
+        assert_eq!(cells("IngressClass", &class), ["a (default)", "example.com/x", "K.example.com/n"]);
+        let address = json!({"spec": {"parentRef": {"resource": "services", "namespace": "n", "name": "s"}}});
+        assert_eq!(cells("IPAddress", &address), ["services/n/s"]);
+        let policy = json!({"spec": {"podSelector": {"matchLabels": {"a": "b"}}}});
+        assert_eq!(cells("NetworkPolicy", &policy), ["a=b"]);
+    }
+}

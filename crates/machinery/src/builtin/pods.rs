@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{AGE, NAME, compute, field};
 use crate::{
-    resource::{Row, Subresource, Tree},
+    resource::{Row, SelectableField, Subresource, Tree},
     validation::pod,
 };
 
@@ -61,7 +61,7 @@ pub const ROWS: &[Row] = &[
             field("spec.restartPolicy", &["spec.restartPolicy"]),
             field("spec.schedulerName", &["spec.schedulerName"]),
             field("spec.serviceAccountName", &["spec.serviceAccountName"]),
-            field("spec.hostNetwork", &["spec.hostNetwork"]),
+            SelectableField { absent: "false", ..field("spec.hostNetwork", &["spec.hostNetwork"]) },
             field("status.phase", &["status.phase"]),
             field("status.podIP", &["status.podIP"]),
             field("status.podIPs", &["status.podIPs"]),

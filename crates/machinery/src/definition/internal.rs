@@ -1,13 +1,15 @@
 //! Values of a definition as upstream prints them in messages: Go's internal types, in the order of their fields,
 //! without the names that JSON gives them.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Definition, Version};
 use crate::{
     gotext,
-    structural::{Additional, Rule, Structural},
+    structural::{Additional, Dependency, Rule, Structural},
 };
 
 /// Writes the fields of a Go struct.
@@ -94,7 +96,7 @@ pub fn schema(node: &Structural) -> String {
         .text("Properties", map(node.properties.iter(), schema))
         .text("AdditionalProperties", additional(node.additional.as_deref()))
         .text("PatternProperties", map(unsupported.pattern_properties.iter(), schema))
-        .text("Dependencies", null())
+        .text("Dependencies", dependencies(unsupported.dependencies.as_ref()))
         .text("AdditionalItems", additional(unsupported.additional_items.as_ref()))
         .text("Definitions", map(unsupported.definitions.iter(), schema))
         .text("ExternalDocs", external_docs(node))
@@ -107,6 +109,18 @@ pub fn schema(node: &Structural) -> String {
         .field("XMapType", &node.map_type)
         .text("XValidations", list(&node.rules, rule));
     out.finish()
+}
+
+fn dependencies(all: Option<&BTreeMap<String, Dependency>>) -> String {
+    let Some(all) = all else { return null() };
+    let show = |dependency: &Dependency| {
+        let (schema, names) = match dependency {
+            Dependency::Schema(schema) => (self::schema(schema), null()),
+            Dependency::Properties(names) => (null(), gotext::json(names)),
+        };
+        Struct::default().text("Schema", schema).text("Property", names).finish()
+    };
+    map(all.iter(), show)
 }
 
 fn items(node: &Structural, schemas: &[Structural]) -> String {

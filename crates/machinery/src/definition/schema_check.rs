@@ -203,7 +203,7 @@ impl<'l> SchemaCheck<'l> {
             self.node(item, false, place, &path.child("items").index(at), causes);
         }
         for (key, dependency) in unsupported.dependencies.iter().flatten() {
-            if let Some(dependency) = dependency {
+            if let Some(dependency) = dependency.schema() {
                 self.node(dependency, false, place, &path.child("dependencies").key(key), causes);
             }
         }

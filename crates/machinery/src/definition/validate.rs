@@ -6,6 +6,8 @@
 mod ratchet;
 mod webhook;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{
@@ -158,7 +160,9 @@ impl Check<'_> {
             }
         }
         if let Some(schema) = version.schema.as_ref().filter(|_| !self.shared.schema) {
-            let has_status = version.subresources.as_ref().is_some_and(|it| it.status);
+            // Upstream looks subresources up by name, though names may stand twice until that is refused.
+            let named = self.definition.versions.iter().find(|other| other.name == version.name);
+            let has_status = named.and_then(|named| named.subresources.as_ref()).is_some_and(|it| it.status);
             self.schema(schema.as_ref(), has_status, Some(&version.name), &path.child("schema"));
         }
         if let Some(subresources) = version.subresources.as_ref().filter(|_| !self.shared.subresources) {
@@ -170,14 +174,25 @@ impl Check<'_> {
         if !self.shared.selectable && !version.selectable.is_empty() {
             // Upstream looks for the schema of the version even where it stands at the top.
             let schema = version.structural().filter(|_| !self.shared.schema);
+            let version_path = path;
             let path = path.child("selectableFields");
             match schema {
                 None => {
                     let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
                     self.invalid(&path, "", why);
                 }
-                Some(schema) => self.selectable(&version.selectable, schema, &version.name, &path),
+                Some(schema) => {
+                    self.unsupported(schema, &version_path.child("schema.openAPIV3Schema"));
+                    self.selectable(&version.selectable, schema, &version.name, &path);
+                }
             }
+        }
+    }
+
+    /// Fields can only be selected of a schema that can be read.
+    fn unsupported(&mut self, schema: &Structural, path: &Path<'_>) {
+        if let Some(why) = schema.unsupported_member() {
+            self.invalid(path, "", &why);
         }
     }
 
@@ -230,12 +245,14 @@ impl Check<'_> {
             self.columns(&first.columns, &path.child("additionalPrinterColumns"));
         }
         if self.shared.selectable && !first.selectable.is_empty() {
-            let path = path.child("selectableFields");
+            let (spec_path, path) = (path, path.child("selectableFields"));
             match first.schema.as_ref().filter(|_| self.shared.schema) {
                 None => self.invalid(&path, "", "may only be set when validations.schema is included"),
                 Some(schema) => {
                     let none = Structural::default();
-                    self.selectable(&first.selectable, schema.as_ref().unwrap_or(&none), "", &path);
+                    let schema = schema.as_ref().unwrap_or(&none);
+                    self.unsupported(schema, &spec_path.child("schema.openAPIV3Schema"));
+                    self.selectable(&first.selectable, schema, "", &path);
                 }
             }
         }
@@ -405,20 +422,20 @@ impl Check<'_> {
             self.causes.push(Cause::invalid(path.to_string(), &Value::Null, why));
             return;
         };
-        let stored_names: Vec<&str> = stored.iter().filter_map(Value::as_str).collect();
-        for version in self.definition.versions.iter().filter(|version| version.storage) {
-            if !stored_names.contains(&version.name.as_str()) {
+        let mut missing: BTreeMap<&str, usize> = BTreeMap::new();
+        missing.extend(stored.iter().enumerate().filter_map(|(at, name)| Some((name.as_str()?, at))));
+        for version in &self.definition.versions {
+            let is_stored = missing.remove(version.name.as_str()).is_some();
+            if version.storage && !is_stored {
                 let why = format!("must have the storage version {}", version.name);
                 self.causes.push(Cause::invalid(path.to_string(), &Value::Array(stored.clone()), &why));
             }
         }
-        for (at, name) in stored_names.iter().enumerate() {
-            if !self.definition.versions.iter().any(|version| version.name == *name) {
-                let why = format!(
-                    "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
-                );
-                self.invalid(&path.index(at), name, &why);
-            }
+        for (name, at) in missing {
+            let why = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+            );
+            self.invalid(&path.index(at), name, &why);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Pattern, Rule, Structural, Unsupported};
+use super::{Additional, Dependency, Pattern, Rule, Structural, Unsupported};
 
 impl Structural {
     /// Reads an `openAPIV3Schema`.
@@ -93,8 +93,7 @@ impl Reader<'_> {
             reference: self.optional_text("$ref"),
             pattern_properties: self.schemas_by_name("patternProperties"),
             dependencies: dependencies.map(|all| {
-                let schema = |value: &Value| value.is_object().then(|| Structural::read(value));
-                all.iter().map(|(name, value)| (name.clone(), schema(value))).collect()
+                all.iter().map(|(name, value)| (name.clone(), dependency(value))).collect()
             }),
             additional_items: self.0.get("additionalItems").and_then(additional),
             definitions: self.schemas_by_name("definitions"),
@@ -150,5 +149,14 @@ fn additional(value: &Value) -> Option<Additional> {
         Value::Bool(allowed) => Some(Additional::Allowed(*allowed)),
         Value::Object(_) => Some(Additional::Schema(Structural::read(value))),
         _ => None,
+    }
+}
+
+fn dependency(value: &Value) -> Dependency {
+    match value {
+        Value::Array(names) => {
+            Dependency::Properties(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        }
+        _ => Dependency::Schema(Structural::read(value)),
     }
 }

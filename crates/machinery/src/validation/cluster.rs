@@ -10,8 +10,8 @@ pub mod volume;
 
 use serde_json::{Value, json};
 
-use super::parts::{Path, invalid_each, list, texts};
-use crate::{field_error::Cause, names, quantity::Quantity, resource::Tree};
+use super::parts::{Path, list, texts};
+use crate::{field_error::Cause, quantity::Quantity, resource::Tree};
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
@@ -26,7 +26,8 @@ fn access_modes(spec: &Tree, path: &Path<'_>, why_required: &str) -> (Option<Cau
     let mut causes: Vec<Cause> =
         unknown.map(|mode| Cause::not_supported(&path, &json!(mode), &ACCESS_MODES)).collect();
     let has = |wanted: bool| {
-        texts(spec, "accessModes").any(|it| ACCESS_MODES.contains(&it) && (it == "ReadWriteOncePod") == wanted)
+        texts(spec, "accessModes")
+            .any(|it| ACCESS_MODES.contains(&it) && (it == "ReadWriteOncePod") == wanted)
     };
     if has(true) && has(false) {
         causes.push(Cause::forbidden(&path, "may not use ReadWriteOncePod with other access modes"));

@@ -18,7 +18,10 @@ use crate::{field_error::Cause, gotext, names, resource::Tree, resource::only};
 pub fn address_name(name: &str, _: bool) -> Vec<String> {
     let prefix = format!("Invalid value: {}: ", gotext::quote(name));
     let cause = parts::ip(name, &Path::new(""));
-    cause.map(|cause| cause.message.strip_prefix(&prefix).unwrap_or_default().to_owned()).into_iter().collect()
+    cause
+        .map(|cause| cause.message.strip_prefix(&prefix).unwrap_or_default().to_owned())
+        .into_iter()
+        .collect()
 }
 
 pub fn validate_address(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {

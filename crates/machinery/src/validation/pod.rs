@@ -34,6 +34,7 @@ use super::parts::{Path, items, list, object};
 use crate::{field_error::Cause, metadata, resource::Tree};
 
 pub use create::prepare_pod;
+pub(super) use amounts::round_up;
 pub use defaults::{default_pod, default_spec, default_template};
 pub use resize::{only_resources, resized_pod};
 pub use status::{changed_status, only_status};

@@ -83,7 +83,7 @@ func (r *reconciler) keepDeployment(ctx context.Context, shop *Shop) error {
 		WithSpec(appsapply.DeploymentSpec().WithReplicas(shop.Spec.Replicas).
 			WithSelector(metaapply.LabelSelector().WithMatchLabels(labels)).
 			WithTemplate(coreapply.PodTemplateSpec().WithLabels(labels).WithSpec(coreapply.PodSpec().
-				WithContainers(coreapply.Container().WithName("shop").WithImage("example.com/shop:"+shop.Spec.Colour)))))
+				WithContainers(coreapply.Container().WithName("shop").WithImage("example.com/shop:" + shop.Spec.Colour)))))
 	return r.Apply(ctx, wanted, client.FieldOwner("shop-operator"), client.ForceOwnership)
 }
 

@@ -3,7 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{annotation, label_selector, members::{default_to, made}, round_resources},
+    super::{
+        annotation, label_selector,
+        members::{default_to, made},
+        pod::round_up,
+    },
     CLASS_ANNOTATION, basic_quantity, immutable, quantity, storage_in,
 };
 use crate::{
@@ -12,7 +16,8 @@ use crate::{
     quantity::Quantity,
     resource::Tree,
     validation::parts::{
-        self, ClaimOptions, Path, claim_spec, entries, invalid_each, object, object_mut, resource_quantity, set_default, text,
+        self, ClaimOptions, Path, claim_spec, entries, invalid_each, object, object_mut, resource_quantity,
+        set_default, text,
     },
 };
 
@@ -87,8 +92,8 @@ fn mirror_sources(spec: &mut Tree) {
 pub fn default(tree: &mut Tree) {
     let status = made(tree, "status");
     set_default(status, "phase", "Pending");
-    round_resources(status, "capacity");
-    round_resources(status, "allocatedResources");
+    round_up(status, "capacity");
+    round_up(status, "allocatedResources");
     if let Some(spec) = object_mut(tree, "spec") {
         default_spec(spec);
     }
@@ -98,8 +103,8 @@ pub fn default(tree: &mut Tree) {
 pub fn default_spec(spec: &mut Tree) {
     default_to(spec, "volumeMode", "Filesystem");
     if let Some(resources) = object_mut(spec, "resources") {
-        round_resources(resources, "limits");
-        round_resources(resources, "requests");
+        round_up(resources, "limits");
+        round_up(resources, "requests");
     }
 }
 
@@ -134,7 +139,8 @@ fn requested(spec: &Tree) -> Quantity {
 
 fn changes(new: &Tree, old: &Tree, spec: &Tree, was: &Tree) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let (now_annotation, was_annotation) = (annotation(new, CLASS_ANNOTATION), annotation(old, CLASS_ANNOTATION));
+    let (now_annotation, was_annotation) =
+        (annotation(new, CLASS_ANNOTATION), annotation(old, CLASS_ANNOTATION));
     let now_class = spec.get("storageClassName").and_then(Value::as_str);
     let had_class = is_present(was, "storageClassName");
     let follows_annotation = was_annotation.is_some()
@@ -149,15 +155,17 @@ fn changes(new: &Tree, old: &Tree, spec: &Tree, was: &Tree) -> Vec<Cause> {
     let follows_nothing =
         now_class.is_some() && !had_class && (was_annotation.is_none() || was_annotation == now_class);
     if is_other_spec(new, spec, was, follows_annotation || follows_nothing) {
-        let detail =
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         causes.push(Cause::forbidden(&SPEC, detail));
     }
     let held = storage_in(object(old, "status").and_then(|status| object(status, "capacity")));
     let (size, had) = (requested(spec), requested(was));
     if size < had && size <= held.unwrap_or(Quantity::ZERO) {
         let detail = "field can not be less than status.capacity";
-        causes.push(Cause::forbidden(Path::new("spec.resources.requests").child("storage").to_string(), detail));
+        causes.push(Cause::forbidden(
+            Path::new("spec.resources.requests").child("storage").to_string(),
+            detail,
+        ));
     }
     causes.extend(immutable(spec, was, "volumeMode", &Path::new("volumeMode")));
     causes.extend(attributes_class_change(old, spec, was));
@@ -201,7 +209,8 @@ fn attributes_class_change(old: &Tree, spec: &Tree, was: &Tree) -> Option<Cause>
         Some(class) if class == "" => "empty string",
         Some(_) => return None,
     };
-    let detail = format!("update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil");
+    let detail =
+        format!("update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil");
     Some(Cause::forbidden(&SPEC.child(ATTRIBUTES_CLASS), &detail))
 }
 

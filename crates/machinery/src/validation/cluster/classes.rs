@@ -12,7 +12,9 @@ use crate::{
     field_error::Cause,
     gotext, metadata, names,
     resource::Tree,
-    validation::parts::{self, Path, container_resource_name, entries, invalid_each, items, number, object, text},
+    validation::parts::{
+        self, Path, container_resource_name, entries, invalid_each, items, number, object, text,
+    },
 };
 
 const ROOT: Path<'_> = Path::new("");

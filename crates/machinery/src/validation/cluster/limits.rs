@@ -13,7 +13,7 @@ use crate::{
             self, Path, container_resource_name, entries, invalid_each, items, items_mut, object, object_mut,
             resource_name, text,
         },
-        round_resources,
+        pod::round_up,
     },
 };
 
@@ -37,7 +37,7 @@ pub fn default(tree: &mut Tree) {
             fill(limit, "defaultRequest", "default");
             fill(limit, "defaultRequest", "min");
         }
-        LISTS.iter().for_each(|key| round_resources(limit, key));
+        LISTS.iter().for_each(|key| round_up(limit, key));
     }
 }
 
@@ -164,13 +164,16 @@ impl<'a> Bounds<'a> {
         if let Some(ratio) = ratio {
             let reasons = [below_one(ratio), self.too_high(ratio)];
             let reasons = reasons.iter().flatten();
-            causes.extend(reasons.map(|why| Cause::invalid(&ratio_path.key(name), &json!(ratio.to_string()), why)));
+            causes.extend(
+                reasons.map(|why| Cause::invalid(&ratio_path.key(name), &json!(ratio.to_string()), why)),
+            );
         }
         if let (Some(limit), Some(request)) = (limit, request)
             && limit != request
             && !parts::is_overcommit_allowed(name)
         {
-            let detail = format!("default value {limit} must equal to defaultRequest value {request} in {name}");
+            let detail =
+                format!("default value {limit} must equal to defaultRequest value {request} in {name}");
             let shown = json!(request.to_string());
             causes.push(Cause::invalid(&path.child("defaultRequest").key(name), &shown, &detail));
         }

@@ -4,12 +4,15 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::super::{annotation, go_struct, members::made, network::is_ipv6_range, round_resources};
+use super::super::{annotation, go_struct, members::made, network::is_ipv6_range, pod::round_up};
 use crate::{
     field_error::Cause,
     gojson, gotext, names,
     resource::{Tree, only},
-    validation::parts::{self, Path, dns_label, dns_subdomain, entries, invalid_each, items, list, object, object_mut, text, texts},
+    validation::parts::{
+        self, Path, dns_label, dns_subdomain, entries, invalid_each, items, list, object, object_mut, text,
+        texts,
+    },
 };
 
 const SPEC: Path<'_> = Path::new("spec");
@@ -38,13 +41,13 @@ pub fn only_status(new: &mut Tree, old: &Tree) {
 pub fn default(tree: &mut Tree) {
     mirror_range(made(tree, "spec"));
     let Some(status) = object_mut(tree, "status") else { return };
-    round_resources(status, "capacity");
+    round_up(status, "capacity");
     if status.get("allocatable").is_none_or(Value::is_null)
         && let Some(capacity) = status.get("capacity").cloned()
     {
         status.insert("allocatable".into(), capacity);
     }
-    round_resources(status, "allocatable");
+    round_up(status, "allocatable");
 }
 
 /// `podCIDR` is the first of `podCIDRs`; where they differ the former counts, as old clients know no other.
@@ -211,7 +214,8 @@ fn ranges(new: &Tree) -> Vec<Cause> {
         );
         causes.push(Cause::internal(&path, &detail));
     }
-    let is_dual = families.contains(&Some(true)) && families.contains(&Some(false)) && !families.contains(&None);
+    let is_dual =
+        families.contains(&Some(true)) && families.contains(&Some(false)) && !families.contains(&None);
     if !is_dual || ranges.len() > 2 {
         let detail = "may specify no more than one CIDR for each IP family";
         causes.push(Cause::invalid(&path, &json!(ranges), detail));

@@ -2,14 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::{super::round_resources, quantity};
+use super::{super::pod::round_up, quantity};
 use crate::{
     field_error::Cause,
     gotext,
     resource::Tree,
     validation::{
         go_struct,
-        parts::{self, Path, entries, items, list, object, object_mut, resource_name, resource_quantity, text, texts},
+        parts::{
+            self, Path, entries, items, list, object, object_mut, resource_name, resource_quantity, text,
+            texts,
+        },
     },
 };
 
@@ -30,11 +33,11 @@ pub fn prepare_create(tree: &mut Tree) {
 
 pub fn default(tree: &mut Tree) {
     if let Some(spec) = object_mut(tree, "spec") {
-        round_resources(spec, "hard");
+        round_up(spec, "hard");
     }
     if let Some(status) = object_mut(tree, "status") {
-        round_resources(status, "hard");
-        round_resources(status, "used");
+        round_up(status, "hard");
+        round_up(status, "used");
     }
 }
 

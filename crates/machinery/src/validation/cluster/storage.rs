@@ -11,8 +11,8 @@ use crate::{
     gotext, names,
     resource::{Tree, only},
     validation::parts::{
-        self, IMMUTABLE, Path, csi_driver_name, dns_subdomain, entries, invalid_each, items, list, number, object, object_mut,
-        qualified_name, text, texts,
+        self, IMMUTABLE, Path, csi_driver_name, dns_subdomain, entries, invalid_each, items, list, number,
+        object, object_mut, qualified_name, text, texts,
     },
 };
 
@@ -82,7 +82,8 @@ fn topologies(new: &Tree) -> Vec<Cause> {
         let path = root.index(at);
         causes.extend(parts::topology_selector_term(term, &path));
         let count = seen.entry(meaning(term)).or_insert(0);
-        causes.extend((0..*count).map(|_| Cause::duplicate(&path.child("matchLabelExpressions"), &json!(""))));
+        causes
+            .extend((0..*count).map(|_| Cause::duplicate(&path.child("matchLabelExpressions"), &json!(""))));
         *count += 1;
     }
     causes
@@ -378,7 +379,8 @@ fn attachment_status(status: &Tree) -> Vec<Cause> {
 
 pub fn validate_capacity(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let topology = ROOT.child("nodeTopology");
-    let any_value = old.is_some_and(|old| !label_selector(old.get("nodeTopology"), &topology, false).is_empty());
+    let any_value =
+        old.is_some_and(|old| !label_selector(old.get("nodeTopology"), &topology, false).is_empty());
     let mut causes = label_selector(new.get("nodeTopology"), &topology, any_value);
     let class = text(new, "storageClassName");
     let class_path = ROOT.child("storageClassName");

@@ -5,7 +5,11 @@ mod sources;
 use serde_json::{Value, json};
 
 use super::{
-    super::{annotation, members::{default_to, made}, round_resources},
+    super::{
+        annotation,
+        members::{default_to, made},
+        pod::round_up,
+    },
     CLASS_ANNOTATION, access_modes, basic_quantity, deprecated_label, immutable, volume_mode,
 };
 use crate::{
@@ -13,7 +17,8 @@ use crate::{
     gotext, names,
     resource::Tree,
     validation::parts::{
-        self, Path, dns_subdomain, entries, items, items_mut, list, object, object_mut, positive_quantity, set_default, text, texts,
+        self, Path, dns_subdomain, entries, items, items_mut, list, object, object_mut, positive_quantity,
+        set_default, text, texts,
     },
 };
 
@@ -35,7 +40,7 @@ pub fn default(tree: &mut Tree) {
 
 /// What the author of a volume's spec left open about what it is made of.
 pub fn default_sources(spec: &mut Tree) {
-    round_resources(spec, "capacity");
+    round_up(spec, "capacity");
     if let Some(path) = object_mut(spec, "hostPath") {
         default_to(path, "type", "");
     }
@@ -220,7 +225,9 @@ fn is_root(path: &str) -> bool {
 }
 
 fn attributes_class(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
-    let Some(class) = spec.get("volumeAttributesClassName").and_then(Value::as_str) else { return Vec::new() };
+    let Some(class) = spec.get("volumeAttributesClassName").and_then(Value::as_str) else {
+        return Vec::new();
+    };
     let class_path = path.child("volumeAttributesClassName");
     let mut causes: Vec<Cause> = match class {
         "" => vec![Cause::required(&class_path, "an empty string is disallowed")],
@@ -290,7 +297,8 @@ fn same_affinity(now: &Tree, was: &Tree) -> bool {
         "beta.kubernetes.io/instance-type" => Some("node.kubernetes.io/instance-type"),
         _ => None,
     };
-    let new_terms = object(now, "required").and_then(|it| it.get("nodeSelectorTerms")).cloned().unwrap_or_default();
+    let new_terms =
+        object(now, "required").and_then(|it| it.get("nodeSelectorTerms")).cloned().unwrap_or_default();
     let Some(required) = object_mut(&mut masked, "required") else { return now == was };
     for (term_at, term) in items_mut(required, "nodeSelectorTerms").enumerate() {
         for (at, requirement) in items_mut(term, "matchExpressions").enumerate() {

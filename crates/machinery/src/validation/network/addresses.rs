@@ -38,12 +38,16 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    pub const DEFAULT: Ranges =
-        Ranges { network: Ipv4Addr::new(10, 96, 0, 0), prefix: 12, first_port: 30_000, last_port: 32_767 };
+    pub const DEFAULT: Ranges = Ranges::new(Ipv4Addr::new(10, 96, 0, 0), 12, (30_000, 32_767));
+
+    /// A network by its first address and the length of its prefix, and the first and the last port.
+    pub const fn new(network: Ipv4Addr, prefix: u32, (first_port, last_port): (u16, u16)) -> Self {
+        Ranges { network, prefix, first_port, last_port }
+    }
 
     /// The first and the last address that can be given: not the network's own and not its broadcast address.
     fn bounds(&self) -> (u32, u32) {
-        let size = 1u32.checked_shl(32 - self.prefix).unwrap_or(u32::MAX);
+        let size = 1u32.checked_shl(32u32.saturating_sub(self.prefix)).unwrap_or(u32::MAX);
         let network = u32::from(self.network);
         (network.saturating_add(1), network.saturating_add(size.saturating_sub(2)))
     }
@@ -61,14 +65,14 @@ impl Ranges {
     /// that is left to those who ask for a certain one.
     pub fn addresses(&self, start: u32) -> impl Iterator<Item = Ipv4Addr> {
         let (first, last) = self.bounds();
-        let size = last.saturating_sub(first).saturating_add(1);
+        let size = last.saturating_add(1).saturating_sub(first);
         let reserved = band(size.saturating_add(2), 16, 256);
         in_bands(size, reserved, start).map(move |at| Ipv4Addr::from(first.saturating_add(at)))
     }
 
     /// As [`Ranges::addresses`], for ports on nodes.
     pub fn ports(&self, start: u32) -> impl Iterator<Item = u16> {
-        let size = u32::from(self.last_port - self.first_port) + 1;
+        let size = (u32::from(self.last_port) + 1).saturating_sub(u32::from(self.first_port));
         let first = u32::from(self.first_port);
         in_bands(size, band(size, 32, 128), start).filter_map(move |at| u16::try_from(first + at).ok())
     }
@@ -125,17 +129,17 @@ impl Demand {
     /// What asks for something outside of the ranges.
     pub fn out_of_range(&self, service: &Tree, ranges: &Ranges) -> Vec<Cause> {
         let asked = self.addresses.iter().filter_map(|demand| demand.wanted.as_deref());
-        let strange =
-            asked.filter(|ip| !ip.parse().is_ok_and(|ip| ranges.has_address(ip))).map(|ip| {
-                let why = "the provided network does not match the current range";
-                address_refusal(service, ip, why)
-            });
+        let strange = asked.filter(|ip| !ip.parse().is_ok_and(|ip| ranges.has_address(ip))).map(|ip| {
+            let why = "the provided network does not match the current range";
+            address_refusal(service, ip, why)
+        });
         let mut causes: Vec<Cause> = strange.collect();
         let Ranges { first_port, last_port, .. } = ranges;
         let why = format!(
             "provided port is not in the valid range. The range of valid ports is {first_port}-{last_port}"
         );
-        let asked = self.node_ports.iter().filter(|demand| demand.wanted.is_some_and(|it| !ranges.has_port(it)));
+        let asked =
+            self.node_ports.iter().filter(|demand| demand.wanted.is_some_and(|it| !ranges.has_port(it)));
         causes.extend(asked.map(|demand| port_refusal(demand, &why)));
         causes
     }
@@ -214,7 +218,10 @@ fn all_addresses(spec: Spec<'_>) -> Vec<AddressDemand> {
     if spec.is_external_name() || is_headless {
         return Vec::new();
     }
-    texts(spec.0, "ipFamilies").enumerate().map(|(index, family)| address_demand(spec, index, family)).collect()
+    texts(spec.0, "ipFamilies")
+        .enumerate()
+        .map(|(index, family)| address_demand(spec, index, family))
+        .collect()
 }
 
 fn address_demand(spec: Spec<'_>, index: usize, family: &str) -> AddressDemand {
@@ -250,7 +257,9 @@ fn needs_ports(spec: Spec<'_>) -> bool {
 fn gives_ports(spec: Spec<'_>) -> bool {
     match spec.kind() {
         "NodePort" => true,
-        "LoadBalancer" => spec.0.get("allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true),
+        "LoadBalancer" => {
+            spec.0.get("allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true)
+        }
         _ => false,
     }
 }

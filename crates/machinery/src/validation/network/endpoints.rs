@@ -2,10 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    super::members::default_to,
-    endpoint_ip,
-};
+use super::{super::members::default_to, endpoint_ip};
 use crate::{
     field_error::Cause,
     metadata, names,
@@ -69,7 +66,9 @@ fn address(address: &Tree, path: &Path<'_>) -> Vec<Cause> {
 
 fn node_name(tree: &Tree, path: &Path<'_>) -> Vec<Cause> {
     match tree.get("nodeName").and_then(Value::as_str) {
-        Some(name) => invalid_each(&path.child("nodeName"), name, names::is_dns1123_subdomain(name)).collect(),
+        Some(name) => {
+            invalid_each(&path.child("nodeName"), name, names::is_dns1123_subdomain(name)).collect()
+        }
         None => Vec::new(),
     }
 }

@@ -11,8 +11,8 @@ use crate::{
     names,
     resource::Tree,
     validation::parts::{
-        self, IMMUTABLE, Path, dns_label, dns_subdomain, invalid_each, items, list, number, object, object_mut,
-        port_number, text, texts,
+        self, IMMUTABLE, Path, dns_label, dns_subdomain, invalid_each, items, list, number, object,
+        object_mut, port_number, text, texts,
     },
 };
 
@@ -30,8 +30,10 @@ struct Leniency {
 impl Leniency {
     fn of(old: &Tree) -> Self {
         let Some(spec) = object(old, "spec") else { return Self::default() };
-        let bad_secret =
-            |tls: &Tree| !text(tls, "secretName").is_empty() && !names::is_dns1123_subdomain(text(tls, "secretName")).is_empty();
+        let bad_secret = |tls: &Tree| {
+            !text(tls, "secretName").is_empty()
+                && !names::is_dns1123_subdomain(text(tls, "secretName")).is_empty()
+        };
         let bad_rule = |rule: &Tree| text(rule, "host").contains('*') && !rule_value(rule, &SPEC).is_empty();
         Self {
             any_secret_name: items(spec, "tls").any(|(_, tls)| bad_secret(tls)),
@@ -72,7 +74,11 @@ fn class_annotation(new: &Tree, spec: &Tree) -> Option<Cause> {
 }
 
 fn host_reasons(host: &str) -> Vec<String> {
-    if host.contains('*') { names::is_wildcard_dns1123_subdomain(host) } else { names::is_dns1123_subdomain(host) }
+    if host.contains('*') {
+        names::is_wildcard_dns1123_subdomain(host)
+    } else {
+        names::is_dns1123_subdomain(host)
+    }
 }
 
 fn tls(spec: &Tree, leniency: Leniency) -> Vec<Cause> {
@@ -217,7 +223,9 @@ pub fn warn(new: &Tree, old: Option<&Tree>) -> Vec<String> {
     if old.is_some() || class.is_some() || annotation(new, CLASS_ANNOTATION).is_none() {
         return Vec::new();
     }
-    vec![format!("annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead")]
+    vec![format!(
+        "annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"
+    )]
 }
 
 /// A new ingress has no status.
@@ -255,7 +263,8 @@ fn domain_prefixed_path(value: &str, path: &Path<'_>) -> Vec<Cause> {
     if value.is_empty() {
         return vec![Cause::required(path, "")];
     }
-    let Some((host, rest)) = value.split_once('/').filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
+    let Some((host, rest)) =
+        value.split_once('/').filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
     else {
         let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
         return vec![Cause::invalid(path, &json!(value), detail)];

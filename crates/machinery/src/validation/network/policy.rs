@@ -9,7 +9,8 @@ use crate::{
     resource::Tree,
     selector,
     validation::parts::{
-        self, Path, invalid_each, items, items_mut, list, number, object, object_mut, port_number, text, texts,
+        self, Path, invalid_each, items, items_mut, list, number, object, object_mut, port_number, text,
+        texts,
     },
 };
 

@@ -6,7 +6,9 @@ use crate::{
     field_error::Cause,
     names,
     resource::Tree,
-    validation::parts::{Path, csi_driver_name, dns_label, dns_subdomain, entries, flag, list, number, object, text},
+    validation::parts::{
+        Path, csi_driver_name, dns_label, dns_subdomain, entries, flag, list, number, object, text,
+    },
 };
 
 type Rule = fn(&Tree, &Path<'_>) -> Vec<Cause>;
@@ -17,14 +19,18 @@ struct Source(&'static str, &'static str, &'static str, Rule);
 /// In the order in which upstream looks for them.
 const SOURCES: [Source; 22] = [
     Source("hostPath", "hostPath", "hostPath", host_path),
-    Source("gcePersistentDisk", "gcePersistentDisk", "persistentDisk", |it, path| partition(it, "pdName", path)),
+    Source("gcePersistentDisk", "gcePersistentDisk", "persistentDisk", |it, path| {
+        partition(it, "pdName", path)
+    }),
     Source("awsElasticBlockStore", "awsElasticBlockStore", "awsElasticBlockStore", |it, path| {
         partition(it, "volumeID", path)
     }),
     Source("glusterfs", "glusterfs", "glusterfs", glusterfs),
     Source("flocker", "flocker", "flocker", flocker),
     Source("nfs", "nfs", "nfs", nfs),
-    Source("rbd", "rbd", "rbd", |it, path| [needs_list(it, "monitors", path), needs(it, &["image"], path)].concat()),
+    Source("rbd", "rbd", "rbd", |it, path| {
+        [needs_list(it, "monitors", path), needs(it, &["image"], path)].concat()
+    }),
     Source("quobyte", "quobyte", "quobyte", quobyte),
     Source("cephfs", "cephFS", "cephfs", |it, path| needs_list(it, "monitors", path)),
     Source("iscsi", "iscsi", "iscsi", |_, _| Vec::new()),
@@ -309,9 +315,12 @@ fn storage_os(source: &Tree, path: &Path<'_>) -> Vec<Cause> {
 fn csi(source: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = csi_driver_name(text(source, "driver"), &path.child("driver"));
     causes.extend(needs(source, &["volumeHandle"], path));
-    for key in
-        ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"]
-    {
+    for key in [
+        "controllerPublishSecretRef",
+        "controllerExpandSecretRef",
+        "nodePublishSecretRef",
+        "nodeExpandSecretRef",
+    ] {
         let Some(secret) = object(source, key) else { continue };
         let path = path.child(key);
         match text(secret, "name") {
@@ -377,8 +386,9 @@ fn is_iqn(rest: &str) -> bool {
     let Some((domain, own)) = rest.split_once(':') else { return false };
     let is_date = date.len() == 7
         && date.bytes().enumerate().all(|(at, it)| if at == 4 { it == b'-' } else { it.is_ascii_digit() });
-    let is_domain =
-        !domain.is_empty() && domain.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.'));
-    let is_own = |it: char| !matches!(it, ',' | ';' | '*' | '&' | '$' | '|' | '\t' | '\n' | '\x0c' | '\r' | ' ');
+    let is_domain = !domain.is_empty()
+        && domain.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.'));
+    let is_own =
+        |it: char| !matches!(it, ',' | ';' | '*' | '&' | '$' | '|' | '\t' | '\n' | '\x0c' | '\r' | ' ');
     is_date && is_domain && !own.is_empty() && own.chars().all(is_own)
 }

@@ -141,7 +141,8 @@ fn give_up_by_type(spec: &mut Tree, was: Spec<'_>) {
     let has_ports = |spec: Spec<'_>| matches!(spec.kind(), "NodePort" | "LoadBalancer");
     if has_ports(was) && !has_ports(Spec(spec)) {
         let had: Vec<i64> = items(was.0, "ports").map(|(_, port)| node_port(port)).collect();
-        let is_subset = items(spec, "ports").all(|(_, port)| node_port(port) == 0 || had.contains(&node_port(port)));
+        let is_subset =
+            items(spec, "ports").all(|(_, port)| node_port(port) == 0 || had.contains(&node_port(port)));
         for port in items_mut(spec, "ports").filter(|_| is_subset) {
             port.remove("nodePort");
         }
@@ -180,8 +181,8 @@ pub fn settle_families(new: &mut Tree, old: Option<&Tree>) -> Result<(), Vec<Cau
         return Ok(());
     }
     let spec = made(new, "spec");
-    let without_selector =
-        text(spec, "clusterIP") == NONE && spec.get("selector").and_then(Value::as_object).is_none_or(Tree::is_empty);
+    let without_selector = text(spec, "clusterIP") == NONE
+        && spec.get("selector").and_then(Value::as_object).is_none_or(Tree::is_empty);
     if spec.get("ipFamilyPolicy").is_none_or(Value::is_null) {
         let policy = match was.map(|was| was.family_policy()).filter(|policy| !policy.is_empty()) {
             Some(policy) => policy,
