@@ -124,16 +124,12 @@ mod tests {
     fn an_object_goes_there_and_back() {
         let stored =
             |uid: &str, revision: &str| json!({"metadata": {"uid": uid, "resourceVersion": revision}});
-        let translation = Translation::between(&stored("k", "700"), &stored("h", "7"));
-        let sent = json!({"metadata": {"uid": "k", "resourceVersion": "700"}, "label": "k", "number": "7"});
-        let there = translation.there(&sent);
-        assert_eq!(
-            there,
-            json!({"metadata": {"uid": "h", "resourceVersion": "7"}, "label": "h", "number": "7"})
-        );
-        assert_eq!(translation.back(&there)["label"], "k");
-        assert_eq!(translation.back(&there)["number"], "7");
-        assert_eq!(translation.back(&json!({"message": "no h here"}))["message"], "no k kere");
+        let translation = Translation::between(&stored("theirs", "700"), &stored("ours", "7"));
+        let object = |uid: &str, revision: &str| json!({"metadata": {"uid": uid, "resourceVersion": revision}, "label": uid, "number": "7"});
+        let there = translation.there(&object("theirs", "700"));
+        assert_eq!(there, object("ours", "7"));
+        assert_eq!(translation.back(&there), object("theirs", "7"));
+        assert_eq!(translation.back(&json!("not ours now")), "not theirs now");
         assert_eq!(translation.there(&json!({"spec": 1})), json!({"spec": 1}));
     }
 }
