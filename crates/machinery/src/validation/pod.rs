@@ -38,7 +38,9 @@ pub use defaults::{default_pod, default_spec, default_template};
 pub use resize::{only_resources, resized_pod};
 pub use status::{changed_status, only_status};
 pub use update::{added_ephemeral_containers, only_ephemeral_containers};
-pub use warnings::{claim_spec as claim_warnings, node_selector_term as node_selector_warnings, old_node_label};
+pub use warnings::{
+    claim_spec as claim_warnings, node_selector_term as node_selector_warnings, old_node_label,
+};
 
 /// What is wrong with a pod, new or changed.
 pub fn pod(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
@@ -117,3 +119,6 @@ pub fn template(template: &Tree, old: Option<&Tree>, path: &str) -> Vec<Cause> {
     }
     causes
 }
+
+#[cfg(test)]
+mod tests;

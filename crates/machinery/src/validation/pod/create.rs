@@ -60,10 +60,13 @@ fn take_over_app_armor(spec: &mut Tree, metadata: &Tree) {
         for container in super::super::parts::items_mut(spec, kind) {
             let key = format!("{APP_ARMOR}{}", text(container, "name"));
             let own = object(container, "securityContext").and_then(|it| it.get("appArmorProfile"));
-            let Some(written) = annotations::annotation(Some(metadata), &key).filter(|_| own.is_none()) else {
+            let Some(written) = annotations::annotation(Some(metadata), &key).filter(|_| own.is_none())
+            else {
                 continue;
             };
-            let Some(profile) = app_armor_field(written).filter(|it| Some(it) != of_pod.as_ref()) else { continue };
+            let Some(profile) = app_armor_field(written).filter(|it| Some(it) != of_pod.as_ref()) else {
+                continue;
+            };
             let context = container.entry("securityContext").or_insert_with(|| json!({}));
             if let Some(context) = context.as_object_mut() {
                 context.insert("appArmorProfile".to_owned(), profile);

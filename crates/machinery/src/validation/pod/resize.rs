@@ -20,7 +20,8 @@ const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 /// Of the new pod only the resources count, of containers that are the same ones.
 pub fn only_resources(new: &mut Tree, old: &Tree) {
     let empty = Tree::new();
-    let (sent, was) = (object(new, "spec").cloned().unwrap_or_default(), object(old, "spec").unwrap_or(&empty));
+    let (sent, was) =
+        (object(new, "spec").cloned().unwrap_or_default(), object(old, "spec").unwrap_or(&empty));
     if CONTAINERS.iter().any(|key| list(&sent, key).len() != list(was, key).len()) {
         return;
     }
@@ -242,7 +243,8 @@ fn with_old_amounts(spec: &Tree, was: &Tree) -> Tree {
     let mut spec = spec.clone();
     for key in CONTAINERS {
         let old = list(was, key).to_vec();
-        for (container, old) in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().zip(old) {
+        for (container, old) in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().zip(old)
+        {
             if let (Some(new), Some(old)) = (container.as_object(), old.as_object()) {
                 let mut set_back = container_with_old_amounts(new, old);
                 if !old.contains_key("resources") {

@@ -9,8 +9,8 @@ use super::{
         Path, container_resource_name, divides_into_huge_pages, dns_label, entries, invalid_each,
         is_huge_pages, is_overcommit_allowed, items, list, object, resource_name, resource_quantity, text,
     },
-    amounts::{aggregate, amounts, is_pod_level},
     NOWHERE,
+    amounts::{aggregate, amounts, is_pod_level},
     options::Options,
     shape,
 };

@@ -98,7 +98,9 @@ pub fn changed_status(new: &Tree, old: &Tree) -> Vec<Cause> {
     for key in STATUSES {
         causes.extend(users(status, spec, key));
     }
-    for (key, containers) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
+    for (key, containers) in
+        [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
+    {
         causes.extend(allocated(status, spec, key, containers));
     }
     for (at, container) in items(status, "ephemeralContainerStatuses") {
@@ -251,7 +253,9 @@ fn extended_claim(status: &Tree, spec: &Tree) -> Vec<Cause> {
         causes.extend(mapped_request(spec, container, resource, &mapping_path));
         causes.extend(dns_label(request, &path.child("requestName")));
         if !taken.insert((container, resource, request)) {
-            causes.extend(keys.map(|key| Cause::duplicate(&mapping_path.child(key), &json!(text(mapping, key)))));
+            causes.extend(
+                keys.map(|key| Cause::duplicate(&mapping_path.child(key), &json!(text(mapping, key)))),
+            );
         }
     }
     let (name, name_path) = (text(claim, "resourceClaimName"), path.child("resourceClaimName"));

@@ -95,8 +95,8 @@ fn only_added_tolerations(new: &Tree, old: &Tree) -> Vec<Cause> {
         toleration.remove("tolerationSeconds");
         toleration
     };
-    let mut kept =
-        items(old, KEY).map(|(_, old)| items(new, KEY).any(|(_, new)| without_seconds(new) == without_seconds(old)));
+    let mut kept = items(old, KEY)
+        .map(|(_, old)| items(new, KEY).any(|(_, new)| without_seconds(new) == without_seconds(old)));
     if !kept.all(|kept| kept) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         return vec![Cause::forbidden(&SPEC.child(KEY), detail)];
@@ -127,7 +127,8 @@ fn fixed_spec(new: &Tree, old: &Tree) -> Vec<Cause> {
     }
     for key in ["containers", "initContainers"] {
         let was = list(old, key).to_vec();
-        for (container, was) in rest.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().zip(was) {
+        for (container, was) in rest.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().zip(was)
+        {
             if let (Some(container), Some(was)) = (container.as_object_mut(), was.as_object()) {
                 set_back(container, was, "image");
             }

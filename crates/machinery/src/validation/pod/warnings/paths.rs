@@ -35,9 +35,11 @@ fn file(path: &str, source: &str) -> File {
 pub fn overlaps(spec: &Tree) -> Vec<String> {
     let mut warnings = Vec::new();
     for (_, volume) in items(spec, "volumes") {
-        for (key, kind, name_key) in
-            [("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"), ("downwardAPI", "DownwardAPI", "")]
-        {
+        for (key, kind, name_key) in [
+            ("configMap", "ConfigMap", "name"),
+            ("secret", "Secret", "secretName"),
+            ("downwardAPI", "DownwardAPI", ""),
+        ] {
             let Some(source) = object(volume, key) else { continue };
             let what = match name_key {
                 "" => kind.to_owned(),
