@@ -67,13 +67,8 @@ pub fn template_warnings(template: &Tree, path: &str) -> Vec<String> {
 
 /// Nobody is told the same twice.
 fn once(warnings: Vec<String>) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
-    for warning in warnings {
-        if !told.contains(&warning) {
-            told.push(warning);
-        }
-    }
-    told
+    let mut told = std::collections::BTreeSet::new();
+    warnings.into_iter().filter(|warning| told.insert(warning.clone())).collect()
 }
 
 /// What is wrong with a spec of pods at `path` outside of a template; `old` is the one it replaces.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::parts::{Path, items, list, object, object_mut, text},
+    super::parts::{Path, items, items_mut, list, object, object_mut, text},
     affinity, amounts,
     annotations::{self, APP_ARMOR, app_armor_field},
     containers, default_pod,
@@ -57,7 +57,7 @@ fn take_over_app_armor(spec: &mut Tree, metadata: &Tree) {
     }
     let of_pod = object(spec, "securityContext").and_then(|context| context.get("appArmorProfile")).cloned();
     for kind in ["initContainers", "containers", "ephemeralContainers"] {
-        for container in super::super::parts::items_mut(spec, kind) {
+        for container in items_mut(spec, kind) {
             let key = format!("{APP_ARMOR}{}", text(container, "name"));
             let own = object(container, "securityContext").and_then(|it| it.get("appArmorProfile"));
             let Some(written) = annotations::annotation(Some(metadata), &key).filter(|_| own.is_none())

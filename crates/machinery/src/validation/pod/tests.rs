@@ -429,3 +429,28 @@ fn templates_keep_what_they_had() {
     ));
     assert_eq!(said(&template(&spread(2), Some(&spread(1)), "spec.template")), [""; 0]);
 }
+
+/// Would not end if lists were searched for each of their items.
+#[test]
+fn a_huge_pod_is_checked_in_time() {
+    const MANY: usize = 20_000;
+    let many = |make: &dyn Fn(usize) -> Value| Value::Array((0..MANY).map(make).collect());
+    let mut pod = with("/spec/volumes", many(&|at| json!({"name": format!("v{at}"), "emptyDir": {}})));
+    let container = "/spec/containers/0";
+    let mount = |at: usize| json!({"name": format!("v{at}"), "mountPath": format!("/{at}")});
+    put(&mut pod, &format!("{container}/volumeMounts"), many(&mount));
+    put(&mut pod, &format!("{container}/ports"), many(&|_| json!({"containerPort": 80})));
+    put(&mut pod, &format!("{container}/env"), many(&|_| json!({"name": "A", "value": "b"})));
+    put(&mut pod, "/spec/tolerations", many(&|at| json!({"key": format!("k{at}"), "operator": "Exists"})));
+    put(
+        &mut pod,
+        "/spec/resourceClaims",
+        many(&|at| json!({"name": format!("c{at}"), "resourceClaimName": "c"})),
+    );
+    let old = prepared(pod);
+    let mut new = old.clone();
+    new["spec"]["nodeName"] = json!("elsewhere");
+    assert_eq!(said(&super::pod(&old, None)), [""; 0]);
+    assert_eq!(super::pod(&new, Some(&old)).len(), 1);
+    assert!(pod_warnings(&old, None).len() >= MANY);
+}
