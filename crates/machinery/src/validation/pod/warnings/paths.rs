@@ -3,7 +3,7 @@
 use super::super::super::parts::{items, object, text};
 use crate::{gotext, resource::Tree};
 
-/// With how many others a file is compared; of more nobody would want to know.
+/// With how many others a file is compared, and how much is said at most; of more nobody would want to know.
 const MOST: usize = 100;
 
 /// A file, and what it comes from where a volume has several sources.
@@ -60,6 +60,9 @@ pub fn overlaps(spec: &Tree) -> Vec<String> {
 fn meetings(volume: &str, what: &str, files: Vec<File>) -> Vec<String> {
     let mut warnings = Vec::new();
     for (at, file) in files.iter().enumerate() {
+        if warnings.len() >= MOST {
+            break;
+        }
         let before = files.iter().take(at.min(MOST)).filter(|other| file.overlaps(other));
         warnings.extend(before.map(|other| {
             let (volume, own, other) = (gotext::quote(volume), file.shown(), other.shown());
@@ -79,6 +82,9 @@ fn of_projected(volume: &str, projected: &Tree) -> Vec<String> {
             continue;
         }
         for file in files_of_source(source) {
+            if warnings.len() >= MOST {
+                return warnings;
+            }
             let meeting = before.iter().take(MOST).filter(|other| file.overlaps(other));
             warnings.extend(meeting.map(|other| {
                 let (volume, own, other) = (gotext::quote(volume), file.shown(), other.shown());
