@@ -123,7 +123,8 @@ fn dependencies(all: Option<&BTreeMap<String, Dependency>>) -> String {
     map(all.iter(), show)
 }
 
-fn items(node: &Structural, schemas: &[Structural]) -> String {
+/// An `apiextensions.JSONSchemaPropsOrArray`.
+pub fn items(node: &Structural, schemas: &[Structural]) -> String {
     if node.items.is_none() && schemas.is_empty() {
         return null();
     }

@@ -89,7 +89,12 @@ impl<'l> SchemaCheck<'l> {
         let place = Place { no_defaults: None, in_meta: false, uncorrelatable: None };
         let mut rule_causes = RuleCauses::default();
         // Rules are compiled only for a schema that can be relied upon.
-        let scope = is_sound.then_some(RuleScope { is_resource: true, cardinality: Some(1) });
+        let scope = is_sound.then_some(RuleScope {
+            is_resource: true,
+            cardinality: Some(1),
+            is_ruled: false,
+            is_lost: false,
+        });
         self.node(schema, true, place, scope, path, &mut causes, &mut rule_causes);
         causes.extend(rule_causes.causes);
         if causes.is_empty()
@@ -171,7 +176,7 @@ impl<'l> SchemaCheck<'l> {
         path: &Path<'_>,
         found: &mut RuleCauses,
     ) {
-        let Some(declaration) = schema.declaration(scope.is_resource) else {
+        let Some(declaration) = schema.declaration(scope.is_resource).filter(|_| !scope.is_lost) else {
             let why = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
             found.causes.push(Cause::internal(path.to_string(), why));
             return;
@@ -373,6 +378,10 @@ struct RuleScope {
     is_resource: bool,
     /// How often its value may be there; `None`: nothing bounds it.
     cardinality: Option<u64>,
+    /// There are rules here or above.
+    is_ruled: bool,
+    /// Rules above could not be told what they look at.
+    is_lost: bool,
 }
 
 impl RuleScope {
@@ -385,7 +394,9 @@ impl RuleScope {
             _ => Some(1),
         };
         let cardinality = self.cardinality.zip(times).map(|(above, times)| above.saturating_mul(times));
-        Self { is_resource: false, cardinality }
+        let is_ruled = self.is_ruled || !schema.rules.is_empty();
+        let is_lost = self.is_lost || is_ruled && !schema.is_declarable();
+        Self { is_resource: false, cardinality, is_ruled, is_lost }
     }
 
     fn of(self, schema: &Structural) -> Self {
@@ -462,10 +473,17 @@ fn map_keys(schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
     }
     let items_path = path.child("items");
     let Some(items) = &schema.items else {
-        let why = "must have a schema if x-kubernetes-list-type is map";
-        if schema.unsupported.as_ref().is_none_or(|it| it.item_schemas.is_empty()) {
-            causes.push(Cause::required(items_path.to_string(), why));
-        }
+        let schemas = schema.unsupported.as_ref().map(|it| it.item_schemas.as_slice()).unwrap_or_default();
+        causes.push(match schemas {
+            [] => {
+                let why = "must have a schema if x-kubernetes-list-type is map";
+                Cause::required(items_path.to_string(), why)
+            }
+            schemas => {
+                let why = "must only have a single schema if x-kubernetes-list-type is map";
+                Cause::invalid_text(items_path.to_string(), &internal::items(schema, schemas), why)
+            }
+        });
         return;
     };
     if items.type_name != "object" {

@@ -58,7 +58,7 @@ impl RuleSet {
         let items = schema.items.as_deref().and_then(|items| Self::node(items, items.embedded_resource));
         let usable = schema.properties.iter().filter(|(_, property)| {
             // Fields that rules cannot use have none of their own.
-            property.declaration(property.embedded_resource).is_some()
+            property.is_declarable()
         });
         let properties: BTreeMap<String, RuleSet> = usable
             .filter_map(|(key, property)| Some((key.clone(), Self::node(property, property.embedded_resource)?)))
