@@ -153,12 +153,13 @@ fn show_manager(identifier: &str) -> String {
 /// `resets`: the request asked to forget all managers ([`asks_for_reset`], to be looked at before the object is
 /// conformed, which drops an empty list). A write to a subresource cannot.
 pub fn track_update(request: &Request<'_>, live: Option<&Tree>, new: &mut Tree, resets: bool) {
-    let is_create = live.is_none();
     let live = live.unwrap_or(request.empty);
+    let is_stored =
+        live.get("metadata").and_then(|metadata| metadata.get("uid")).is_some_and(|uid| uid != "");
     let managed = managed_before(request, live, new, resets);
     managers::remove_managed_fields(new);
     // An object whose managers are not tracked stays so, until it is applied to.
-    if managed.fields.is_empty() && !is_create {
+    if managed.fields.is_empty() && is_stored {
         return;
     }
     // Without a schema that fits nothing can be said about owners; the write itself goes on.
@@ -281,7 +282,7 @@ impl<'a> Request<'a> {
             managed.fields.insert(identifier.clone(), owned);
             managed.times.insert(identifier, Some(self.now.to_owned()));
         }
-        managed.cap();
+        managed.join_oldest(managers::MAX_UPDATERS);
         Ok(managed)
     }
 

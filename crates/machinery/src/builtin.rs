@@ -191,6 +191,8 @@ const ROWS: &[Row] = &[
                 name: "finalize",
                 verbs: &["update"],
                 prepare: v::only_namespace_finalizers,
+                validate: |new, old| v::namespace(new, Some(old)),
+                resets: &["status"],
                 ..Subresource::status("Namespace", "", "v1")
             },
             Subresource {

@@ -126,6 +126,7 @@ pub async fn create_tree(
         tree.remove("status");
     }
     resource.to_storage(&mut tree);
+    forget_what_only_the_server_sets(&mut tree);
     if managers != Managers::Tracked {
         resource.fill_defaults(&mut tree);
         watch.lap(Stage::Prepare);
@@ -145,6 +146,9 @@ pub async fn create_tree(
             metadata_of(&mut tree).insert("name".into(), json!(names::generate_name(prefix, random)));
         }
         (resource.row.prepare_create)(&mut tree);
+        if let Some(sign) = resource.row.sign {
+            sign(&mut tree, &context.user.as_author());
+        }
         resource.fill_defaults(&mut tree);
         (resource.row.stamp)(&mut tree, None, &context.hub.now_text());
         let name = text(metadata_of(&mut tree), "name").to_owned();
@@ -255,13 +259,17 @@ pub fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
     Ok(())
 }
 
-/// What only the server decides about a new object.
-fn prepare_new(context: &Context, tree: &mut Tree) {
-    let generation = context.resource.row.generation;
+fn forget_what_only_the_server_sets(tree: &mut Tree) {
     let metadata = metadata_of(tree);
     for key in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         metadata.remove(key);
     }
+}
+
+/// What only the server decides about a new object.
+fn prepare_new(context: &Context, tree: &mut Tree) {
+    let generation = context.resource.row.generation;
+    let metadata = metadata_of(tree);
     metadata.insert("uid".into(), json!(context.hub.new_uid()));
     metadata.insert("creationTimestamp".into(), json!(context.hub.now_text()));
     if generation && context.resource.row.first_generation != 0 {

@@ -243,6 +243,7 @@ pub const ROWS: &[Row] = &[
         singular: "volumeattachment",
         subresources: &[Subresource {
             prepare: v::storage::only_status_of_attachment,
+            resets: &["metadata", "spec"],
             validate: |new, old| v::storage::validate_attachment(new, Some(old)),
             ..Subresource::status("VolumeAttachment", "storage.k8s.io", "v1")
         }],

@@ -22,12 +22,14 @@ mod probes;
 mod resize;
 mod resources;
 mod security;
-mod shape;
+pub(super) mod shape;
 mod spec;
 mod status;
 mod update;
 mod volumes;
 mod warnings;
+
+use serde_json::Value;
 
 use self::options::Options;
 use super::parts::{Path, items, list, object};
@@ -79,6 +81,22 @@ fn once(warnings: Vec<String>) -> Vec<String> {
 pub fn spec(spec: &Tree, old: Option<&Tree>, path: &str) -> Vec<Cause> {
     let options = old.map_or(Options::of_new(false), |old| Options::of_update(false, old, None));
     spec::spec(spec, None, &Path::new(path), &options)
+}
+
+/// How many seconds a pod that is deleted has to end by itself: what was asked for or what it says, but none if it
+/// does not run anywhere or has ended already.
+pub fn grace(pod: &Tree, asked: Option<i64>) -> i64 {
+    let spec = pod.get("spec").and_then(Value::as_object);
+    let number = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(Value::as_i64);
+    let on_node = spec.and_then(|spec| spec.get("nodeName")).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
+    let phase = pod.get("status").and_then(|status| status.get("phase")).and_then(Value::as_str);
+    if !on_node || matches!(phase, Some("Failed" | "Succeeded")) {
+        return 0;
+    }
+    match asked.or(number("terminationGracePeriodSeconds")).unwrap_or(0) {
+        ..0 => 1,
+        seconds => seconds,
+    }
 }
 
 /// How upstream spells the path to the pod as a whole.

@@ -20,3 +20,6 @@ pub use defaults::*;
 pub use expressions::{Role, expression};
 pub use flow::{flow_schema, flow_schema_status, priority_level, priority_level_status};
 pub use webhooks::{mutating_webhooks, validating_webhooks};
+
+#[cfg(test)]
+mod tests;

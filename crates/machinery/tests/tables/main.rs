@@ -7,6 +7,7 @@
 // A test may look at files; what it tests may not.
 #![allow(clippy::disallowed_methods)]
 
+mod managed;
 mod merge;
 mod schemas;
 
@@ -50,7 +51,8 @@ fn recorded(prefix: &str) -> Option<Vec<Vec<Value>>> {
         eprintln!("SKIPPED: HANSE_TABLES is not set; run ./test tables");
         return None;
     };
-    let entries = std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let entries =
+        std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     paths.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)));
@@ -79,9 +81,8 @@ impl Tally {
             return;
         };
         let line = call.to_string();
-        let excepted = EXCEPTIONS
-            .iter()
-            .position(|exception| exception.call == name && line.contains(exception.part));
+        let excepted =
+            EXCEPTIONS.iter().position(|exception| exception.call == name && line.contains(exception.part));
         match excepted {
             Some(at) => self.used.push(at),
             None => self.failures.push(format!("{name}: {why}\n    {}", shortened(&line))),
@@ -131,5 +132,27 @@ fn structured_merge_diff() {
         ("toJSON", 500),
         ("difference", 1000),
         ("union", 600),
+    ]);
+}
+
+#[test]
+fn managed_fields() {
+    let Some(processes) = recorded("managed-") else { return };
+    let mut tally = Tally::default();
+    for calls in &processes {
+        let schemas = schemas::read(calls);
+        for call in calls.iter().filter(|call| call["call"] != "schema") {
+            tally.add(call, managed::check(&schemas, &Call { fields: call }));
+        }
+    }
+    tally.finish(&[
+        ("serverSideApply", 60),
+        ("trackUpdate", 40),
+        ("capManagers", 10),
+        ("decodeManagedFields", 15),
+        ("sortManagedFields", 15),
+        ("conflictError", 4),
+        ("scaleFromParent", 3),
+        ("scaleToParent", 14),
     ]);
 }
