@@ -61,7 +61,8 @@ impl DefaultCheck {
             self.below(items, place, Step::Index, place.in_meta, &path.child("items"));
         }
         for (key, property) in &schema.properties {
-            let in_meta = place.in_meta || is_resource && matches!(key.as_str(), "metadata" | "apiVersion" | "kind");
+            let in_meta =
+                place.in_meta || is_resource && matches!(key.as_str(), "metadata" | "apiVersion" | "kind");
             self.below(property, place, Step::Key(key.clone()), in_meta, &path.child("properties").key(key));
         }
     }
