@@ -17,7 +17,8 @@ mod validate;
 use crate::structural::Structural;
 
 pub use hooks::{
-    CLEANUP_FINALIZER, default, mark_deleted, only_status, prepare_create, prepare_update, validate_status, warnings,
+    CLEANUP_FINALIZER, default, mark_deleted, only_status, prepare_create, prepare_update, validate_status,
+    warnings,
 };
 pub use served::{
     CustomColumn, CustomVersion, SelectablePath, compare_versions, finalizer_warnings, is_served, served,

@@ -174,7 +174,8 @@ impl Structural {
     pub fn children(&self) -> impl Iterator<Item = &Structural> {
         let junctors = self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_deref());
         let unsupported = self.unsupported.as_deref().into_iter().flat_map(|it| {
-            let dependencies = it.dependencies.iter().flat_map(|all| all.values().filter_map(Dependency::schema));
+            let dependencies =
+                it.dependencies.iter().flat_map(|all| all.values().filter_map(Dependency::schema));
             it.item_schemas
                 .iter()
                 .chain(it.pattern_properties.values())

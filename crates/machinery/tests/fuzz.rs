@@ -9,13 +9,14 @@
 use std::time::{Duration, Instant};
 
 use machinery::{
-    gojson,
+    definition, gojson,
     jsonpath::JsonPath,
     names, patch, protobuf,
     quantity::Quantity,
     schema::{self, Options, Types},
     selector::{FieldSelector, LabelSelector},
     strategic,
+    structural::{Malformed, Path, RuleSet, Structural},
 };
 use serde_json::{Value, json};
 
@@ -292,6 +293,74 @@ fn protobuf_bodies() {
             assert!(tree.to_string().len() <= 100 * bytes.len() + 4096);
             if let Some(message) = gvk.message(types) {
                 drop(schema::conform(types, message, &mut tree, Options::default()));
+            }
+        }
+    });
+}
+
+/// A schema and two values, in one document.
+#[test]
+fn schemas_of_custom_resources() {
+    let schema = json!({
+    "type": "object", "required": ["spec"], "properties": {
+        "spec": {"type": "object", "x-kubernetes-validations": [{"rule": "has(self.a) && self.a.size() < 3", "messageExpression": "'x' + self.a"}],
+                 "properties": {"a": {"type": "string", "pattern": "^[a-z\\d]+(b|c)*$", "default": "b", "maxLength": 5, "format": "email"}}},
+        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                 "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "integer", "enum": [1, 2.5, "A"]}}}},
+        "any": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}], "nullable": true},
+        "map": {"type": "object", "additionalProperties": {"type": "number", "multipleOf": 0.1, "maximum": 1e30, "format": "float"}},
+        "in": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+    }});
+    let value = json!({"metadata": {"name": "n"}, "spec": {"a": "ab", "x": 1}, "list": [{"k": 1}, {"k": 1}, null],
+        "any": "1", "map": {"k": 0.3, "l": null}, "in": {"kind": "K", "metadata": {"labels": {"a": "b"}, "odd": 1}}});
+    let corpus = [
+        json!([schema, value, {"spec": {"a": "abcdefg"}}]).to_string(),
+        json!([schema, {}, value]).to_string(),
+    ];
+    fuzz("schemas of custom resources", &corpus.each_ref().map(String::as_str), |bytes| {
+        let Ok(Value::Array(parts)) = serde_json::from_slice(bytes) else { return };
+        let [source, new, old, ..] = parts.as_slice() else { return };
+        let schema = Structural::read(source);
+        schema.violations(&Path::Root);
+        schema.default_mistakes(&Path::Root, true);
+        let served = schema.with_pruned_defaults();
+        served.check_update(new, old);
+        served.check_status(new, old);
+        if let Some(rules) = RuleSet::of(&served, true) {
+            let mut budget = 100_000;
+            rules.check(new, Some(old), &served, true, &Path::Root, &mut budget);
+        }
+        if let Value::Object(mut tree) = new.clone()
+            && served.accept(&mut tree, true, Malformed::Refuse).is_ok()
+        {
+            served.fill_defaults(&mut tree);
+            let once = tree.clone();
+            served.fill_defaults(&mut tree);
+            assert_eq!(tree, once, "what is complete stays");
+        }
+    });
+}
+
+#[test]
+fn custom_resource_definitions() {
+    let definition = json!({"metadata": {"name": "foos.g.io"}, "spec": {
+        "group": "g.io", "scope": "Namespaced", "names": {"plural": "foos", "kind": "Foo", "shortNames": ["f"]},
+        "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://a/b", "caBundle": "YQ=="}}},
+        "versions": [{"name": "v1", "served": true, "storage": true, "deprecated": true, "deprecationWarning": "old",
+            "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}},
+            "selectableFields": [{"jsonPath": ".spec.c"}], "additionalPrinterColumns": [{"name": "A", "type": "date", "jsonPath": ".a[?(@.b==1)]"}],
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"c": {"type": "string"}}}}}}}]}});
+    fuzz("custom resource definitions", &[&definition.to_string()], |bytes| {
+        let Ok(Value::Object(mut tree)) = serde_json::from_slice(bytes) else { return };
+        definition::default(&mut tree);
+        definition::prepare_create(&mut tree);
+        definition::validate(&tree, None);
+        definition::validate(&tree, definition.as_object());
+        definition::warnings(&tree, None);
+        if let Some(next) = definition::next_status(&tree, [].into_iter(), "2024-01-01T00:00:00Z") {
+            assert_eq!(definition::next_status(&next, [].into_iter(), "2024-01-02T00:00:00Z"), None);
+            for version in definition::served(&next) {
+                version.check_create(&json!({"spec": {"n": -1}}));
             }
         }
     });

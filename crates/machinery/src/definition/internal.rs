@@ -43,11 +43,15 @@ fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
     format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(","))
 }
 
-fn map<'a, T: 'a>(items: impl ExactSizeIterator<Item = (&'a String, &'a T)>, show: impl Fn(&T) -> String) -> String {
+fn map<'a, T: 'a>(
+    items: impl ExactSizeIterator<Item = (&'a String, &'a T)>,
+    show: impl Fn(&T) -> String,
+) -> String {
     if items.len() == 0 {
         return null();
     }
-    let members: Vec<String> = items.map(|(key, value)| format!("{}:{}", gotext::json(key), show(value))).collect();
+    let members: Vec<String> =
+        items.map(|(key, value)| format!("{}:{}", gotext::json(key), show(value))).collect();
     format!("{{{}}}", members.join(","))
 }
 
@@ -123,7 +127,8 @@ fn dependencies(all: Option<&BTreeMap<String, Dependency>>) -> String {
     map(all.iter(), show)
 }
 
-fn items(node: &Structural, schemas: &[Structural]) -> String {
+/// An `apiextensions.JSONSchemaPropsOrArray`.
+pub fn items(node: &Structural, schemas: &[Structural]) -> String {
     if node.items.is_none() && schemas.is_empty() {
         return null();
     }
@@ -195,9 +200,6 @@ fn version(version: &Version, shared: &super::validate::Shared) -> String {
                     .finish()
             }),
         )
-        .text(
-            "SelectableFields",
-            list(selectable, |path| Struct::default().field("JSONPath", path).finish()),
-        )
+        .text("SelectableFields", list(selectable, |path| Struct::default().field("JSONPath", path).finish()))
         .finish()
 }

@@ -11,7 +11,8 @@ use crate::{
 };
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// Whether a type is none or one that OpenAPI has.
 pub fn is_valid_type(type_name: &str) -> bool {
@@ -33,7 +34,9 @@ pub fn is_unsound_map(schema: &Structural) -> bool {
 fn loose_set(schema: &Structural) -> Option<&'static str> {
     let items = schema.items.as_ref().filter(|_| schema.list_type.as_deref() == Some("set"))?;
     match items.type_name.as_str() {
-        "array" if items.list_type.as_deref().is_some_and(|it| it != "atomic") => Some("x-kubernetes-list-type"),
+        "array" if items.list_type.as_deref().is_some_and(|it| it != "atomic") => {
+            Some("x-kubernetes-list-type")
+        }
         "object" if items.map_type.as_deref() != Some("atomic") => Some("x-kubernetes-map-type"),
         _ => None,
     }
@@ -89,7 +92,12 @@ impl<'l> SchemaCheck<'l> {
         let place = Place { no_defaults: None, in_meta: false, uncorrelatable: None };
         let mut rule_causes = RuleCauses::default();
         // Rules are compiled only for a schema that can be relied upon.
-        let scope = is_sound.then_some(RuleScope { is_resource: true, cardinality: Some(1) });
+        let scope = is_sound.then_some(RuleScope {
+            is_resource: true,
+            cardinality: Some(1),
+            is_ruled: false,
+            is_lost: false,
+        });
         self.node(schema, true, place, scope, path, &mut causes, &mut rule_causes);
         causes.extend(rule_causes.causes);
         if causes.is_empty()
@@ -128,7 +136,9 @@ impl<'l> SchemaCheck<'l> {
             if !is_correlatable(schema) {
                 place.uncorrelatable = place.uncorrelatable.or(Some(path));
             }
-            if (is_root || schema.embedded_resource) && matches!(key.as_str(), "metadata" | "kind" | "apiVersion") {
+            if (is_root || schema.embedded_resource)
+                && matches!(key.as_str(), "metadata" | "kind" | "apiVersion")
+            {
                 place.in_meta = true;
                 if is_root {
                     place.no_defaults = Some(&forbidden);
@@ -171,7 +181,7 @@ impl<'l> SchemaCheck<'l> {
         path: &Path<'_>,
         found: &mut RuleCauses,
     ) {
-        let Some(declaration) = schema.declaration(scope.is_resource) else {
+        let Some(declaration) = schema.declaration(scope.is_resource).filter(|_| !scope.is_lost) else {
             let why = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
             found.causes.push(Cause::internal(path.to_string(), why));
             return;
@@ -213,7 +223,9 @@ impl<'l> SchemaCheck<'l> {
         }
         match (compiled.uses_old_self, place.uncorrelatable, rule.optional_old_self) {
             (true, Some(within), _) => {
-                let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
+                let why = format!(
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
+                );
                 found.causes.push(Cause::invalid(rule_path.to_string(), &rule.rule.as_str().into(), &why));
             }
             (false, _, Some(optional)) => {
@@ -242,12 +254,20 @@ impl<'l> SchemaCheck<'l> {
         for (is_set, name, why) in [
             (has(|it| !it.id.is_empty()), "id", "id is not supported"),
             (has(|it| it.additional_items.is_some()), "additionalItems", "additionalItems is not supported"),
-            (has(|it| !it.pattern_properties.is_empty()), "patternProperties", "patternProperties is not supported"),
+            (
+                has(|it| !it.pattern_properties.is_empty()),
+                "patternProperties",
+                "patternProperties is not supported",
+            ),
             (has(|it| !it.definitions.is_empty()), "definitions", "definitions is not supported"),
             (has(|it| it.dependencies.is_some()), "dependencies", "dependencies is not supported"),
             (has(|it| it.reference.is_some()), "$ref", "$ref is not supported"),
             (type_name == "null", "type", "type cannot be set to null, use nullable as an alternative"),
-            (has(|it| !it.item_schemas.is_empty()), "items", "items must be a schema object and not an array"),
+            (
+                has(|it| !it.item_schemas.is_empty()),
+                "items",
+                "items must be a schema object and not an array",
+            ),
             (
                 place.in_meta && schema.embedded_resource,
                 "x-kubernetes-embedded-resource",
@@ -296,7 +316,9 @@ impl<'l> SchemaCheck<'l> {
         if let Some(not) = &schema.not {
             self.node(not, false, place, None, &path.child("not"), causes, found);
         }
-        for (name, branches) in [("allOf", &schema.all_of), ("oneOf", &schema.one_of), ("anyOf", &schema.any_of)] {
+        for (name, branches) in
+            [("allOf", &schema.all_of), ("oneOf", &schema.one_of), ("anyOf", &schema.any_of)]
+        {
             for (at, branch) in branches.iter().enumerate() {
                 self.node(branch, false, place, None, &path.child(name).index(at), causes, found);
             }
@@ -310,7 +332,15 @@ impl<'l> SchemaCheck<'l> {
         }
         for (key, dependency) in unsupported.dependencies.iter().flatten() {
             if let Some(dependency) = dependency.schema() {
-                self.node(dependency, false, place, None, &path.child("dependencies").key(key), causes, found);
+                self.node(
+                    dependency,
+                    false,
+                    place,
+                    None,
+                    &path.child("dependencies").key(key),
+                    causes,
+                    found,
+                );
             }
         }
     }
@@ -373,6 +403,10 @@ struct RuleScope {
     is_resource: bool,
     /// How often its value may be there; `None`: nothing bounds it.
     cardinality: Option<u64>,
+    /// There are rules here or above.
+    is_ruled: bool,
+    /// Rules above could not be told what they look at.
+    is_lost: bool,
 }
 
 impl RuleScope {
@@ -385,7 +419,9 @@ impl RuleScope {
             _ => Some(1),
         };
         let cardinality = self.cardinality.zip(times).map(|(above, times)| above.saturating_mul(times));
-        Self { is_resource: false, cardinality }
+        let is_ruled = self.is_ruled || !schema.rules.is_empty();
+        let is_lost = self.is_lost || is_ruled && !schema.is_declarable();
+        Self { is_resource: false, cardinality, is_ruled, is_lost }
     }
 
     fn of(self, schema: &Structural) -> Self {
@@ -462,10 +498,17 @@ fn map_keys(schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
     }
     let items_path = path.child("items");
     let Some(items) = &schema.items else {
-        let why = "must have a schema if x-kubernetes-list-type is map";
-        if schema.unsupported.as_ref().is_none_or(|it| it.item_schemas.is_empty()) {
-            causes.push(Cause::required(items_path.to_string(), why));
-        }
+        let schemas = schema.unsupported.as_ref().map(|it| it.item_schemas.as_slice()).unwrap_or_default();
+        causes.push(match schemas {
+            [] => {
+                let why = "must have a schema if x-kubernetes-list-type is map";
+                Cause::required(items_path.to_string(), why)
+            }
+            schemas => {
+                let why = "must only have a single schema if x-kubernetes-list-type is map";
+                Cause::invalid_text(items_path.to_string(), &internal::items(schema, schemas), why)
+            }
+        });
         return;
     };
     if items.type_name != "object" {
@@ -484,7 +527,11 @@ fn map_keys(schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
             }
             Some(_) => {}
             None => {
-                causes.push(Cause::invalid(keys_field(), &shown, "entries must all be names of item properties"));
+                causes.push(Cause::invalid(
+                    keys_field(),
+                    &shown,
+                    "entries must all be names of item properties",
+                ));
             }
         }
         if schema.list_map_keys[..at].contains(key) {
@@ -494,7 +541,8 @@ fn map_keys(schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
 }
 
 fn sound_map(schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let (Some(items), Some(list_type @ ("set" | "map"))) = (&schema.items, schema.list_type.as_deref()) else {
+    let (Some(items), Some(list_type @ ("set" | "map"))) = (&schema.items, schema.list_type.as_deref())
+    else {
         return;
     };
     let path = path.child("items");
@@ -536,9 +584,8 @@ fn trimmed(text: &str) -> &str {
 
 /// What is wrong with a rule, whatever it says.
 fn rule_mistakes(rule: &Rule, schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let invalid = |name: &str, value: &str, why: &str| {
-        Cause::invalid(path.child(name).to_string(), &value.into(), why)
-    };
+    let invalid =
+        |name: &str, value: &str, why: &str| Cause::invalid(path.child(name).to_string(), &value.into(), why);
     let required = |name: &str, why: &str| Cause::required(path.child(name).to_string(), why);
     let (expression, message) = (trimmed(&rule.rule), trimmed(&rule.message));
     if expression.is_empty() {
@@ -567,7 +614,8 @@ fn rule_mistakes(rule: &Rule, schema: &Structural, path: &Path<'_>, causes: &mut
     if has_line_break(&rule.field_path) {
         causes.push(invalid("fieldPath", &rule.field_path, "must not contain line breaks"));
     }
-    let fits = schema.unsupported_member().is_some() || fieldpath::follow(&rule.field_path, schema, true).is_ok();
+    let fits =
+        schema.unsupported_member().is_some() || fieldpath::follow(&rule.field_path, schema, true).is_ok();
     if !fits {
         causes.push(invalid("fieldPath", &rule.field_path, "must be a valid path"));
     }
@@ -577,8 +625,8 @@ fn rule_mistakes(rule: &Rule, schema: &Structural, path: &Path<'_>, causes: &mut
 fn root_mistake(schema: &Structural, path: &Path<'_>) -> Option<Cause> {
     const ALLOWED: &str = "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations";
     let unsupported = schema.unsupported.as_deref();
-    let before_type = unsupported
-        .is_some_and(|it| !it.id.is_empty() || !it.schema.is_empty() || it.reference.is_some());
+    let before_type =
+        unsupported.is_some_and(|it| !it.id.is_empty() || !it.schema.is_empty() || it.reference.is_some());
     if !before_type && !schema.type_name.is_empty() && schema.type_name != "object" {
         let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
         return Some(Cause::invalid(format!("{path}.type"), &schema.type_name.as_str().into(), why));
@@ -607,7 +655,8 @@ fn root_mistake(schema: &Structural, path: &Path<'_>) -> Option<Cause> {
     if !before_type && !after_type {
         return None;
     }
-    let why =
-        format!("only [{ALLOWED}] fields are allowed at the root of the schema if the status subresource is enabled");
+    let why = format!(
+        "only [{ALLOWED}] fields are allowed at the root of the schema if the status subresource is enabled"
+    );
     Some(Cause::invalid_text(path.to_string(), &internal::schema(schema), &why))
 }

@@ -77,7 +77,8 @@ pub fn served(definition: &Tree) -> Vec<CustomVersion> {
     let read = Definition::read(definition);
     let names = Names::read(definition.get("status").and_then(|status| status.get("acceptedNames")));
     let in_use = read.versions.iter().filter(|version| version.served || version.storage);
-    let mut versions: Vec<CustomVersion> = in_use.map(|version| custom_version(&read, version, &names)).collect();
+    let mut versions: Vec<CustomVersion> =
+        in_use.map(|version| custom_version(&read, version, &names)).collect();
     versions.sort_by(|one, other| compare_versions(&other.version, &one.version));
     versions
 }
@@ -295,7 +296,9 @@ fn replicas_mistake(object: &Value, path: &str) -> Option<Cause> {
     };
     match found {
         Err(error) => Some(Cause::invalid(path, &0.into(), &error)),
-        Ok(replicas @ ..0) => Some(Cause::invalid(path, &replicas.into(), "should be a non-negative integer")),
+        Ok(replicas @ ..0) => {
+            Some(Cause::invalid(path, &replicas.into(), "should be a non-negative integer"))
+        }
         Ok(replicas) if replicas > i64::from(i32::MAX) => {
             Some(Cause::invalid(path, &replicas.into(), "should be less than or equal to 2147483647"))
         }
@@ -315,7 +318,8 @@ fn selector_mistake(object: &Value, path: &str) -> Option<Cause> {
 /// Finalizers that a custom resource should better not have.
 pub fn finalizer_warnings(new: &Map<String, Value>, old: Option<&Map<String, Value>>) -> Vec<String> {
     let finalizers = |tree: &Map<String, Value>| -> Vec<String> {
-        let list = tree.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
+        let list =
+            tree.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let known = old.map(finalizers).unwrap_or_default();
@@ -328,7 +332,8 @@ pub fn finalizer_warnings(new: &Map<String, Value>, old: Option<&Map<String, Val
 
 fn finalizer_warning(finalizer: &str) -> Vec<String> {
     let told = |what: &str| format!("metadata.finalizers: {}: {what}", gotext::quote(finalizer));
-    let mut warnings: Vec<String> = names::is_qualified_name(finalizer).iter().map(|what| told(what)).collect();
+    let mut warnings: Vec<String> =
+        names::is_qualified_name(finalizer).iter().map(|what| told(what)).collect();
     if !finalizer.contains('/') && !matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes") {
         let better = if finalizer.contains('.') {
             "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    Column, Conversion, Definition, Names, Subresources, Version, approval, internal, schema_check::SchemaCheck,
+    Column, Conversion, Definition, Names, Subresources, Version, approval, internal,
+    schema_check::SchemaCheck,
 };
 use crate::{
     field_error::Cause,
@@ -204,7 +205,11 @@ impl Check<'_> {
         let field = path.child("versions").to_string();
         let shown = || internal::versions(self.definition, &self.shared);
         if names.len() != versions.len() {
-            self.causes.push(Cause::invalid_text(field.clone(), &shown(), "must contain unique version names"));
+            self.causes.push(Cause::invalid_text(
+                field.clone(),
+                &shown(),
+                "must contain unique version names",
+            ));
         }
         if versions.iter().filter(|version| version.storage).count() != 1 {
             let why = "must have exactly one version marked as storage version";
@@ -232,8 +237,11 @@ impl Check<'_> {
     /// What all versions share.
     fn shared_parts(&mut self, path: &Path<'_>) {
         let Some(first) = self.definition.versions.first() else { return };
-        let any_status =
-            self.definition.versions.iter().any(|version| version.subresources.as_ref().is_some_and(|it| it.status));
+        let any_status = self
+            .definition
+            .versions
+            .iter()
+            .any(|version| version.subresources.as_ref().is_some_and(|it| it.status));
         if let Some(schema) = first.schema.as_ref().filter(|_| self.shared.schema) {
             self.schema(schema.as_ref(), any_status, Some(&first.name), &path.child("validation"));
         }
@@ -257,7 +265,13 @@ impl Check<'_> {
         }
     }
 
-    fn schema(&mut self, schema: Option<&Structural>, has_status: bool, version: Option<&str>, path: &Path<'_>) {
+    fn schema(
+        &mut self,
+        schema: Option<&Structural>,
+        has_status: bool,
+        version: Option<&str>,
+        path: &Path<'_>,
+    ) {
         let Some(schema) = schema else { return };
         let unchanged = version.is_some_and(|version| self.leniency.unchanged_schemas.contains(version));
         let check = SchemaCheck::new(&self.leniency, unchanged);
@@ -503,7 +517,11 @@ pub fn names(names: &Names, path: &Path<'_>) -> Vec<Cause> {
     }
     if !names.kind.is_empty() && names.kind == names.list_kind {
         let why = "kind and listKind may not be the same";
-        causes.push(Cause::invalid(path.child("listKind").to_string(), &names.list_kind.as_str().into(), why));
+        causes.push(Cause::invalid(
+            path.child("listKind").to_string(),
+            &names.list_kind.as_str().into(),
+            why,
+        ));
     }
     causes
 }

@@ -12,6 +12,19 @@ impl Structural {
     pub fn declaration(&self, is_resource: bool) -> Option<Decl> {
         declare(self, is_resource, "selfType")
     }
+
+    /// Whether there is a declaration.
+    pub fn is_declarable(&self) -> bool {
+        if self.int_or_string {
+            return true;
+        }
+        match self.type_name.as_str() {
+            "array" => self.items.as_deref().is_some_and(Structural::is_declarable),
+            "object" => self.additional_schema().is_none_or(Structural::is_declarable),
+            "string" | "boolean" | "number" | "integer" => true,
+            _ => false,
+        }
+    }
 }
 
 fn bound(limit: i64) -> u64 {
@@ -59,7 +72,7 @@ fn list(schema: &Structural, name: &str) -> Option<Decl> {
 }
 
 fn object(schema: &Structural, is_resource: bool, name: &str) -> Option<Decl> {
-    if let Some(values) = schema.additional_schema().filter(|_| !is_resource || schema.properties.is_empty()) {
+    if let Some(values) = schema.additional_schema() {
         let values = Arc::new(declare(values, values.embedded_resource, &format!("{name}.@values"))?);
         let decl = Decl::new(Shape::Map(values));
         return Some(match schema.max_properties {

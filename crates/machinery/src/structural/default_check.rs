@@ -61,7 +61,8 @@ impl DefaultCheck {
             self.below(items, place, Step::Index, place.in_meta, &path.child("items"));
         }
         for (key, property) in &schema.properties {
-            let in_meta = place.in_meta || is_resource && matches!(key.as_str(), "metadata" | "apiVersion" | "kind");
+            let in_meta =
+                place.in_meta || is_resource && matches!(key.as_str(), "metadata" | "apiVersion" | "kind");
             self.below(property, place, Step::Key(key.clone()), in_meta, &path.child("properties").key(key));
         }
     }
@@ -74,15 +75,16 @@ impl DefaultCheck {
     }
 
     fn plain(&mut self, default: &Value, schema: &Structural, is_resource: bool, path: &Path<'_>) {
+        let mut coerced = default.clone();
+        let refused = embedded::coerce_value(&mut coerced, schema, is_resource, path);
         if self.require_pruned {
             let mut pruned = default.clone();
             prune::prune_value(&mut pruned, schema, is_resource);
             if &pruned != default {
-                self.causes.push(Cause::invalid(path.to_string(), default, "must not have unknown fields"));
+                self.causes.push(Cause::invalid(path.to_string(), &coerced, "must not have unknown fields"));
             }
         }
-        let mut coerced = default.clone();
-        if let Err(cause) = embedded::coerce_value(&mut coerced, schema, is_resource, path) {
+        if let Err(cause) = refused {
             self.causes.push(cause);
             return;
         }

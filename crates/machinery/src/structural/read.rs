@@ -92,9 +92,8 @@ impl Reader<'_> {
             schema: self.text("$schema"),
             reference: self.optional_text("$ref"),
             pattern_properties: self.schemas_by_name("patternProperties"),
-            dependencies: dependencies.map(|all| {
-                all.iter().map(|(name, value)| (name.clone(), dependency(value))).collect()
-            }),
+            dependencies: dependencies
+                .map(|all| all.iter().map(|(name, value)| (name.clone(), dependency(value))).collect()),
             additional_items: self.0.get("additionalItems").and_then(additional),
             definitions: self.schemas_by_name("definitions"),
             item_schemas: self.schemas("items"),

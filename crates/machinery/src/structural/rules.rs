@@ -12,7 +12,10 @@ use std::{cell::OnceCell, collections::BTreeMap, rc::Rc, sync::Arc};
 use cel::Decl;
 use serde_json::{Map, Value};
 
-use super::{Path, Structural, ratchet::{Counterpart, Items}};
+use super::{
+    Path, Structural,
+    ratchet::{Counterpart, Items},
+};
 use crate::field_error::{Cause, CauseReason};
 
 pub use compile::{Compiled, compile};
@@ -58,10 +61,12 @@ impl RuleSet {
         let items = schema.items.as_deref().and_then(|items| Self::node(items, items.embedded_resource));
         let usable = schema.properties.iter().filter(|(_, property)| {
             // Fields that rules cannot use have none of their own.
-            property.declaration(property.embedded_resource).is_some()
+            property.is_declarable()
         });
         let properties: BTreeMap<String, RuleSet> = usable
-            .filter_map(|(key, property)| Some((key.clone(), Self::node(property, property.embedded_resource)?)))
+            .filter_map(|(key, property)| {
+                Some((key.clone(), Self::node(property, property.embedded_resource)?))
+            })
             .collect();
         let additional =
             schema.additional_schema().and_then(|values| Self::node(values, values.embedded_resource));
@@ -219,7 +224,9 @@ impl Pass {
             }
         }
         for (key, rules) in &rules.properties {
-            let (Some(value), Some(property)) = (members.get(key), schema.properties.get(key)) else { continue };
+            let (Some(value), Some(property)) = (members.get(key), schema.properties.get(key)) else {
+                continue;
+            };
             self.node(rules, property, value, old_of(key), &ratchet.key(key), &path.child(key));
         }
     }

@@ -6,7 +6,7 @@ mod certificates;
 mod defaults;
 mod expressions;
 mod flow;
-mod pem;
+pub(crate) mod pem;
 mod rules;
 mod webhooks;
 

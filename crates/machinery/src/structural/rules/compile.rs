@@ -27,7 +27,10 @@ pub struct Compiled {
 
 impl fmt::Debug for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Compiled").field("rule", &self.rule).field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("Compiled")
+            .field("rule", &self.rule)
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

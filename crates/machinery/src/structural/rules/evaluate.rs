@@ -41,7 +41,9 @@ impl Pass {
             self.findings.causes.push(invalid(&why));
             return;
         }
-        let Some(declaration) = rules.declaration.as_deref().filter(|_| !rules.rules.is_empty()) else { return };
+        let Some(declaration) = rules.declaration.as_deref().filter(|_| !rules.rules.is_empty()) else {
+            return;
+        };
         if self.budget <= 0 {
             return self.end(invalid(OUT_OF_BUDGET));
         }
@@ -177,7 +179,12 @@ impl Pass {
         }
     }
 
-    fn message(&mut self, program: &Program, rule: &Rule, activation: &Activation<'_>) -> Result<String, NoMessage> {
+    fn message(
+        &mut self,
+        program: &Program,
+        rule: &Rule,
+        activation: &Activation<'_>,
+    ) -> Result<String, NoMessage> {
         let mut budget = Budget::default();
         let outcome = program.evaluate(activation, &mut budget);
         if !self.pay(budget.spent()) {
