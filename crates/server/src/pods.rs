@@ -17,7 +17,7 @@ use crate::{
     context::Context,
     decode,
     delete::{self, Options},
-    write,
+    replace,
 };
 
 /// More evictions than this must not be waiting to be confirmed; as upstream.

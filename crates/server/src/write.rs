@@ -11,8 +11,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use machinery::{
-    Draft, EventType, Object, Revision,
-    apply::keep_times_if_unchanged,
+    Draft, Object, Revision,
     field_error::Cause,
     metadata, names,
     resource::Tree,

@@ -15,7 +15,7 @@ use crate::{
     delete::{self, Options},
     served,
     space::Space,
-    write,
+    replace,
 };
 
 pub fn key_of(name: &str) -> Key {

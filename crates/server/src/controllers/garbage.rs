@@ -18,7 +18,7 @@ use crate::{
     delete::{self, FOREGROUND, ORPHAN, Options, Propagation},
     registry::Registry,
     space::Space,
-    write,
+    replace,
 };
 
 type Uid = CompactString;

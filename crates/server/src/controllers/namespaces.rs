@@ -8,7 +8,7 @@ use super::Controllers;
 use crate::{
     delete::{self, Options, Outcome, Propagation},
     space::Space,
-    write,
+    replace,
 };
 
 /// What is still in a namespace.

@@ -7,7 +7,7 @@ use store::Key;
 use super::Controllers;
 use crate::{
     hub::{root_id, store_refusal, workspace_id},
-    write,
+    replace,
 };
 
 pub async fn remove(controllers: &Controllers, name: &str) -> Result<(), Status> {
