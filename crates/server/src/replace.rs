@@ -4,11 +4,7 @@
 use std::sync::Arc;
 
 use machinery::{
-    Draft, EventType, Object,
-    apply::keep_times_if_unchanged,
-    metadata,
-    resource::Tree,
-    status::Status,
+    Draft, EventType, Object, apply::keep_times_if_unchanged, metadata, resource::Tree, status::Status,
 };
 use serde_json::{Value, json};
 use store::{Change, Expect, Key, Write};
@@ -21,8 +17,8 @@ use crate::{
     space::Current,
     versions,
     write::{
-        ATTEMPTS, Along, Managers, Written, check_finalizers, commit_one, encode, expiry, metadata_of, refusal,
-        refuse_if_any,
+        ATTEMPTS, Along, Managers, Written, check_finalizers, commit_one, encode, expiry, metadata_of,
+        refusal, refuse_if_any,
     },
 };
 
@@ -46,6 +42,7 @@ pub async fn replace(
 ) -> Result<Option<Written>, Status> {
     let Replacement { old, expect, mut new, managers } = replacement;
     let old_tree = old.tree().map_err(Status::internal)?;
+    let doubled = metadata::drop_doubled_owners(metadata_of(&mut new));
     // Whoever writes to a scale is known already: it is not the object itself that was sent.
     if managers != Managers::Tracked && context.scale().is_none() {
         context.resource.fill_defaults(&mut new);
@@ -69,7 +66,8 @@ pub async fn replace(
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
     keep_times_if_unchanged(&mut new, &old_tree);
-    let warnings = context.resource.warnings(&new, Some(&old_tree));
+    let mut warnings = context.resource.warnings(&new, Some(&old_tree));
+    warnings.extend(doubled);
     watch.lap(Stage::Check);
     if new == old_tree {
         // Nothing changed: no new revision, no event.

@@ -55,8 +55,12 @@ pub async fn respond(
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let object = versions::bring(&context.hub, &context.resource, written.object.clone()).await?;
     let mut response = body::encoded(code, context.present(&object)?);
+    let mut told: Vec<&String> = Vec::new();
     for warning in warnings.iter().chain(&written.warnings) {
-        body::warn(&mut response, warning);
+        if !told.contains(&warning) {
+            told.push(warning);
+            body::warn(&mut response, warning);
+        }
     }
     Ok(response)
 }
@@ -127,6 +131,7 @@ pub async fn create_tree(
     }
     resource.to_storage(&mut tree);
     forget_what_only_the_server_sets(&mut tree);
+    let doubled = metadata::drop_doubled_owners(metadata_of(&mut tree));
     if managers != Managers::Tracked {
         resource.fill_defaults(&mut tree);
         watch.lap(Stage::Prepare);
@@ -171,7 +176,8 @@ pub async fn create_tree(
             }
             return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
-        let warnings = resource.warnings(&tree, None);
+        let mut warnings = resource.warnings(&tree, None);
+        warnings.extend(doubled.clone());
         watch.lap(Stage::Check);
         let stored = versions::to_stored(context, &tree).await?;
         let draft = encode(context, &stored)?;

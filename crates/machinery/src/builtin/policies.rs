@@ -148,6 +148,7 @@ pub const ROWS: &[Row] = &[
         type_name: "apiregistration/v1.APIService",
         name_rule: names::path_segment_name,
         unconditional_update: false,
+        qualified_finalizers: false,
         subresources: &[Subresource {
             prepare: v::only_api_service_status,
             validate: v::api_service_status,
