@@ -67,7 +67,12 @@ pub const ROWS: &[Row] = &[
                 |it, _| columns::or_none(it, "/status/nominatedNodeName"),
                 "Where the pod is meant to run once there is room.",
             ),
-            compute("Readiness Gates", 1, columns::readiness_gates, "Conditions that are met, of those it waits for."),
+            compute(
+                "Readiness Gates",
+                1,
+                columns::readiness_gates,
+                "Conditions that are met, of those it waits for.",
+            ),
         ],
         fields: &[
             field("spec.nodeName", &["spec.nodeName"]),

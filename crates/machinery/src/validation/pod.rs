@@ -41,7 +41,9 @@ pub use defaults::{default_pod, default_spec, default_template};
 pub use resize::{only_resources, resized_pod};
 pub use status::{changed_status, only_status};
 pub use update::{added_ephemeral_containers, only_ephemeral_containers};
-pub use warnings::{claim_spec as claim_warnings, node_selector_term as node_selector_warnings, old_node_label};
+pub use warnings::{
+    claim_spec as claim_warnings, node_selector_term as node_selector_warnings, old_node_label,
+};
 
 /// What is wrong with a pod, new or changed.
 pub fn pod(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
@@ -68,13 +70,8 @@ pub fn template_warnings(template: &Tree, path: &str) -> Vec<String> {
 
 /// Nobody is told the same twice.
 fn once(warnings: Vec<String>) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
-    for warning in warnings {
-        if !told.contains(&warning) {
-            told.push(warning);
-        }
-    }
-    told
+    let mut told = std::collections::BTreeSet::new();
+    warnings.into_iter().filter(|warning| told.insert(warning.clone())).collect()
 }
 
 /// What is wrong with a spec of pods at `path` outside of a template; `old` is the one it replaces.
@@ -136,3 +133,6 @@ pub fn template(template: &Tree, old: Option<&Tree>, path: &str) -> Vec<Cause> {
     }
     causes
 }
+
+#[cfg(test)]
+mod tests;
