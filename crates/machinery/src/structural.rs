@@ -50,7 +50,7 @@ pub struct Structural {
     /// Description and URL.
     pub external_docs: Option<(String, String)>,
     pub properties: BTreeMap<String, Structural>,
-    pub additional: Option<Box<Additional>>,
+    pub additional: Option<Additional>,
     pub items: Option<Box<Structural>>,
 
     pub format: String,
@@ -92,7 +92,7 @@ pub struct Structural {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Additional {
     Allowed(bool),
-    Schema(Structural),
+    Schema(Box<Structural>),
 }
 
 impl Additional {
@@ -139,7 +139,7 @@ pub struct Unsupported {
 /// What the presence of a property asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dependency {
-    Schema(Structural),
+    Schema(Box<Structural>),
     Properties(Vec<String>),
 }
 

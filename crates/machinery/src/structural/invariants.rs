@@ -76,7 +76,7 @@ fn node(schema: &Structural, level: Level, path: &Path<'_>, causes: &mut Vec<Cau
         if level == Level::Root {
             causes.push(Cause::forbidden(path.to_string(), "must not be used at the root"));
         }
-        if let Additional::Schema(additional) = &**additional {
+        if let Additional::Schema(additional) = additional {
             node(additional, Level::Field, &path, causes);
         }
     }
@@ -214,7 +214,7 @@ fn nested(schema: &Structural, skips: Skips, path: &Path<'_>, causes: &mut Vec<C
     for (key, property) in &schema.properties {
         nested(property, Skips::default(), &path.child("properties").key(key), causes);
     }
-    let has_additional = !matches!(schema.additional.as_deref(), None | Some(Additional::Allowed(false)));
+    let has_additional = !matches!(schema.additional, None | Some(Additional::Allowed(false)));
     let (empty, undefined, negative) = (
         "must be empty to be structural",
         "must be undefined to be structural",

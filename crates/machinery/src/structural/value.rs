@@ -391,7 +391,7 @@ impl Pass {
         let mut outcome = Outcome::default();
         outcome.faults.extend(count_mistakes(members, schema, path));
         for (key, value) in members.iter().filter(|(key, _)| !schema.properties.contains_key(*key)) {
-            match schema.additional.as_deref() {
+            match &schema.additional {
                 Some(Additional::Allowed(false)) => {
                     let place = path.in_body();
                     let message = format!("{place}.{key} in body is a forbidden property");
