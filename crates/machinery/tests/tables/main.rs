@@ -10,6 +10,7 @@
 mod managed;
 mod merge;
 mod schemas;
+mod strategic;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -92,7 +93,7 @@ impl Tally {
     /// `least`: how many calls of each kind there must be at least, so that nothing goes missing unnoticed.
     fn finish(self, least: &[(&str, usize)]) {
         println!("agreed: {:?}", self.agreed);
-        let shown = self.failures.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
+        let shown = self.failures.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
         assert!(self.failures.is_empty(), "{} calls differ\n{shown}", self.failures.len());
         for (call, count) in least {
             let agreed = self.agreed.get(*call).copied().unwrap_or_default();
@@ -155,4 +156,14 @@ fn managed_fields() {
         ("scaleFromParent", 3),
         ("scaleToParent", 14),
     ]);
+}
+
+#[test]
+fn strategic_merge_patch() {
+    let Some(processes) = recorded("strategic-") else { return };
+    let mut tally = Tally::default();
+    for call in processes.iter().flatten() {
+        tally.add(call, strategic::check(&Call { fields: call }));
+    }
+    tally.finish(&[("strategicMerge", 150)]);
 }
