@@ -7,6 +7,7 @@
 // A test may look at files; what it tests may not.
 #![allow(clippy::disallowed_methods)]
 
+mod builtin;
 mod managed;
 mod merge;
 mod schemas;
@@ -46,12 +47,17 @@ const EXCEPTIONS: &[Exception] = &[Exception {
     reason: "a schema that says of a scalar that it is atomic is wrong; our builder takes such a type as it is",
 }];
 
+fn directory() -> Option<PathBuf> {
+    let directory = std::env::var_os("HANSE_TABLES").map(PathBuf::from);
+    if directory.is_none() {
+        eprintln!("SKIPPED: HANSE_TABLES is not set; run ./test tables");
+    }
+    directory
+}
+
 /// The recorded calls of one kind, in the order that they were made.
 fn recorded(prefix: &str) -> Option<Vec<Vec<Value>>> {
-    let Some(directory) = std::env::var_os("HANSE_TABLES").map(PathBuf::from) else {
-        eprintln!("SKIPPED: HANSE_TABLES is not set; run ./test tables");
-        return None;
-    };
+    let directory = directory()?;
     let entries =
         std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -166,4 +172,14 @@ fn strategic_merge_patch() {
         tally.add(call, strategic::check(&Call { fields: call }));
     }
     tally.finish(&[("strategicMerge", 150)]);
+}
+
+#[test]
+fn schema_of_built_in_types() {
+    let Some(directory) = directory() else { return };
+    let text = std::fs::read_to_string(directory.join("schema.json")).unwrap();
+    let compared = builtin::compare(&serde_json::from_str(&text).unwrap());
+    println!("{} types agree", compared.agreed);
+    assert_eq!(compared.differences, Vec::<String>::new());
+    assert!(compared.agreed >= 580, "only {} types were compared", compared.agreed);
 }
