@@ -309,3 +309,6 @@ impl SchemaBuilder {
         Schema { atoms: self.atoms, names: self.names }
     }
 }
+
+#[cfg(test)]
+mod tests;
