@@ -127,8 +127,8 @@ fn structured_merge_diff() {
         }
     }
     tally.finish(&[
-        ("apply", 900),
-        ("update", 140),
+        ("apply", 2000),
+        ("update", 700),
         ("validate", 3000),
         ("compare", 200),
         ("merge", 90),
