@@ -251,7 +251,7 @@ impl FieldSet {
         }
     }
 
-    /// FieldsV1 as part of an object's tree.
+    /// FieldsV1 as part of an object's tree, whose members are in the order of their names.
     pub fn to_value(&self) -> Value {
         let mut members = Map::new();
         for node in &self.nodes {
