@@ -9,7 +9,15 @@ use crate::{
 
 /// The aims for rates and latencies are meant at this concurrency.
 const WORKERS: usize = 32;
-const WRITES: [Verb; 4] = [Verb::Create, Verb::Update, Verb::MergePatch, Verb::Delete];
+const WRITES: [Verb; 7] = [
+    Verb::Create,
+    Verb::Update,
+    Verb::MergePatch,
+    Verb::StrategicPatch,
+    Verb::Apply,
+    Verb::ApplyUnchanged,
+    Verb::Delete,
+];
 const READS: [Verb; 1] = [Verb::Get];
 
 enum Verdict {

@@ -4,7 +4,7 @@
 //! One repetition with one server:
 //!
 //! ```text
-//!   start ─ settle ─ create all ─ settle ─ restart ─ get ─ lists ─ update ─ patch ─ watches ─ delete ─ stop
+//!   start ─ settle ─ create all ─ settle ─ restart ─ get ─ lists ─ update ─ patch ─ apply ─ watches ─ delete ─ stop
 //!     │        │                     │        │
 //!   ready    idle memory       loaded memory  ready with data
 //! ```
@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use crate::{
     client::{Connection, Endpoint},
+    definitions,
     figures::{Figure, ListKind, Operation, Repetition, Row},
     lists::Lister,
     load::{self, Limit},
@@ -195,10 +196,17 @@ impl<'a> Session<'a> {
         for kind in ListKind::ALL {
             self.many(population, kind).await?;
         }
-        for verb in [Verb::Update, Verb::MergePatch] {
+        for verb in [Verb::Update, Verb::MergePatch, Verb::StrategicPatch] {
             for workers in &plan.workers {
                 self.one(population, verb, *workers, for_a_while).await?;
             }
+        }
+        for workers in &plan.workers {
+            self.apply(*workers).await?;
+        }
+        match definitions::until_first_object(&self.endpoint, &mut self.connections[0]).await {
+            Ok(took) => self.found.figure(Figure::DefinitionToFirstObject, took.as_secs_f64() * 1e3),
+            Err(error) => self.found.problems.push(format!("custom resource definition: {error:#}")),
         }
         if let Err(error) = self.watch().await {
             self.found.problems.push(format!("watch: {error:#}"));
@@ -218,6 +226,19 @@ impl<'a> Session<'a> {
         let row = Row { operation: Operation::One(Verb::Create), workers };
         let requests = self.found.samples.get(&row).map_or(0, |sample| sample.operations as usize);
         self.one(&population, Verb::Delete, workers, Limit { requests, duration: NO_LIMIT }).await
+    }
+
+    /// New objects first, then the same again.
+    async fn apply(&mut self, workers: usize) -> Result<()> {
+        let name = format!("bench-apply-{workers}");
+        let population = self.population(&name, self.plan.objects, PAYLOAD).await?;
+        let limit = Limit { requests: population.count(), duration: self.plan.duration };
+        self.one(&population, Verb::Apply, workers, limit).await?;
+        let row = Row { operation: Operation::One(Verb::Apply), workers };
+        let made = self.found.samples.get(&row).map_or(0, |sample| sample.operations as usize);
+        // Only those that are there; workers were still making some when the time was up.
+        let again = Limit { requests: made.saturating_sub(workers), duration: self.plan.duration };
+        self.one(&population, Verb::ApplyUnchanged, workers, again).await
     }
 
     async fn population(&mut self, namespace: &str, count: usize, payload: usize) -> Result<Arc<Population>> {

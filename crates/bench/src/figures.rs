@@ -45,6 +45,9 @@ impl fmt::Display for Operation {
             Self::One(Verb::Create) => "create",
             Self::One(Verb::Update) => "update (PUT)",
             Self::One(Verb::MergePatch) => "merge patch",
+            Self::One(Verb::StrategicPatch) => "strategic merge patch",
+            Self::One(Verb::Apply) => "apply, new",
+            Self::One(Verb::ApplyUnchanged) => "apply, unchanged",
             Self::One(Verb::Get) => "get",
             Self::One(Verb::Delete) => "delete",
             Self::Many(ListKind::Consistent) => "list, consistent",
@@ -117,6 +120,7 @@ pub enum Figure {
     /// Milliseconds.
     ReadyEmpty,
     ReadyLoaded,
+    DefinitionToFirstObject,
     /// MiB.
     IdleMemory,
     LoadedMemory,

@@ -5,6 +5,7 @@
 //!         ├── machine    CPU time, memory and bytes written of those processes
 //!         ├── client     HTTP/2 over TLS with a client certificate
 //!         ├── load       N workers, each waiting for its answer: create, update, patch, get, delete
+//!         ├── definitions from a custom resource definition to its first object
 //!         ├── lists      whole lists, pages, informer starts
 //!         ├── watches    many watchers on one stream of writes
 //!         └── report     figures of all repetitions → one Markdown page
@@ -19,6 +20,7 @@
 mod aims;
 mod api;
 mod client;
+mod definitions;
 mod figures;
 mod lists;
 mod load;

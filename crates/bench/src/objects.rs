@@ -18,6 +18,11 @@ pub enum Verb {
     Create,
     Update,
     MergePatch,
+    StrategicPatch,
+    /// Server-side apply of a ConfigMap that depends only on its name: the first time it makes the object, and from
+    /// the second on it changes nothing.
+    Apply,
+    ApplyUnchanged,
     Get,
     Delete,
 }
@@ -35,6 +40,8 @@ pub struct Population {
 struct Member {
     name: String,
     uri: Uri,
+    /// The same, asked for by the manager `bench`.
+    apply: Uri,
     /// As last answered, for the next update; 0 before the first answer.
     version: AtomicU64,
 }
@@ -56,7 +63,8 @@ impl Population {
         let members = (0..count).map(|index| {
             let name = format!("bench-{index:06}");
             let uri = endpoint.uri(&format!("{path}/{name}"))?;
-            Ok(Member { name, uri, version: AtomicU64::new(0) })
+            let apply = endpoint.uri(&format!("{path}/{name}?fieldManager=bench"))?;
+            Ok(Member { name, uri, apply, version: AtomicU64::new(0) })
         });
         Ok(Arc::new(Self {
             namespace: namespace.to_owned(),
@@ -88,6 +96,15 @@ impl Population {
                 let body = self.with_payload("{".to_owned());
                 client::with_body(Method::PATCH, member.uri.clone(), MERGE_PATCH, body)
             }
+            Verb::StrategicPatch => {
+                let body = self.with_payload("{".to_owned());
+                client::with_body(Method::PATCH, member.uri.clone(), STRATEGIC_PATCH, body)
+            }
+            Verb::Apply | Verb::ApplyUnchanged => {
+                let number = (sequence % self.members.len()) as u64;
+                let body = self.with_numbered_payload(self.head(member, 0), number);
+                client::with_body(Method::PATCH, member.apply.clone(), APPLY, body)
+            }
             Verb::Get => client::get(member.uri.clone()),
             Verb::Delete => client::bare(Method::DELETE, member.uri.clone()),
         }
@@ -104,10 +121,14 @@ impl Population {
     }
 
     fn with_payload(&self, head: String) -> Bytes {
+        self.with_numbered_payload(head, self.drawn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn with_numbered_payload(&self, head: String, number: u64) -> Bytes {
         let mut body = head.into_bytes();
         body.reserve_exact(self.payload + 64);
         body.extend_from_slice(br#""data":{"payload":""#);
-        append_payload(&mut body, &self.namespace, self.drawn.fetch_add(1, Ordering::Relaxed), self.payload);
+        append_payload(&mut body, &self.namespace, number, self.payload);
         body.extend_from_slice(br#""}}"#);
         body.into()
     }
@@ -122,6 +143,8 @@ impl Population {
 
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// Appends `length` base64 characters from a generator seeded with the other two (SplitMix64).
 fn append_payload(body: &mut Vec<u8>, namespace: &str, number: u64, length: usize) {
@@ -166,7 +189,8 @@ mod tests {
 
     fn population() -> Population {
         let uri = Uri::from_static("https://127.0.0.1:1/");
-        let member = Member { name: "bench-000000".to_owned(), uri: uri.clone(), version: AtomicU64::new(0) };
+        let (apply, version) = (uri.clone(), AtomicU64::new(0));
+        let member = Member { name: "bench-000000".to_owned(), uri: uri.clone(), apply, version };
         Population {
             namespace: "bench".to_owned(),
             payload: 1024,
@@ -191,6 +215,14 @@ mod tests {
             assert_ne!(payload, last);
             last = payload;
         }
+    }
+
+    #[tokio::test]
+    async fn applying_again_says_the_same() {
+        let population = population();
+        let first = body(&population, Verb::Apply).await;
+        assert_eq!(first["data"]["payload"].as_str().unwrap().len(), 1024);
+        assert_eq!(body(&population, Verb::ApplyUnchanged).await, first);
     }
 
     #[tokio::test]

@@ -270,6 +270,10 @@ fn write_figures(page: &mut String, plan: &Plan, results: &Results) -> fmt::Resu
     for (name, figure) in [
         ("start to /readyz, empty, ms".to_owned(), Figure::ReadyEmpty),
         (format!("start to /readyz, {objects} objects, ms"), Figure::ReadyLoaded),
+        (
+            "custom resource definition created to its first object created, ms".to_owned(),
+            Figure::DefinitionToFirstObject,
+        ),
         ("idle memory (RSS), MiB".to_owned(), Figure::IdleMemory),
         (format!("memory after {objects} creates, settled, MiB"), Figure::LoadedMemory),
         ("more per 10 000 ConfigMaps, MiB".to_owned(), Figure::GrowthPerTenThousand),

@@ -27,6 +27,8 @@ pub trait Network: Send + Sync + 'static {
     /// Listens on `address`; port 0 picks a free one.
     fn listen(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>>;
     fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
+    /// Where a host, by name or address, can be reached; at least one place, or an error.
+    fn resolve(&self, host: String, port: u16) -> BoxFuture<'_, io::Result<Vec<Address>>>;
 }
 
 /// TCP on this machine.
@@ -62,6 +64,16 @@ impl Network for RealNetwork {
             let stream = tokio::net::TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
             Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+
+    fn resolve(&self, host: String, port: u16) -> BoxFuture<'_, io::Result<Vec<Address>>> {
+        Box::pin(async move {
+            let found: Vec<Address> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
+            match found.is_empty() {
+                true => Err(io::Error::new(io::ErrorKind::NotFound, format!("no address of {host}"))),
+                false => Ok(found),
+            }
         })
     }
 }

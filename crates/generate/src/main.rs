@@ -1,7 +1,8 @@
 //! Writes the table of built-in types, `crates/machinery/data/types.txt`, from Kubernetes' Go sources.
 //!
 //! ```text
-//!   go mod download k8s.io/api@v0.36.6 k8s.io/apimachinery@v0.36.6 k8s.io/apiextensions-apiserver@v0.36.6
+//!   go mod download k8s.io/api@v0.36.6 k8s.io/apimachinery@v0.36.6 k8s.io/apiextensions-apiserver@v0.36.6 \
+//!     k8s.io/kube-aggregator@v0.36.6
 //!   cargo run -p generate -- "$(go env GOMODCACHE)" 0.36.6 crates/machinery/data/types.txt
 //! ```
 //!
@@ -43,6 +44,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("k8s.io/api", "scheduling/v1", "scheduling/v1"),
     ("k8s.io/api", "storage/v1", "storage/v1"),
     ("k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions/v1", "apiextensions/v1"),
+    ("k8s.io/kube-aggregator", "pkg/apis/apiregistration/v1", "apiregistration/v1"),
 ];
 
 fn main() -> Result<()> {

@@ -1,6 +1,7 @@
 //! The built-in kinds, a row each.
 
 mod cluster;
+mod definitions;
 mod network;
 mod pods;
 mod policies;
@@ -59,7 +60,15 @@ const fn compute(
 }
 
 const fn field(name: &'static str, paths: &'static [&'static str]) -> SelectableField {
-    SelectableField { name, paths }
+    SelectableField { name, paths, absent: "" }
+}
+
+const fn boolean(column: Column) -> Column {
+    Column { kind: "boolean", ..column }
+}
+
+const fn integer(column: Column) -> Column {
+    Column { kind: "integer", ..column }
 }
 
 /// Kinds that are answered and not kept.
@@ -130,7 +139,7 @@ const EVENT_TTL_SECONDS: Option<u32> = Some(3600);
 
 /// Every built-in kind and version that is served.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS].into_iter().flatten()
+    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS, definitions::ROWS].into_iter().flatten()
 }
 
 /// Kinds that belong to no other file.
@@ -162,6 +171,8 @@ const ROWS: &[Row] = &[
         type_name: "core/v1.Event",
         columns: EVENT_COLUMNS,
         fields: EVENT_FIELDS,
+        name_rule: names::path_segment_name,
+        qualified_finalizers: false,
         create_on_update: true,
         ttl_seconds: EVENT_TTL_SECONDS,
         validate: v::event,
@@ -180,6 +191,8 @@ const ROWS: &[Row] = &[
                 name: "finalize",
                 verbs: &["update"],
                 prepare: v::only_namespace_finalizers,
+                validate: |new, old| v::namespace(new, Some(old)),
+                resets: &["status"],
                 ..Subresource::status("Namespace", "", "v1")
             },
             Subresource {
@@ -191,6 +204,10 @@ const ROWS: &[Row] = &[
         columns: &[NAME, path("Status", 0, ".status.phase", "The state of the namespace."), AGE],
         fields: &[field("status.phase", &["status.phase"]), field("name", &["metadata.name"])],
         name_rule: names::label_name,
+        undeletable: |name| {
+            let needed = matches!(name, "default" | "kube-system" | "kube-public");
+            needed.then_some("this namespace may not be deleted")
+        },
         prepare_create: v::prepare_namespace,
         prepare_update: v::keep_namespace_finalizers,
         default: v::default_namespace,

@@ -85,6 +85,11 @@ impl Cause {
         Self::new(CauseReason::Invalid, field, Some(value), detail)
     }
 
+    /// A malformed value that is not shown.
+    pub fn invalid_unseen(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(CauseReason::Invalid, field, None, detail)
+    }
+
     /// A value of a type that the schema does not have there.
     pub fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::new(CauseReason::TypeInvalid, field, Some(&gotext::bad_value(value)), detail)
@@ -96,6 +101,11 @@ impl Cause {
 
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::new(CauseReason::Duplicate, field, Some(&gotext::bad_value(value)), "")
+    }
+
+    /// A value that the caller has rendered and that is there twice, with what makes it the same.
+    pub fn duplicate_text(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self::new(CauseReason::Duplicate, field, Some(value), detail)
     }
 
     /// A value that would be fine elsewhere.
@@ -110,6 +120,12 @@ impl Cause {
         Self::new(CauseReason::NotSupported, field, Some(&gotext::bad_value(value)), &detail)
     }
 
+    /// As [`Cause::not_supported`] with a value that the caller has rendered.
+    pub fn not_supported_text(field: impl Into<String>, value: &str, valid: &[&str]) -> Self {
+        let valid = valid.iter().map(|value| gotext::quote(value)).collect::<Vec<_>>().join(", ");
+        Self::new(CauseReason::NotSupported, field, Some(value), &format!("supported values: {valid}"))
+    }
+
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
         let unit = if max_bytes == 1 { "byte" } else { "bytes" };
         Self::new(CauseReason::TooLong, field, None, &format!("may not be more than {max_bytes} {unit}"))
@@ -121,9 +137,29 @@ impl Cause {
         Self::new(CauseReason::TooMany, field, Some(&count.to_string()), &detail)
     }
 
+    /// Too much of something, beyond a bound that cannot be named.
+    pub fn unbounded(
+        reason: CauseReason,
+        field: impl Into<String>,
+        count: Option<i64>,
+        detail: &str,
+    ) -> Self {
+        Self::new(reason, field, count.map(|count| count.to_string()).as_deref(), detail)
+    }
+
+    /// A malformed value that is not to be shown.
+    pub fn invalid_omitted(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(CauseReason::Invalid, field, None, detail)
+    }
+
     /// A reference to something that does not exist.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self::new(CauseReason::NotFound, field, Some(&gotext::bad_value(value)), "")
+    }
+
+    /// As [`Cause::not_found`], with where it was looked for.
+    pub fn not_found_in(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::new(CauseReason::NotFound, field, Some(&gotext::bad_value(value)), detail)
     }
 
     pub fn internal(field: impl Into<String>, detail: &str) -> Self {

@@ -72,10 +72,11 @@ pub fn float(value: f64) -> String {
     format!("{value}")
 }
 
-/// A value inside an error message: strings as `%q`, the rest as JSON.
+/// A value inside an error message: strings as `%q`, numbers as `%v`, the rest as JSON.
 pub fn bad_value(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
+        Value::Number(_) => plain(value),
         other => json(other),
     }
 }
@@ -102,7 +103,7 @@ pub fn plain(value: &Value) -> String {
 pub fn plain_float(value: f64) -> String {
     let text = format!("{value:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    if exponent.parse().is_ok_and(|exponent: i32| (-4..6).contains(&exponent)) {
+    if exponent.parse::<i32>().is_ok_and(|exponent| (-4..6).contains(&exponent)) {
         return format!("{value}");
     }
     let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
@@ -203,9 +204,9 @@ mod tests {
         let value = json!({"b": [1, "x", null, true], "a": {"c": 1.5}});
         assert_eq!(plain(&value), "map[a:map[c:1.5] b:[1 x <nil> true]]");
         assert_eq!(
-            [json!(1e21), json!(1e-5), json!(-0.5), json!(2097152.0), json!(100000.0)]
+            [json!(1e21), json!(1e6), json!(123456.5), json!(1e-5), json!(-0.5), json!(2097152.0)]
                 .map(|value| plain(&value)),
-            ["1e+21", "1e-05", "-0.5", "2.097152e+06", "100000"]
+            ["1e+21", "1e+06", "123456.5", "1e-05", "-0.5", "2.097152e+06"]
         );
     }
 

@@ -3,9 +3,12 @@
 
 pub mod apply;
 pub mod builtin;
+pub mod definition;
+pub mod expressions;
 pub mod field_error;
 pub mod gojson;
 pub mod gotext;
+pub mod gourl;
 pub mod jsonpath;
 pub mod metadata;
 pub mod names;
@@ -16,10 +19,12 @@ pub mod protobuf;
 pub mod quantity;
 pub mod resource;
 pub mod revision;
+pub mod scale;
 pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod strategic;
+pub mod structural;
 pub mod table;
 pub mod validation;
 

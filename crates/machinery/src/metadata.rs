@@ -50,7 +50,7 @@ pub fn validate_create(metadata: &Metadata, namespaced: bool, name_rule: NameRul
 
 /// Checks the metadata that is to replace `old`.
 pub fn validate_update(new: &Metadata, old: &Metadata) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = common(new);
     if is_set(old, "deletionTimestamp") {
         causes.extend(no_new_finalizers(new, old));
     }
@@ -80,10 +80,18 @@ pub fn validate_update(new: &Metadata, old: &Metadata) -> Vec<Cause> {
             causes.push(Cause::invalid(format!("metadata.{field}"), &value(new), IMMUTABLE));
         }
     }
-    causes.extend(labels(new.get("labels"), "metadata.labels"));
-    causes.extend(annotations(new.get("annotations"), "metadata.annotations"));
-    causes.extend(owner_references(new));
-    causes.extend(managed_fields(new));
+    causes
+}
+
+/// What upstream asks of the metadata of every kind before each change: less than it asks of new objects.
+fn common(metadata: &Metadata) -> Vec<Cause> {
+    let prefix = text(metadata, "generateName");
+    let mut causes = invalid_each("metadata.generateName", prefix, names::path_segment_name(prefix, true));
+    causes.extend(labels(metadata.get("labels"), "metadata.labels"));
+    causes.extend(annotations(metadata.get("annotations"), "metadata.annotations"));
+    causes.extend(owner_references(metadata));
+    causes.extend(finalizers(metadata));
+    causes.extend(managed_fields(metadata));
     causes
 }
 

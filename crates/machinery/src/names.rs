@@ -148,6 +148,18 @@ const PERCENT: Shape = Shape {
     pattern: "[0-9]+%",
 };
 
+const CONDITION_REASON: Shape = Shape {
+    matches: |value| {
+        let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b',' | b':');
+        value.starts_with(|c: char| c.is_ascii_alphabetic())
+            && value.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            && value.bytes().all(inner)
+    },
+    explanation: "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'",
+    examples: &["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"],
+    pattern: "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?",
+};
+
 fn is_key_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
@@ -315,6 +327,11 @@ pub fn is_http_header_name(value: &str) -> Vec<String> {
     reasons([HTTP_HEADER_NAME.check(value)])
 }
 
+/// The reason of a condition of the newer form; its length is checked elsewhere.
+pub fn is_condition_reason(value: &str) -> Vec<String> {
+    reasons([CONDITION_REASON.check(value)])
+}
+
 pub fn is_percent(value: &str) -> Vec<String> {
     reasons([PERCENT.check(value)])
 }
@@ -347,6 +364,15 @@ pub fn is_port_name(value: &str) -> Vec<String> {
 /// The rule for most kinds.
 pub fn subdomain_name(name: &str, prefix: bool) -> Vec<String> {
     is_dns1123_subdomain(&masked(name, prefix))
+}
+
+/// As [`subdomain_name`] in the words of upstream's newer checks, which look at what is generated instead of the
+/// prefix.
+pub fn long_name(name: &str, prefix: bool) -> Vec<String> {
+    match prefix {
+        true => is_path_segment_prefix(name),
+        false => reasons([length_in_bytes(name, SUBDOMAIN_MAX), DNS1123_SUBDOMAIN.check(name)]),
+    }
 }
 
 /// The rule for namespaces.

@@ -336,6 +336,11 @@ impl Object {
         &self.frame[self.body.start as usize..self.body.end as usize]
     }
 
+    /// `{"kind":…,"apiVersion":…,`: the type, as it stands in the body.
+    pub fn type_slice(&self) -> &[u8] {
+        &self.body_slice()[..self.type_len as usize]
+    }
+
     /// The body without `{"kind":…,"apiVersion":…,`: what follows the opening brace of an item in a typed list.
     pub fn after_type(&self) -> &[u8] {
         &self.body_slice()[self.type_len as usize..]

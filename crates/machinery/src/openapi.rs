@@ -4,14 +4,16 @@
 //! has, of which kind it is, and that the server checks fields (`fieldValidation`). The table holds no descriptions,
 //! so neither do the documents.
 
+pub mod gnostic;
 mod paths;
+pub mod v2;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use crate::{
-    resource::Resource,
+    resource::{Resource, Schema, Subresource},
     schema::{Field, Message, MessageId, Type, Types},
 };
 
@@ -26,12 +28,16 @@ pub fn document(resources: &[&Resource]) -> Value {
         vec!["meta/v1.Status", "meta/v1.DeleteOptions", "meta/v1.APIResourceList", "meta/v1.WatchEvent"];
     let mut extra = Map::new();
     let list_names: Vec<String> =
-        resources.iter().map(|resource| format!("{}List", resource.type_name)).collect();
+        resources.iter().map(|resource| format!("{}List", resource.row.type_name)).collect();
     for (resource, list_name) in resources.iter().zip(&list_names) {
-        if types.get(resource.type_name).is_none() {
-            extra.insert(schema_name(resource), untyped_object());
-        } else {
-            roots.push(resource.type_name);
+        match &resource.schema {
+            Schema::Typed(message) => roots.push(message.name),
+            Schema::Custom(custom) => {
+                extra.insert(schema_name(resource), custom_object(&custom.source));
+            }
+            Schema::Untyped => {
+                extra.insert(schema_name(resource), untyped_object());
+            }
         }
         if types.get(list_name).is_some() {
             roots.push(list_name);
@@ -39,9 +45,8 @@ pub fn document(resources: &[&Resource]) -> Value {
             roots.push("meta/v1.ListMeta");
             extra.insert(list_schema_name(resource), untyped_list(resource));
         }
-        for subresource in resource.subresources {
-            let kind = types.get_kind(subresource.group, subresource.version, subresource.kind);
-            roots.extend(kind.map(|message| message.name));
+        for subresource in &resource.subresources {
+            roots.extend(other_kind(types, resource, subresource).map(|message| message.name));
         }
     }
     if extra.keys().next().is_some() {
@@ -54,7 +59,7 @@ pub fn document(resources: &[&Resource]) -> Value {
     schemas.extend(extra);
     schemas.insert(format!("{META}.Patch"), json!({"type": "object"}));
     for resource in resources {
-        mark_kind(&mut schemas, &schema_name(resource), resource, resource.kind);
+        mark_kind(&mut schemas, &schema_name(resource), resource, &resource.kind);
         mark_kind(&mut schemas, &list_schema_name(resource), resource, &resource.list_kind);
     }
     json!({
@@ -97,26 +102,45 @@ pub fn component_name(table_name: &str) -> String {
     match package.split('/').next() {
         Some("meta") => format!("io.k8s.apimachinery.pkg.apis.{dotted}.{name}"),
         Some("apiextensions") => format!("io.k8s.apiextensions-apiserver.pkg.apis.{dotted}.{name}"),
+        Some("apiregistration") => format!("io.k8s.kube-aggregator.pkg.apis.{dotted}.{name}"),
         _ => format!("io.k8s.api.{dotted}.{name}"),
     }
 }
 
 /// The name of a resource's schema; kinds without a message are named after their group, as custom resources are.
 fn schema_name(resource: &Resource) -> String {
-    if Types::builtin().get(resource.type_name).is_some() {
-        return component_name(resource.type_name);
+    if let Schema::Typed(message) = &resource.schema {
+        return component_name(message.name);
     }
     let group: Vec<&str> = resource.group.split('.').rev().collect();
     format!("{}.{}.{}", group.join("."), resource.version, resource.kind)
 }
 
 fn list_schema_name(resource: &Resource) -> String {
-    let typed = format!("{}List", resource.type_name);
+    let typed = format!("{}List", resource.row.type_name);
     if Types::builtin().get(&typed).is_some() {
         component_name(&typed)
     } else {
         format!("{}List", schema_name(resource))
     }
+}
+
+/// The type of what is sent and answered at a path below an object, unless it is the object's own.
+fn other_kind<'t>(types: &'t Types, resource: &Resource, subresource: &Subresource) -> Option<&'t Message> {
+    let (group, version, kind) = resource.kind_at(subresource);
+    let own = (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str());
+    if (group, version, kind) == own { None } else { types.get_kind(group, version, kind) }
+}
+
+/// The schema of a custom kind: as its definition has it, with the type and metadata that every object has.
+fn custom_object(source: &Value) -> Value {
+    let Value::Object(mut schema) = source.clone() else { return untyped_object() };
+    schema.entry("type").or_insert_with(|| json!("object"));
+    let properties = schema.entry("properties").or_insert_with(|| json!({}));
+    if let (Value::Object(properties), Value::Object(every)) = (properties, untyped_object()["properties"].take()) {
+        properties.extend(every);
+    }
+    Value::Object(schema)
 }
 
 fn untyped_object() -> Value {

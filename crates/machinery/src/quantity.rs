@@ -100,6 +100,18 @@ impl Quantity {
         self.scaled_value(-3)
     }
 
+    /// The value, if it is a whole number of 64 bits.
+    pub fn exact_value(&self) -> Option<i64> {
+        let value = self.value();
+        (*self == Quantity::new(value, self.format)).then_some(value)
+    }
+
+    /// The nearest float, about.
+    pub fn approximate(&self) -> f64 {
+        let base = self.mantissa as f64;
+        if self.scale == 0 { base } else { base * 10f64.powi(self.scale) }
+    }
+
     fn scaled_value(&self, scale: i32) -> i64 {
         let scaled = match self.scale.checked_sub(scale) {
             Some(up) if up >= 0 => multiply_by_power(self.mantissa, up as u32).unwrap_or(self.extreme()),

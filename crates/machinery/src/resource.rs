@@ -3,6 +3,14 @@
 //! A [`Row`] is how a kind is written down, one place per kind. Handlers, discovery, tables and patches are
 //! generic over the [`Resource`] made from it; what is special about a kind is a column of its row.
 
+mod custom;
+mod served;
+
+pub use custom::{Custom, custom_resources};
+pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColumn};
+
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use crate::{
@@ -44,9 +52,11 @@ pub struct SelectableField {
     pub name: &'static str,
     /// Where its value is, in dots; the first of several that is set and not empty.
     pub paths: &'static [&'static str],
+    /// Its value where none of them is: `0` for a number that is left out when it is zero.
+    pub absent: &'static str,
 }
 
-/// A path below an object.
+/// A path below an object. Where `kind` is empty, what is sent and answered there is of the object's own kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Subresource {
     pub name: &'static str,
@@ -60,6 +70,13 @@ pub struct Subresource {
     /// Given the new object and the old one: what is wrong with a change by this path. The row's `validate` is not
     /// asked then.
     pub validate: fn(&Tree, &Tree) -> Vec<Cause>,
+    /// Members of each of `status.conditions` that are set to the time of the request where `prepare` leaves them
+    /// open.
+    pub stamped: &'static [&'static str],
+    /// What a write to this path sets back to what it was, so that its author does not own it: paths in dots.
+    pub resets: &'static [&'static str],
+    /// What it alone may own, if not everything else: paths in dots, `*` for any item.
+    pub owns: &'static [&'static str],
 }
 
 impl Subresource {
@@ -73,14 +90,16 @@ impl Subresource {
             verbs: &["get", "patch", "update"],
             prepare: only_status,
             validate: |_, _| Vec::new(),
+            stamped: &[],
+            resets: &["spec"],
+            owns: &[],
         }
     }
 
     /// The number of replicas, in the form that every kind shares. The row's `scale` says where they are.
     pub const SCALE: Subresource = Subresource {
         name: "scale",
-        kind: "Scale",
-        group: "autoscaling",
+        prepare: |_, _| {},
         ..Subresource::status("Scale", "autoscaling", "v1")
     };
 }
@@ -120,6 +139,15 @@ pub struct Conversion {
 /// How another version of a kind spells the fields of the stored one: (stored, here), top level.
 pub type Renames = &'static [(&'static str, &'static str)];
 
+/// Who makes an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Author<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub groups: &'a [String],
+    pub extra: &'a BTreeMap<String, Vec<String>>,
+}
+
 /// A kind, written down.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -143,6 +171,13 @@ pub struct Row {
     pub generation: bool,
     /// A change of annotations does so too.
     pub generation_counts_annotations: bool,
+    /// What `generation` begins with; 0: objects have none before their first change.
+    pub first_generation: i64,
+    /// Given the new object and the old one: whether `generation` counts the change, where that is not decided by the
+    /// two rules above.
+    pub counts_generation: Option<fn(&Tree, &Tree) -> bool>,
+    /// A new object may bring its `status`, as nodes do.
+    pub status_on_create: bool,
     /// PUT of an object that is not there creates it.
     pub create_on_update: bool,
     /// PUT without `resourceVersion` overwrites.
@@ -157,10 +192,19 @@ pub struct Row {
     pub ttl_seconds: Option<u32>,
     /// Before a new object is checked, beside `default`: what only creation sets.
     pub prepare_create: fn(&mut Tree),
+    /// Writes into a new object who made it, as signing requests have it.
+    pub sign: Option<fn(&mut Tree, &Author<'_>)>,
     /// Given the new object and the old one: keeps what an update of the main resource may not change.
     pub prepare_update: fn(&mut Tree, &Tree),
     /// Fills in what the user left open; before every check.
     pub default: fn(&mut Tree),
+    /// Given the object as prepared, on update the old one, and the time in text: writes the times that a change
+    /// leaves in an object.
+    pub stamp: fn(&mut Tree, Option<&Tree>, &str),
+    /// Given the object and the time in text: what a deletion changes in it first, such as what holds it.
+    pub mark_deleted: Option<fn(&mut Tree, &str)>,
+    /// Given a name: why the object of that name cannot be deleted.
+    pub undeletable: fn(&str) -> Option<&'static str>,
     /// Given the new object and, on update, the old one.
     pub validate: fn(&Tree, Option<&Tree>) -> Vec<Cause>,
     /// The version in which objects are stored, if it is another group's.
@@ -169,6 +213,16 @@ pub struct Row {
     /// After `renames` towards storage, before them on the way back.
     pub convert: Option<Conversion>,
     pub scale: Option<Scale>,
+    /// What a write to the object itself sets back, so that its author does not own it: paths in dots.
+    pub resets: &'static [&'static str],
+    /// Given the object and the grace period asked for: how many seconds it has to end by itself before it is removed.
+    pub grace: Option<fn(&Tree, Option<i64>) -> i64>,
+    /// The server gives its objects addresses and ports, as it does to services.
+    pub takes_addresses: bool,
+    /// Dependents stay when a deletion does not say what becomes of them.
+    pub orphans_by_default: bool,
+    /// Given an object as it was sent: why it cannot be read, though its types are right.
+    pub readable: fn(&Tree) -> Result<(), String>,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
     pub warn: fn(&Tree, Option<&Tree>) -> Vec<String>,
     /// Served only in the workspace of platform admins.
@@ -205,6 +259,9 @@ impl Row {
         name_rule: names::subdomain_name,
         generation: false,
         generation_counts_annotations: false,
+        first_generation: 1,
+        counts_generation: None,
+        status_on_create: false,
         create_on_update: false,
         unconditional_update: true,
         returns_deleted: false,
@@ -212,129 +269,27 @@ impl Row {
         omit_empty: &[],
         ttl_seconds: None,
         prepare_create: no_default,
+        sign: None,
         prepare_update: keep_nothing,
         default: no_default,
+        stamp: |_, _, _| {},
+        mark_deleted: None,
+        undeletable: |_| None,
         validate: no_validation,
         stored_as: None,
         renames: &[],
         convert: None,
         scale: None,
+        resets: &["status"],
+        grace: None,
+        takes_addresses: false,
+        orphans_by_default: false,
+        readable: |_| Ok(()),
         warn: |_, _| Vec::new(),
         only_in_root: false,
     };
-
-    pub fn list_kind(&self) -> String {
-        format!("{}List", self.kind)
-    }
-
-    /// `v1` or `rbac.authorization.k8s.io/v1`.
-    pub fn api_version(&self) -> String {
-        group_version(self.group, self.version)
-    }
-
-    pub fn verb_allowed(&self, verb: &str) -> bool {
-        self.verbs.contains(&verb)
-    }
-
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources.iter().find(|subresource| subresource.name == name)
-    }
-
-    pub fn has_status(&self) -> bool {
-        self.subresource("status").is_some()
-    }
-
-    /// Whether the object is held by finalizers in its `spec`, as namespaces are, besides those of its metadata.
-    pub fn held_by_spec(&self, tree: &Tree) -> bool {
-        let finalizers = tree.get("spec").and_then(|spec| spec.get("finalizers")).and_then(Value::as_array);
-        self.subresource("finalize").is_some() && finalizers.is_some_and(|list| !list.is_empty())
-    }
-
-    /// Whether objects are kept, rather than answered at once as access reviews are.
-    pub fn is_stored(&self) -> bool {
-        self.verb_allowed("get")
-    }
 }
 
 pub fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
-/// A row made ready to serve.
-#[derive(Debug)]
-pub struct Resource {
-    pub row: Row,
-    pub api_version: String,
-    pub list_kind: String,
-    /// The `apiVersion` that stored objects carry.
-    pub stored_api_version: String,
-    /// Group of the collection that holds the objects.
-    pub stored_group: &'static str,
-    /// `{"kind":…,"apiVersion":…,` of an object served in this version.
-    pub type_prefix: String,
-    /// Whether stored bytes can be served as they are.
-    pub served_as_stored: bool,
-}
-
-impl Resource {
-    pub fn new(row: Row) -> Self {
-        let api_version = row.api_version();
-        let (stored_group, stored_version) = row.stored_as.unwrap_or((row.group, row.version));
-        let stored_api_version = group_version(stored_group, stored_version);
-        Self {
-            list_kind: row.list_kind(),
-            type_prefix: format!("{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",", row.kind),
-            served_as_stored: api_version == stored_api_version
-                && row.renames.is_empty()
-                && row.convert.is_none(),
-            api_version,
-            stored_api_version,
-            stored_group,
-            row,
-        }
-    }
-
-    /// From the spelling of this version to the stored one.
-    pub fn to_storage(&self, tree: &mut Tree) {
-        self.rename(tree, |(stored, here)| (here, stored));
-        if let Some(convert) = &self.row.convert {
-            (convert.to_storage)(tree);
-        }
-        tree.insert("apiVersion".into(), Value::from(self.stored_api_version.as_str()));
-    }
-
-    /// From the stored spelling to that of this version.
-    pub fn from_storage(&self, tree: &mut Tree) {
-        if let Some(convert) = &self.row.convert {
-            (convert.from_storage)(tree);
-        }
-        self.rename(tree, |(stored, here)| (stored, here));
-        for key in self.row.omit_empty {
-            if tree.get(*key).and_then(Value::as_str) == Some("") {
-                tree.remove(*key);
-            }
-        }
-        tree.insert("apiVersion".into(), Value::from(self.api_version.as_str()));
-    }
-
-    fn rename(
-        &self,
-        tree: &mut Tree,
-        direction: fn((&'static str, &'static str)) -> (&'static str, &'static str),
-    ) {
-        for pair in self.row.renames {
-            let (from, to) = direction(*pair);
-            if let Some(value) = tree.remove(from) {
-                tree.insert(to.to_owned(), value);
-            }
-        }
-    }
-}
-
-impl std::ops::Deref for Resource {
-    type Target = Row;
-
-    fn deref(&self) -> &Row {
-        &self.row
-    }
 }

@@ -12,12 +12,14 @@ mod conform;
 mod read;
 mod scalar;
 mod strict;
+mod written;
 
 use std::sync::LazyLock;
 
 pub use conform::{Conformed, Options, TypeError, conform};
 pub use scalar::{base64_canonical, duration_text, parse_duration, parse_micro_time, parse_time, time_text};
 pub use strict::{find_duplicates, has_duplicates, strict_errors};
+pub use written::{Spelling, written};
 
 /// All messages, by name and by id.
 #[derive(Debug)]

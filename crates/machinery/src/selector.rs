@@ -7,4 +7,4 @@ mod field;
 mod label;
 
 pub use field::{FieldOperator, FieldSelector, FieldTerm};
-pub use label::{LabelSelector, Operator, Requirement, validate_object};
+pub use label::{LabelSelector, Operator, Requirement, validate_object, validate_object_with};

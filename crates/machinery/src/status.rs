@@ -1,5 +1,7 @@
 //! Errors as clients read them: Kubernetes' own `Status`.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::field_error::Cause;
@@ -224,8 +226,14 @@ impl Status {
     /// `kind` is the kind, not the resource; upstream is so in `Invalid` alone.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let texts: Vec<String> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let mut texts: Vec<String> = Vec::new();
+        let mut said = HashSet::new();
+        // What is wrong twice is listed twice, and said once.
+        for text in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
+            if said.insert(text.clone()) {
+                texts.push(text);
+            }
+        }
         let joined = match texts.len() {
             0 => String::new(),
             1 => format!(": {}", texts[0]),

@@ -1,7 +1,15 @@
 //! What is special about single kinds: defaults, and rules beyond their types. Referred to from their rows.
 
+pub mod cluster;
+pub mod conditions;
 mod events;
+mod members;
+pub mod network;
+pub mod parts;
 pub mod pod;
+pub mod policies;
+pub mod webhook;
+pub mod workloads;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
@@ -31,6 +39,34 @@ fn members<'a>(tree: &'a Tree, key: &str) -> impl Iterator<Item = (&'a String, &
 fn items<'a>(tree: &'a Tree, key: &str) -> impl Iterator<Item = (usize, &'a Tree)> {
     let list = tree.get(key).and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_object).enumerate()
+}
+
+/// The labels, annotations, finalizers and owners stay as they were.
+fn keep_metadata(new: &mut Tree, old: &Tree) {
+    let was = old.get("metadata").and_then(Value::as_object);
+    let metadata = members::made(new, "metadata");
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        match was.and_then(|was| was.get(key)) {
+            Some(value) => metadata.insert(key.to_owned(), value.clone()),
+            None => metadata.remove(key),
+        };
+    }
+}
+
+/// A struct of Go's in an error message: upstream's server holds fields by other names than JSON has, in an order.
+fn go_struct<const N: usize>(members: [(&str, String); N]) -> String {
+    let members = members.map(|(name, value)| format!("\"{name}\":{value}"));
+    format!("{{{}}}", members.join(","))
+}
+
+/// A label selector, if there is one; where the stored one is not valid, with `any_value`.
+fn label_selector(selector: Option<&Value>, path: &parts::Path<'_>, any_value: bool) -> Vec<Cause> {
+    let selector = selector.filter(|it| it.is_object());
+    selector.map(|it| selector::validate_object_with(it, &path.to_string(), any_value)).unwrap_or_default()
+}
+
+fn annotation<'a>(tree: &'a Tree, key: &str) -> Option<&'a str> {
+    tree.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
 fn invalid_each(field: &str, value: &str, problems: Vec<String>) -> impl Iterator<Item = Cause> {

@@ -36,6 +36,23 @@ pub fn admit_create(context: &Context, object: &str) -> Result<Vec<(Key, Expect)
     Ok(vec![(key, current.expect)])
 }
 
+/// To put what is not there, by whatever verb, is to create it, and needs the right to.
+pub fn may_create(context: &Context) -> Result<(), Status> {
+    let name = context.target.name.as_str();
+    let attributes = Attributes::Resource {
+        verb: "create",
+        group: &context.resource.group,
+        resource: &context.resource.plural,
+        subresource: "",
+        namespace: &context.target.namespace,
+        name,
+    };
+    match context.hub.authorizer.allows(&context.space, &context.user, &attributes) {
+        true => Ok(()),
+        false => Err(Status::forbidden(context.about(name), &attributes.refusal(&context.user))),
+    }
+}
+
 /// Nobody may give away rights they do not have: a role's rules, or those a binding confers, must be held by who
 /// writes them, unless they may `escalate` or `bind`. Says nothing of other kinds.
 pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>) -> Result<(), Status> {
@@ -63,7 +80,7 @@ pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>
         let rules = rbac::rules_of_role(&context.space, resource, namespace, role);
         rules.ok_or_else(|| Status::not_found(context.about(role)))?
     } else {
-        if may("escalate", context.resource.plural, name) {
+        if may("escalate", &context.resource.plural, name) {
             return Ok(());
         }
         let mut rules = rbac::rules_of(new);

@@ -2,27 +2,36 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use machinery::{
-    resource::Resource,
+    Draft, EventType, Object,
+    resource::{Resource, ScalePaths, Tree},
+    scale,
     status::{About, Status},
 };
+use serde_json::Value;
 use store::{Collection, Key, Span};
 
 use crate::{
     hub::Hub,
+    managers,
+    metrics::Stopwatch,
     negotiate::{self, Shape},
     options::Query,
     present::Presenter,
-    request::ResourceTarget,
+    request::{ResourceTarget, Verb},
     space::Space,
-    user::User,
+    user::{MASTERS, User},
 };
 
 pub struct Context {
     pub hub: Arc<Hub>,
     pub space: Space,
+    /// The kind that the path is about.
     pub resource: Arc<Resource>,
+    /// The kind that the client sends and sees: the same, or that of a subresource.
+    pub shown: Arc<Resource>,
     pub target: ResourceTarget,
     pub query: Query,
     pub headers: HeaderMap,
@@ -30,8 +39,39 @@ pub struct Context {
 }
 
 impl Context {
+    /// A request of the hub's own, about an object of `collection`; `None` if that is not served.
+    pub fn own(
+        hub: &Arc<Hub>,
+        space: &Space,
+        collection: &Collection,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Context> {
+        let resource: Arc<Resource> = hub.served(space).registry.stored(collection)?.clone();
+        let target = ResourceTarget {
+            verb: Verb::Delete,
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            namespace: namespace.to_owned(),
+            resource: resource.plural.clone(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        };
+        let user = User { name: "system:hanse".into(), groups: vec![MASTERS.into()], ..User::default() };
+        Some(Context {
+            hub: hub.clone(),
+            space: space.clone(),
+            shown: resource.clone(),
+            resource,
+            target,
+            query: Query::default(),
+            headers: HeaderMap::new(),
+            user: Arc::new(user),
+        })
+    }
+
     pub fn collection(&self) -> Collection {
-        Collection::new(self.resource.stored_group, self.resource.plural)
+        Collection::new(&self.resource.stored_group, &self.resource.plural)
     }
 
     pub fn key(&self, name: &str) -> Key {
@@ -44,7 +84,7 @@ impl Context {
     }
 
     pub fn about<'a>(&'a self, name: &'a str) -> About<'a> {
-        About { group: self.resource.group, resource: self.resource.plural, name }
+        About { group: &self.resource.group, resource: &self.resource.plural, name }
     }
 
     pub fn presenter(&self) -> Result<Presenter, Status> {
@@ -60,7 +100,69 @@ impl Context {
     }
 
     pub fn presenter_as(&self, shape: Shape) -> Presenter {
-        Presenter::new(self.resource.clone(), shape, &self.query, self.hub.now().as_second())
+        Presenter::new(self.shown.clone(), shape, &self.query, self.hub.now().as_second())
+    }
+
+    /// The object as this path shows it.
+    pub fn visible(&self, object: &Object) -> Result<Tree, Status> {
+        let mut tree = object.tree().map_err(Status::internal)?;
+        match self.scale() {
+            Some(paths) => managers::scale_with_managers(self, paths, &tree)
+                .ok_or_else(|| Status::not_found(self.about(&object.head.name))),
+            None => {
+                self.resource.from_storage(&mut tree);
+                Ok(tree)
+            }
+        }
+    }
+
+    /// The object to be stored when `old` becomes what the client made of it, `seen`.
+    ///
+    /// `tracked`: it says already who owns what.
+    pub fn absorb(&self, mut seen: Tree, old: &Object, tracked: bool) -> Result<Tree, Status> {
+        let Some(paths) = self.scale() else {
+            self.resource.to_storage(&mut seen);
+            return Ok(seen);
+        };
+        let causes = scale::validate(&seen);
+        if !causes.is_empty() {
+            return Err(Status::invalid(&self.shown.group, &self.shown.kind, &old.head.name, causes));
+        }
+        let before = old.tree().map_err(Status::internal)?;
+        let mut new = before.clone();
+        scale::set_scale(&mut new, paths, &seen);
+        if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+            for key in ["resourceVersion", "uid"] {
+                match seen.get("metadata").and_then(|metadata| metadata.get(key)) {
+                    Some(value) => metadata.insert(key.into(), value.clone()),
+                    None => metadata.remove(key),
+                };
+            }
+        }
+        match tracked {
+            true => managers::scale_to_object(self, paths, &before, &seen, &mut new),
+            false => managers::track_scale(self, paths, &before, seen, &mut new),
+        }
+        Ok(new)
+    }
+
+    /// Where the replicas are, if the path is about them.
+    pub fn scale(&self) -> Option<&ScalePaths> {
+        self.resource.scale.as_ref().filter(|_| self.target.subresource == "scale")
+    }
+
+    /// One object, in the form the client asked for.
+    pub fn present(&self, object: &Object) -> Result<Bytes, Status> {
+        let presenter = self.presenter()?;
+        if self.scale().is_none() {
+            return Ok(presenter.one(object));
+        }
+        let draft = Draft::encode(&self.visible(object)?).map_err(Status::internal)?;
+        Ok(presenter.one(&draft.seal(object.revision, EventType::Modified)))
+    }
+
+    pub fn stopwatch(&self) -> Stopwatch<'_> {
+        Stopwatch::start(&*self.hub.env.clock, &self.hub.metrics)
     }
 
     /// `dryRun=All`: everything but the commit. Anything else is refused.

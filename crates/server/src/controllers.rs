@@ -7,6 +7,7 @@
 //! One feed and one queue serve all workspaces. Work is named by what it is about and may be done twice without
 //! harm; what fails is tried again later.
 
+mod definitions;
 mod garbage;
 mod namespaces;
 mod queue;
@@ -14,8 +15,7 @@ mod workspaces;
 
 use std::{sync::Arc, time::Duration};
 
-use http::HeaderMap;
-use machinery::{resource::Resource, status::Status};
+use machinery::status::Status;
 use parking_lot::Mutex;
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
 
@@ -23,10 +23,7 @@ use crate::{
     base,
     context::Context,
     hub::{self, Hub, root_id},
-    options::Query,
-    request::{ResourceTarget, Verb},
     space::Space,
-    user::{MASTERS, User},
 };
 use queue::{Queue, Work};
 
@@ -142,11 +139,13 @@ impl Controllers {
         }
         let released = self.owners.lock().observe(workspace, key, old, new, &self.queue);
         if !released.is_empty() {
-            let registry = self.hub.registry_of(workspace);
-            for owner in released.iter().filter_map(|owner| garbage::key_of(registry, owner, key)) {
+            let Some(space) = self.hub.space_by_id(workspace) else { return };
+            let served = self.hub.served(&space);
+            for owner in released.iter().filter_map(|owner| garbage::key_of(&served.registry, owner, key)) {
                 self.queue.add(Work::Owner(workspace.clone(), owner));
             }
         }
+        definitions::observe(self, workspace, key, old, new);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -172,6 +171,10 @@ impl Controllers {
                 Some(space) => namespaces::empty(self, &space, name).await,
                 None => Ok(()),
             },
+            Work::Definition(workspace, name) => match self.hub.space_by_id(workspace) {
+                Some(space) => definitions::settle(self, &space, name).await,
+                None => Ok(()),
+            },
             Work::Workspace(name) => workspaces::remove(self, name).await,
             Work::Owner(workspace, key) => match self.hub.space_by_id(workspace) {
                 Some(space) => garbage::finish_owner(self, &space, key).await,
@@ -192,29 +195,7 @@ impl Controllers {
         namespace: &str,
         name: &str,
     ) -> Option<Context> {
-        let resource: Arc<Resource> = self.hub.registry(space).stored(collection)?.clone();
-        let target = ResourceTarget {
-            verb: Verb::Delete,
-            group: resource.group.to_owned(),
-            version: resource.version.to_owned(),
-            namespace: namespace.to_owned(),
-            resource: resource.plural.to_owned(),
-            name: name.to_owned(),
-            subresource: String::new(),
-        };
-        Some(Context {
-            hub: self.hub.clone(),
-            space: space.clone(),
-            resource,
-            target,
-            query: Query::default(),
-            headers: HeaderMap::new(),
-            user: Arc::new(User {
-                name: "system:hanse".into(),
-                groups: vec![MASTERS.into()],
-                ..User::default()
-            }),
-        })
+        Context::own(&self.hub, space, collection, namespace, name)
     }
 
     fn context_for(&self, space: &Space, key: &Key) -> Option<Context> {

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use machinery::{
+    apply::asks_for_reset,
     field_error::Cause,
     gojson, protobuf,
-    resource::Tree,
+    resource::{Schema, Tree},
     schema::{self, Types},
     status::Status,
+    structural::Malformed,
 };
 use serde_json::Value;
 
@@ -19,6 +21,8 @@ use crate::{
 pub struct Decoded {
     pub tree: Tree,
     pub warnings: Vec<String>,
+    /// It asks to forget who set what.
+    pub resets_managers: bool,
 }
 
 /// What to do about fields that the kind does not have.
@@ -45,7 +49,7 @@ fn strictness(context: &Context) -> Result<Strictness, Status> {
 /// The body of a create or an update.
 pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
     let strictness = strictness(context)?;
-    let content = negotiate::content(&context.headers)?;
+    let content = negotiate::content(&context.headers, context.shown.message().is_some())?;
     let value = parse(context, content, bytes)?;
     // Only the text shows what stands in it twice; a tree with fewer members than the text says that something does.
     let text = (content == Content::Json && strictness != Strictness::Ignore).then_some(bytes);
@@ -64,7 +68,9 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
         }
     };
     check_type(context, &mut tree, bytes)?;
+    let resets_managers = asks_for_reset(&tree);
     let mut decoded = conform(context, tree, text, doubled, strictness)?;
+    decoded.resets_managers = resets_managers;
     if content == Content::Yaml && strictness != Strictness::Ignore {
         let doubled = std::str::from_utf8(bytes).ok().and_then(yaml_duplicate);
         if let (Some(doubled), Strictness::Strict) = (&doubled, strictness) {
@@ -79,7 +85,7 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
 /// with it is the patch's fault.
 pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decoded, Status> {
     let strictness = strictness(context)?;
-    let resource = &context.resource;
+    let resource = &context.shown;
     let types = Types::builtin();
     let shown = Value::Object(tree.clone());
     let refuse = |why: &str| {
@@ -87,22 +93,27 @@ pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decode
         Status::invalid("", "", "", vec![Cause::invalid("patch", &document, why)])
     };
     let mut found = found;
+    let resets_managers = asks_for_reset(&tree);
     let mut value = Value::Object(tree);
-    match types.get(resource.type_name) {
-        Some(message) => {
-            let conformed = schema::conform(types, message, &mut value, schema::Options::default())
+    match (&resource.schema, &mut value) {
+        (Schema::Typed(message), value) => {
+            let conformed = schema::conform(types, message, value, schema::Options::default())
                 .map_err(|error| refuse(&error.to_string()))?;
             found.extend(conformed.unknown);
         }
-        None => check_metadata(context, types, &mut value)?,
+        (Schema::Custom(custom), Value::Object(tree)) => {
+            let accepted = custom.version.accept(tree, Malformed::Refuse);
+            found.extend(unknown_fields(accepted.map_err(|error| refuse(&error))?));
+        }
+        (_, value) => check_metadata(context, types, value)?,
     }
     let Value::Object(tree) = value else { return Err(refuse("the patch does not leave an object")) };
     match strictness {
         Strictness::Strict if !found.is_empty() => {
             Err(refuse(&format!("strict decoding error: {}", found.join(", "))))
         }
-        Strictness::Ignore => Ok(Decoded { tree, warnings: Vec::new() }),
-        _ => Ok(Decoded { tree, warnings: found }),
+        Strictness::Ignore => Ok(Decoded { tree, warnings: Vec::new(), resets_managers }),
+        _ => Ok(Decoded { tree, warnings: found, resets_managers }),
     }
 }
 
@@ -141,7 +152,7 @@ fn yaml_duplicate(text: &str) -> Option<String> {
 fn unrecognized(context: &Context, why: &str, bytes: &[u8]) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({})",
-        context.resource.kind,
+        context.shown.kind,
         summary(bytes)
     ))
 }
@@ -160,7 +171,7 @@ fn summary(bytes: &[u8]) -> String {
 
 /// What the body says it is must be what the path is about; saying nothing is fine.
 fn check_type(context: &Context, tree: &mut Tree, bytes: &[u8]) -> Result<(), Status> {
-    let resource = &context.resource;
+    let resource = &context.shown;
     for key in ["kind", "apiVersion"] {
         if let Some(value) = tree.get(key).filter(|value| !value.is_string() && !value.is_null()) {
             let found = gojson::type_name(value);
@@ -186,7 +197,7 @@ fn check_type(context: &Context, tree: &mut Tree, bytes: &[u8]) -> Result<(), St
             resource.version, resource.kind
         )));
     }
-    tree.insert("kind".into(), resource.kind.into());
+    tree.insert("kind".into(), resource.kind.as_str().into());
     tree.insert("apiVersion".into(), resource.api_version.as_str().into());
     Ok(())
 }
@@ -199,12 +210,12 @@ fn conform(
     doubled: bool,
     strictness: Strictness,
 ) -> Result<Decoded, Status> {
-    let resource = &context.resource;
+    let resource = &context.shown;
     let types = Types::builtin();
     let mut value = Value::Object(tree);
-    let found = match types.get(resource.type_name) {
-        Some(message) => {
-            let conformed = schema::conform(types, message, &mut value, schema::Options::default())
+    let found = match (&resource.schema, &mut value) {
+        (Schema::Typed(message), value) => {
+            let conformed = schema::conform(types, message, value, schema::Options::default())
                 .map_err(|error| not_handled(context, &error.to_string()))?;
             // Only the text has the order in which upstream reports; it is read again only if there is something.
             match text.filter(|_| doubled || !conformed.unknown.is_empty()) {
@@ -212,23 +223,34 @@ fn conform(
                 None => conformed.unknown,
             }
         }
-        None => {
-            check_metadata(context, types, &mut value)?;
+        (Schema::Custom(custom), Value::Object(tree)) => {
+            let accepted = custom.version.accept(tree, Malformed::Refuse);
+            let unknown = unknown_fields(accepted.map_err(|error| not_handled(context, &error))?);
+            let doubled = text.filter(|_| doubled).map_or(Vec::new(), |text| schema::find_duplicates(text));
+            doubled.into_iter().chain(unknown).collect()
+        }
+        (_, value) => {
+            check_metadata(context, types, value)?;
             text.filter(|_| doubled).map_or(Vec::new(), |text| schema::find_duplicates(text))
         }
     };
     let Value::Object(tree) = value else { return Err(Status::bad_request("the body is not an object")) };
+    (resource.row.readable)(&tree).map_err(|why| not_handled(context, &why))?;
     match strictness {
         Strictness::Strict if !found.is_empty() => {
             Err(not_handled(context, &format!("strict decoding error: {}", found.join(", "))))
         }
-        Strictness::Ignore => Ok(Decoded { tree, warnings: Vec::new() }),
-        _ => Ok(Decoded { tree, warnings: found }),
+        Strictness::Ignore => Ok(Decoded { tree, warnings: Vec::new(), resets_managers: false }),
+        _ => Ok(Decoded { tree, warnings: found, resets_managers: false }),
     }
 }
 
+fn unknown_fields(paths: Vec<String>) -> impl Iterator<Item = String> {
+    paths.into_iter().map(|path| format!("unknown field {path:?}"))
+}
+
 fn not_handled(context: &Context, why: &str) -> Status {
-    let (kind, version) = (context.resource.kind, context.resource.version);
+    let (kind, version) = (&context.shown.kind, &context.shown.version);
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 
@@ -241,9 +263,42 @@ fn check_metadata(context: &Context, types: &Types, value: &mut Value) -> Result
     Ok(())
 }
 
+/// A configuration to be applied: YAML, of which JSON is a part. It is not made to fit the kind; applying does that.
+pub fn configuration(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
+    let strictness = strictness(context)?;
+    let text = std::str::from_utf8(bytes).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
+    let undecodable = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
+    let looks_like_json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+    let (value, doubled) = match looks_like_json.then(|| gojson::parse(bytes)) {
+        Some(Ok(value)) => {
+            let doubled = match strictness != Strictness::Ignore && schema::has_duplicates(bytes, &value) {
+                true => schema::find_duplicates(bytes),
+                false => Vec::new(),
+            };
+            (value, doubled)
+        }
+        _ => {
+            let value = yaml(text).map_err(|error| undecodable(error.to_string()))?;
+            (value, yaml_duplicate(text).filter(|_| strictness != Strictness::Ignore).into_iter().collect())
+        }
+    };
+    if strictness == Strictness::Strict && !doubled.is_empty() {
+        return Err(undecodable(doubled.join(", ")));
+    }
+    match value {
+        Value::Object(tree) => Ok(Decoded { tree, warnings: doubled, resets_managers: false }),
+        _ => Err(undecodable("a configuration is an object".into())),
+    }
+}
+
+/// What applying made of an object, in the form of the kind.
+pub fn applied(context: &Context, tree: Tree) -> Result<Tree, Status> {
+    Ok(conform(context, tree, None, false, Strictness::Ignore)?.tree)
+}
+
 /// A body of options, as DELETE has them.
 pub fn options(context: &Context, bytes: &Bytes, kind: &str) -> Result<Tree, Status> {
-    let content = negotiate::content(&context.headers)?;
+    let content = negotiate::content(&context.headers, true)?;
     let mut value = match content {
         Content::Json => gojson::parse(bytes).map_err(|error| {
             Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
 use machinery::{
     Draft, EventType, Object, Revision,
     field_error::Cause,
@@ -14,14 +15,16 @@ use serde_json::{Value, json};
 use store::{Change, Key, Write};
 
 use crate::{
+    addresses,
     body::{self, Body},
     context::Context,
     decode,
+    hub::seconds_text,
     options::ListOptions,
     read,
     selection::Selection,
     space::Current,
-    write::{commit_one, expiry, removal},
+    write::{Along, commit_one, expiry, removal},
 };
 
 pub const ORPHAN: &str = "orphan";
@@ -46,6 +49,7 @@ pub struct Options {
     pub orphan_dependents: Option<bool>,
     pub uid: Option<String>,
     pub revision: Option<String>,
+    pub grace_seconds: Option<i64>,
     pub dry_run: bool,
 }
 
@@ -73,7 +77,7 @@ impl Options {
         Options::check(context, &tree)
     }
 
-    fn check(context: &Context, tree: &Tree) -> Result<Options, Status> {
+    pub fn check(context: &Context, tree: &Tree) -> Result<Options, Status> {
         let mut causes = Vec::new();
         let orphan_dependents = tree.get("orphanDependents").and_then(Value::as_bool);
         let policy = tree.get("propagationPolicy").and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -114,13 +118,18 @@ impl Options {
             orphan_dependents,
             uid: precondition("uid"),
             revision: precondition("resourceVersion"),
+            // Negative is as short as can be, as upstream has it.
+            grace_seconds: tree
+                .get("gracePeriodSeconds")
+                .and_then(Value::as_i64)
+                .map(|seconds| if seconds < 0 { 1 } else { seconds }),
             dry_run,
         })
     }
 
     fn check_preconditions(&self, context: &Context, object: &Object) -> Result<(), Status> {
         // Upstream names the kind here, not the resource.
-        let about = About { resource: context.resource.kind, ..context.about(&object.head.name) };
+        let about = About { resource: &context.resource.kind, ..context.about(&object.head.name) };
         if let Some(uid) = self.uid.as_ref().filter(|uid| **uid != object.head.uid) {
             let why = format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have \
@@ -143,17 +152,18 @@ impl Options {
     }
 
     /// The finalizers an object has once these options are applied to it.
-    fn finalizers(&self, object: &Object) -> Vec<String> {
-        let has = |name: &str| object.head.finalizers.iter().any(|it| it == name);
+    fn finalizers(&self, now: &[String], orphans_by_default: bool) -> Vec<String> {
+        let has = |name: &str| now.iter().any(|it| it == name);
         let (orphan, foreground) = match (self.propagation, self.orphan_dependents) {
             (Some(Propagation::Orphan), _) | (None, Some(true)) => (true, false),
             (Some(Propagation::Foreground), _) => (false, true),
             (Some(Propagation::Background), _) | (None, Some(false)) => (false, false),
             // Nothing said: what was decided before stays.
-            (None, None) => (has(ORPHAN), has(FOREGROUND)),
+            (None, None) if has(ORPHAN) || has(FOREGROUND) => (has(ORPHAN), has(FOREGROUND)),
+            (None, None) => (orphans_by_default, false),
         };
-        let others = object.head.finalizers.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
-        let mut finalizers: Vec<String> = others.map(ToString::to_string).collect();
+        let others = now.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
+        let mut finalizers: Vec<String> = others.cloned().collect();
         finalizers.extend(orphan.then(|| ORPHAN.to_owned()));
         finalizers.extend(foreground.then(|| FOREGROUND.to_owned()));
         finalizers
@@ -176,8 +186,11 @@ pub async fn delete(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     let options = Options::read(context, &bytes)?;
     let name = &context.target.name;
     let presenter = context.presenter()?;
+    if let Some(why) = (context.resource.row.undeletable)(name) {
+        return Err(Status::forbidden(context.about(name), why));
+    }
     match delete_one(context, &context.key(name), &options).await? {
-        Outcome::Gone(object) if context.resource.returns_deleted => {
+        Outcome::Gone(object) if context.resource.row.returns_deleted => {
             Ok(body::encoded(StatusCode::OK, presenter.one(&object)))
         }
         Outcome::Gone(object) => {
@@ -212,7 +225,11 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
             });
         }
         let write = Write { key: key.clone(), expect, change };
-        if let Some(committed) = commit_one(context, Vec::new(), write).await? {
+        let along = match held {
+            None => addresses::release(context, &object)?,
+            Some(_) => Along::default(),
+        };
+        if let Some(committed) = commit_one(context, along, write).await? {
             let last = Arc::new(object.with_revision(committed.revision, EventType::Deleted));
             return Ok(match held {
                 Some(_) => Outcome::Held(committed.object),
@@ -223,13 +240,13 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
     Err(Status::modified(context.about(name)))
 }
 
-/// The namespaces every workspace has cannot go; upstream refuses as well.
+/// What every workspace has cannot go.
 fn refuse_protected(context: &Context, key: &Key) -> Result<(), Status> {
     let name = key.item.name();
-    if context.resource.plural == "namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
-        return Err(Status::forbidden(context.about(name), "this namespace may not be deleted"));
+    match (context.resource.row.undeletable)(name) {
+        Some(why) => Err(Status::forbidden(context.about(name), why)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 enum Marked {
@@ -243,23 +260,39 @@ enum Marked {
 /// The object marked for deletion, if something holds it.
 fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marked, Status> {
     let mut tree = object.tree().map_err(Status::internal)?;
-    let finalizers = options.finalizers(object);
+    let row = &context.resource.row;
+    if let Some(mark) = row.mark_deleted.filter(|_| !object.head.deleting) {
+        mark(&mut tree, &context.hub.now_text());
+    }
+    let held = tree.get("metadata").and_then(|it| it.get("finalizers")).and_then(Value::as_array);
+    let held: Vec<String> =
+        held.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+    let finalizers = options.finalizers(&held, row.orphans_by_default);
     let held_by_spec = context.resource.held_by_spec(&tree);
-    if finalizers.is_empty() && !held_by_spec {
+    let grace = grace_left(context, &tree, object, options);
+    if finalizers.is_empty() && !held_by_spec && grace == 0 {
         return Ok(Marked::Free);
     }
-    let before = tree.clone();
-    let now = context.hub.now_text();
+    let before = object.tree().map_err(Status::internal)?;
     if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
         if finalizers.is_empty() {
             metadata.remove("finalizers");
         } else {
             metadata.insert("finalizers".into(), json!(finalizers));
         }
+        let granted = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+        if let Some(granted) = granted.filter(|granted| object.head.deleting && *granted > grace) {
+            // Only ever sooner than it was.
+            let end = text_time(metadata.get("deletionTimestamp"));
+            let end = end.map_or(context.hub.now(), |end| later(end, grace - granted));
+            metadata.insert("deletionTimestamp".into(), json!(seconds_text(end)));
+            metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
+        }
         if !object.head.deleting {
-            metadata.insert("deletionTimestamp".into(), json!(now));
+            let end = later(context.hub.now(), grace);
+            metadata.insert("deletionTimestamp".into(), json!(seconds_text(end)));
             if !held_by_spec {
-                metadata.insert("deletionGracePeriodSeconds".into(), json!(0));
+                metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
             }
             if object.head.generation > 0 {
                 metadata.insert("generation".into(), json!(object.head.generation + 1));
@@ -271,12 +304,32 @@ fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marke
         let status = tree.entry("status").or_insert_with(|| json!({}));
         status["phase"] = json!("Terminating");
     } else {
-        (context.resource.default)(&mut tree);
+        context.resource.fill_defaults(&mut tree);
     }
     if tree == before {
         return Ok(Marked::AlreadySo);
     }
     Draft::encode(&tree).map(Marked::Changed).map_err(Status::internal)
+}
+
+/// The seconds that an object still has to end by itself: those it is given now, or what is left when a second
+/// deletion gives it fewer.
+fn grace_left(context: &Context, tree: &Tree, object: &Object, options: &Options) -> i64 {
+    let Some(grace) = context.resource.row.grace else { return 0 };
+    if !object.head.deleting {
+        return grace(tree, options.grace_seconds).max(0);
+    }
+    let granted = tree.get("metadata").and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
+    let granted = granted.and_then(Value::as_i64).unwrap_or(0);
+    options.grace_seconds.map_or(granted, |asked| asked.min(granted))
+}
+
+fn text_time(value: Option<&Value>) -> Option<Timestamp> {
+    value.and_then(Value::as_str)?.parse().ok()
+}
+
+fn later(time: Timestamp, seconds: i64) -> Timestamp {
+    time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(time)
 }
 
 /// Deletes every selected object; those that went, or are on their way, come back as a list.

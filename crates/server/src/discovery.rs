@@ -28,8 +28,9 @@ pub struct Discovered {
 const AGGREGATED_VERSIONS: [&str; 1] = ["v2"];
 
 /// In which order groups are listed; it decides which one a bare resource name means. Others come after, by name.
-const GROUP_ORDER: [&str; 17] = [
+const GROUP_ORDER: [&str; 20] = [
     "",
+    "apiregistration.k8s.io",
     "apps",
     "events.k8s.io",
     "authentication.k8s.io",
@@ -46,15 +47,20 @@ const GROUP_ORDER: [&str; 17] = [
     "scheduling.k8s.io",
     "coordination.k8s.io",
     "node.k8s.io",
+    "discovery.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
 ];
 
-fn groups(registry: &Registry) -> Vec<(&'static str, Vec<&'static str>)> {
-    let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
+/// A group and its versions, the preferred one first.
+type Group<'a> = (&'a str, Vec<&'a str>);
+
+fn groups(registry: &Registry) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
     for resource in registry.all() {
         match groups.iter_mut().find(|(group, _)| *group == resource.group) {
-            Some((_, versions)) if versions.contains(&resource.version) => {}
-            Some((_, versions)) => versions.push(resource.version),
-            None => groups.push((resource.group, vec![resource.version])),
+            Some((_, versions)) if versions.contains(&resource.version.as_str()) => {}
+            Some((_, versions)) => versions.push(&resource.version),
+            None => groups.push((&resource.group, vec![&resource.version])),
         }
     }
     let place = |group: &str| GROUP_ORDER.iter().position(|it| *it == group).unwrap_or(GROUP_ORDER.len());
@@ -150,7 +156,7 @@ impl Discovered {
     }
 }
 
-fn api_group((group, versions): &(&'static str, Vec<&'static str>)) -> Value {
+fn api_group((group, versions): &Group<'_>) -> Value {
     let version = |version: &&str| json!({"groupVersion": group_version(group, version), "version": version});
     json!({
         "name": group,
@@ -160,7 +166,7 @@ fn api_group((group, versions): &(&'static str, Vec<&'static str>)) -> Value {
 }
 
 fn of<'a>(registry: &'a Registry, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Resource> {
-    registry.all().iter().map(AsRef::as_ref).filter(move |it| it.group == group && it.version == version)
+    registry.all().map(AsRef::as_ref).filter(move |it| it.group == group && it.version == version)
 }
 
 fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {
@@ -171,7 +177,7 @@ fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": resource.verbs,
+            "verbs": resource.row.verbs,
         });
         if !resource.short_names.is_empty() {
             entry["shortNames"] = json!(resource.short_names);
@@ -183,17 +189,18 @@ fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {
             entry["storageVersionHash"] = json!(storage_hash(resource));
         }
         resources.push(entry);
-        for subresource in resource.subresources {
+        for subresource in &resource.subresources {
+            let (at_group, at_version, kind) = resource.kind_at(subresource);
             let mut entry = json!({
                 "name": format!("{}/{}", resource.plural, subresource.name),
                 "singularName": "",
                 "namespaced": resource.namespaced,
-                "kind": subresource.kind,
+                "kind": kind,
                 "verbs": subresource.verbs,
             });
-            if (subresource.group, subresource.version) != (group, version) {
-                entry["group"] = json!(subresource.group);
-                entry["version"] = json!(subresource.version);
+            if (at_group, at_version) != (group, version) {
+                entry["group"] = json!(at_group);
+                entry["version"] = json!(at_version);
             }
             resources.push(entry);
         }
@@ -212,16 +219,12 @@ fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {
 /// Changes when the stored form does; clients only compare it.
 fn storage_hash(resource: &Resource) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    let version = resource.stored_as.map_or(resource.version, |(_, version)| version);
+    let version = resource.stored_api_version.rsplit('/').next().unwrap_or_default();
     let digest = Sha256::digest(format!("{}/{version}/{}", resource.stored_group, resource.kind));
     STANDARD.encode(&digest[..8])
 }
 
-fn aggregate(
-    registry: &Registry,
-    groups: &[&(&'static str, Vec<&'static str>)],
-    form: &'static str,
-) -> Value {
+fn aggregate(registry: &Registry, groups: &[&Group<'_>], form: &'static str) -> Value {
     let items: Vec<Value> = groups
         .iter()
         .map(|(group, versions)| {
@@ -251,17 +254,17 @@ fn aggregate(
 fn aggregated_resource(resource: &Resource) -> Value {
     // Empty where they are the resource's own.
     let response_kind = |group: &str, version: &str, kind: &str| match (group, version)
-        == (resource.group, resource.version)
+        == (resource.group.as_str(), resource.version.as_str())
     {
         true => json!({"group": "", "version": "", "kind": kind}),
         false => json!({"group": group, "version": version, "kind": kind}),
     };
     let mut entry = json!({
         "resource": resource.plural,
-        "responseKind": response_kind(resource.group, resource.version, resource.kind),
+        "responseKind": response_kind(&resource.group, &resource.version, &resource.kind),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
-        "verbs": resource.verbs,
+        "verbs": resource.row.verbs,
     });
     if !resource.short_names.is_empty() {
         entry["shortNames"] = json!(resource.short_names);
@@ -273,9 +276,10 @@ fn aggregated_resource(resource: &Resource) -> Value {
         .subresources
         .iter()
         .map(|it| {
+            let (group, version, kind) = resource.kind_at(it);
             json!({
                 "subresource": it.name,
-                "responseKind": response_kind(it.group, it.version, it.kind),
+                "responseKind": response_kind(group, version, kind),
                 "verbs": it.verbs,
             })
         })

@@ -14,8 +14,11 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    discovery::Discovered, metrics::Metrics, openapi::Documents, rbac::Authorizer, registry::Registry,
+    metrics::Metrics,
+    rbac::Authorizer,
+    served::{Served, Servings},
     space::Space,
+    webhook::Webhooks,
 };
 
 /// How the server is set up.
@@ -51,26 +54,10 @@ pub struct Hub {
     pub metrics: Metrics,
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
-    ordinary: Served,
-    root: Served,
+    pub webhooks: Webhooks,
+    servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
-}
-
-/// A set of resources and the documents that describe it.
-pub struct Served {
-    pub registry: Registry,
-    pub discovered: Discovered,
-    pub openapi: Documents,
-}
-
-impl Served {
-    fn new(root: bool) -> Self {
-        let registry = Registry::builtin(root);
-        let discovered = Discovered::describe(&registry);
-        let openapi = Documents::describe(&registry);
-        Self { registry, discovered, openapi }
-    }
 }
 
 /// What makes this installation different from every other; kept in root since its first start.
@@ -107,23 +94,16 @@ impl Hub {
             authorizer: Authorizer::default(),
             metrics: Metrics::default(),
             stopping,
-            ordinary: Served::new(false),
-            root: Served::new(true),
+            webhooks: Webhooks::default(),
+            servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
         }))
     }
 
-    pub fn served(&self, space: &Space) -> &Served {
-        if *space.id() == root_id() { &self.root } else { &self.ordinary }
-    }
-
-    pub fn registry(&self, space: &Space) -> &Registry {
-        self.registry_of(space.id())
-    }
-
-    pub fn registry_of(&self, workspace: &WorkspaceId) -> &Registry {
-        if *workspace == root_id() { &self.root.registry } else { &self.ordinary.registry }
+    /// The resources that a workspace serves now.
+    pub fn served(&self, space: &Space) -> Arc<Served> {
+        self.servings.of(space)
     }
 
     pub fn now(&self) -> Timestamp {
@@ -193,6 +173,7 @@ impl Hub {
     pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
+        self.servings.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {

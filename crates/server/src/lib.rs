@@ -10,7 +10,9 @@
 //! Kinds are rows of tables (`machinery::builtin`, `api`); nothing here knows a kind by name but the few rules that
 //! are about one thing: access reviews, namespaces, workspaces.
 
+mod addresses;
 pub mod admission;
+mod apply;
 pub mod base;
 pub mod body;
 mod context;
@@ -22,6 +24,7 @@ mod health;
 pub mod hub;
 pub mod kubeconfig;
 pub mod listen;
+mod managers;
 pub mod metrics;
 mod negotiate;
 mod openapi;
@@ -29,6 +32,7 @@ mod options;
 mod patch;
 pub mod peer;
 pub mod pki;
+mod pods;
 mod present;
 pub mod rbac;
 mod read;
@@ -36,10 +40,14 @@ pub mod registry;
 pub mod request;
 mod reviews;
 mod selection;
+mod served;
 pub mod service;
 pub mod space;
+mod swagger;
 pub mod user;
+mod versions;
 mod watch;
+mod webhook;
 mod write;
 
 pub use hub::{Hub, Options};

@@ -2,6 +2,7 @@
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
+use env::Clock;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -31,6 +32,64 @@ fn timing() -> Histogram {
     ])
 }
 
+/// A part of answering a write, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// From bytes to a checked tree; for a patch, up to the patched object.
+    Decode,
+    /// Defaults, and what only the server sets.
+    Prepare,
+    /// Who set which field.
+    Track,
+    /// Validation and admission.
+    Check,
+    Encode,
+    /// Until it is durable and visible.
+    Commit,
+}
+
+impl Stage {
+    const ALL: [Stage; 6] =
+        [Stage::Decode, Stage::Prepare, Stage::Track, Stage::Check, Stage::Encode, Stage::Commit];
+
+    fn name(self) -> &'static str {
+        match self {
+            Stage::Decode => "decode",
+            Stage::Prepare => "prepare",
+            Stage::Track => "track",
+            Stage::Check => "check",
+            Stage::Encode => "encode",
+            Stage::Commit => "commit",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StageLabels {
+    stage: &'static str,
+}
+
+/// Times the stages of one write.
+pub struct Stopwatch<'a> {
+    clock: &'a dyn Clock,
+    metrics: &'a Metrics,
+    last: Duration,
+}
+
+impl<'a> Stopwatch<'a> {
+    pub fn start(clock: &'a dyn Clock, metrics: &'a Metrics) -> Self {
+        metrics.writes.inc();
+        Self { clock, metrics, last: clock.elapsed() }
+    }
+
+    /// What was done since the last call was `stage`.
+    pub fn lap(&mut self, stage: Stage) {
+        let now = self.clock.elapsed();
+        self.metrics.stages[stage as usize].inc_by(now.saturating_sub(self.last).as_secs_f64());
+        self.last = now;
+    }
+}
+
 /// Everything that is measured. Labels come from the tables of kinds, never from what a client sent, so that
 /// their number is bounded.
 pub struct Metrics {
@@ -42,6 +101,8 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    writes: Counter<u64, AtomicU64>,
+    stages: [Counter<f64, AtomicU64>; 6],
 }
 
 impl Default for Metrics {
@@ -73,7 +134,28 @@ impl Default for Metrics {
             "Objects removed because their owners are gone",
             collected.clone(),
         );
-        Self { registry, requests, durations, inflight, watches, watch_events, connections, collected }
+        let writes = Counter::default();
+        registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
+        let by_stage: Family<StageLabels, Counter<f64, AtomicU64>> = Family::default();
+        registry.register(
+            "hanse_write_stage_seconds",
+            "Time spent in each stage of writes",
+            by_stage.clone(),
+        );
+        let stages =
+            Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
+        Self {
+            registry,
+            requests,
+            durations,
+            inflight,
+            watches,
+            watch_events,
+            connections,
+            collected,
+            writes,
+            stages,
+        }
     }
 }
 

@@ -87,6 +87,25 @@ pub fn discovery(headers: &HeaderMap) -> Result<Discovery, Status> {
     wanted.ok_or_else(|| not_acceptable("application/json"))
 }
 
+/// The media types that OpenAPI v2 has in protobuf; the first is what an answer says.
+const SWAGGER: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+];
+
+/// The media type of an OpenAPI v2 document in protobuf; `None` for JSON.
+pub fn swagger(headers: &HeaderMap) -> Result<Option<&'static str>, Status> {
+    let entries = entries(headers);
+    if entries.is_empty() {
+        return Ok(None);
+    }
+    let wanted = entries.iter().find_map(|entry| match entry.media {
+        media if SWAGGER.contains(&media) => Some(Some(SWAGGER[0])),
+        _ => entry.is_json().then_some(None),
+    });
+    wanted.ok_or_else(|| not_acceptable(&format!("application/json, {}", SWAGGER[0])))
+}
+
 /// The form of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -100,11 +119,13 @@ fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-pub fn content(headers: &HeaderMap) -> Result<Content, Status> {
+/// `typed`: the kind has numbers for its fields, which protobuf needs.
+pub fn content(headers: &HeaderMap, typed: bool) -> Result<Content, Status> {
     match media_type(headers) {
         "" | "application/json" => Ok(Content::Json),
         "application/yaml" => Ok(Content::Yaml),
-        "application/vnd.kubernetes.protobuf" => Ok(Content::Protobuf),
+        "application/vnd.kubernetes.protobuf" if typed => Ok(Content::Protobuf),
+        _ if !typed => Err(unsupported(&["application/json", "application/yaml"])),
         _ => {
             Err(unsupported(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]))
         }
@@ -117,6 +138,8 @@ pub enum PatchKind {
     Json,
     Merge,
     Strategic,
+    /// Server-side apply.
+    Apply,
 }
 
 pub fn patch(headers: &HeaderMap, typed: bool) -> Result<PatchKind, Status> {
@@ -124,12 +147,18 @@ pub fn patch(headers: &HeaderMap, typed: bool) -> Result<PatchKind, Status> {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
         "application/strategic-merge-patch+json" if typed => Ok(PatchKind::Strategic),
+        "application/apply-patch+yaml" => Ok(PatchKind::Apply),
         _ if typed => Err(unsupported(&[
             "application/json-patch+json",
             "application/merge-patch+json",
             "application/strategic-merge-patch+json",
+            "application/apply-patch+yaml",
         ])),
-        _ => Err(unsupported(&["application/json-patch+json", "application/merge-patch+json"])),
+        _ => Err(unsupported(&[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+        ])),
     }
 }
 

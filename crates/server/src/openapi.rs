@@ -1,6 +1,9 @@
 //! OpenAPI v3: an index with hashed addresses and a document per group version, encoded when first asked for.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -17,11 +20,11 @@ use crate::{
 /// The documents of one set of resources.
 pub struct Documents {
     /// By path below `/openapi/v3/`: `api/v1`, `apis/<group>/<version>`.
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, Arc<Entry>>,
 }
 
 struct Entry {
-    resources: Vec<std::sync::Arc<Resource>>,
+    resources: Vec<Arc<Resource>>,
     encoded: OnceLock<(Bytes, String)>,
 }
 
@@ -38,18 +41,26 @@ impl Entry {
 }
 
 impl Documents {
-    pub fn describe(registry: &Registry) -> Documents {
-        let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
-        for resource in registry.all() {
-            let path = match resource.group {
-                "" => format!("api/{}", resource.version),
-                group => format!("apis/{group}/{}", resource.version),
-            };
-            let entry =
-                entries.entry(path).or_insert_with(|| Entry { resources: vec![], encoded: OnceLock::new() });
-            entry.resources.push(resource.clone());
+    /// The documents of `registry`; those of group versions that it does not add to are the ones of `below`.
+    pub fn describe(registry: &Registry, below: Option<&Documents>) -> Documents {
+        let mut entries = below.map(|below| below.entries.clone()).unwrap_or_default();
+        let mut own: BTreeMap<String, Vec<Arc<Resource>>> = BTreeMap::new();
+        for resource in registry.own() {
+            own.entry(path_of(resource)).or_default().push(resource.clone());
+        }
+        for (path, resources) in own {
+            let shared = entries.get(&path).map(|entry| entry.resources.clone()).unwrap_or_default();
+            let resources = shared.into_iter().chain(resources).collect();
+            entries.insert(path, Arc::new(Entry { resources, encoded: OnceLock::new() }));
         }
         Documents { entries }
+    }
+}
+
+fn path_of(resource: &Resource) -> String {
+    match resource.group.as_str() {
+        "" => format!("api/{}", resource.version),
+        group => format!("apis/{group}/{}", resource.version),
     }
 }
 

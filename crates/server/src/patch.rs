@@ -31,6 +31,7 @@ impl Body {
         Ok(match kind {
             PatchKind::Json => Body::Operations(bytes),
             PatchKind::Merge => Body::Merge(bytes),
+            PatchKind::Apply => return Err(Status::internal("a configuration is no patch")),
             PatchKind::Strategic => {
                 let value = machinery::gojson::parse(&bytes)
                     .map_err(|error| Status::bad_request(error.to_string()))?;
@@ -53,9 +54,7 @@ impl Body {
 
 /// The object after the patch, in the spelling of the request's version.
 pub fn apply(context: &Context, body: &Body, old: &Object) -> Result<Decoded, Status> {
-    let mut tree = old.tree().map_err(Status::internal)?;
-    context.resource.from_storage(&mut tree);
-    let mut value = Value::Object(tree);
+    let mut value = Value::Object(context.visible(old)?);
     let outcome = match body {
         Body::Operations(bytes) => machinery::patch::json_patch(&mut value, bytes),
         Body::Merge(patch) => machinery::patch::merge_patch(&mut value, patch),
@@ -71,7 +70,7 @@ pub fn apply(context: &Context, body: &Body, old: &Object) -> Result<Decoded, St
 
 fn strategic(context: &Context, value: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let types = Types::builtin();
-    match types.get(context.resource.type_name) {
+    match context.shown.message() {
         Some(message) => machinery::strategic::strategic_merge(types, message, value, patch.clone()),
         None => machinery::patch::merge_patch(value, patch.to_string().as_bytes()),
     }
@@ -81,10 +80,10 @@ fn strategic(context: &Context, value: &mut Value, patch: &Value) -> Result<(), 
 fn same_type(context: &Context, tree: &Tree) -> Result<(), Status> {
     let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default();
     let version = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    if kind != context.resource.kind || version != context.resource.api_version {
+    if kind != context.shown.kind || version != context.shown.api_version {
         let why = format!(
             "the patch changes the type of the object: {version} {kind} is not {} {}",
-            context.resource.api_version, context.resource.kind
+            context.shown.api_version, context.shown.kind
         );
         let cause = Cause::invalid("patch", &Value::String(Value::Object(tree.clone()).to_string()), &why);
         return Err(Status::invalid("", "", "", vec![cause]));

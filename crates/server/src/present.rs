@@ -6,7 +6,7 @@ use bytes::Bytes;
 use machinery::{
     EventType, Object,
     object::frame_around,
-    resource::{Cell, Resource, Tree},
+    resource::{Cell, Resource, TableCell, TableColumn, Tree},
     table,
 };
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ impl Presenter {
         match self.shape {
             Shape::Object if self.resource.served_as_stored => {
                 // Items of typed lists carry no kind of their own, as upstream has it.
-                if self.resource.type_name.is_empty() {
+                if self.resource.message().is_none() {
                     chunk.extend_from_slice(object.body_slice());
                 } else {
                     chunk.push(b'{');
@@ -100,7 +100,7 @@ impl Presenter {
             Shape::Object => {
                 let whole = self.whole(object);
                 match serde_json::from_slice::<Tree>(&whole) {
-                    Ok(mut tree) if !self.resource.type_name.is_empty() => {
+                    Ok(mut tree) if self.resource.message().is_some() => {
                         tree.remove("kind");
                         tree.remove("apiVersion");
                         chunk.extend_from_slice(Value::Object(tree).to_string().as_bytes());
@@ -154,12 +154,12 @@ impl Presenter {
 
     fn row(&self, object: &Object) -> String {
         let tree = object.tree().map(Value::Object).unwrap_or(Value::Null);
-        let cells: Vec<Value> = match self.resource.columns {
+        let cells: Vec<Value> = match self.resource.columns.as_slice() {
             [] => vec![
                 json!(object.head.name),
                 tree.pointer("/metadata/creationTimestamp").cloned().unwrap_or_default(),
             ],
-            columns => columns.iter().map(|column| self.cell(&column.cell, object, &tree)).collect(),
+            columns => columns.iter().map(|column| self.cell(column, object, &tree)).collect(),
         };
         let shown = match self.include {
             Include::None => "null".to_owned(),
@@ -172,7 +172,11 @@ impl Presenter {
         format!("{{\"cells\":{},\"object\":{shown}}}", Value::Array(cells))
     }
 
-    fn cell(&self, cell: &Cell, object: &Object, tree: &Value) -> Value {
+    fn cell(&self, column: &TableColumn, object: &Object, tree: &Value) -> Value {
+        let cell = match &column.cell {
+            TableCell::Builtin(cell) => cell,
+            TableCell::Custom(path) => return table::custom_cell(path, &column.kind, tree, self.now),
+        };
         match cell {
             Cell::Name => json!(object.head.name),
             Cell::Age => {

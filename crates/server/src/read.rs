@@ -19,6 +19,7 @@ use crate::{
     present::Presenter,
     selection::Selection,
     space::Space,
+    versions,
 };
 
 /// How long a reader waits for a revision that has not happened yet; as long as upstream.
@@ -27,13 +28,14 @@ const WAIT_FOR_REVISION: Duration = Duration::from_secs(3);
 const CHUNK_BYTES: usize = 64 * 1024;
 
 pub async fn get(context: &Context) -> Result<Response<Body>, Status> {
-    let presenter = context.presenter()?;
+    context.presenter()?;
     let revision = parse_revision(context.query.get("resourceVersion").unwrap_or_default())?;
     wait_for(context, revision).await?;
     let name = &context.target.name;
     let object = context.space.get(&context.key(name));
     let object = object.ok_or_else(|| Status::not_found(context.about(name)))?;
-    Ok(body::encoded(StatusCode::OK, presenter.one(&object)))
+    let object = versions::bring(&context.hub, &context.resource, object).await?;
+    Ok(body::encoded(StatusCode::OK, context.present(&object)?))
 }
 
 /// Waits until the workspace has reached `revision`; refuses when it does not come.
@@ -100,9 +102,12 @@ pub async fn list(context: &Context) -> Result<Response<Body>, Status> {
         }
         None => None,
     };
-    let listing = take_listing(context, &options, token.as_ref()).await?;
+    let mut listing = take_listing(context, &options, token.as_ref()).await?;
     let namespace = Some(context.target.namespace.clone()).filter(|namespace| !namespace.is_empty());
     let after = token.as_ref().map(|token| token.after.clone());
+    // One more than the page holds tells whether there is another page.
+    let most = (options.limit > 0 && selection.is_everything()).then_some(options.limit + 1);
+    versions::bring_listing(context, &mut listing, namespace.as_deref(), after.as_ref(), most).await?;
     let page = Page { listing, namespace, selection, presenter };
     let remaining = token.and_then(|token| token.remaining);
     Ok(body::encoded(StatusCode::OK, page.into_body(after, options.limit, remaining)))

@@ -9,15 +9,16 @@ use crate::{
     body::{self, Body},
     context::Context,
     decode::{self, Decoded},
+    managers,
     rbac::{Attributes, Rule},
     user::{MASTERS, User},
 };
 
 pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
     context.dry_run()?;
-    let Decoded { mut tree, warnings } = decode::object(context, bytes)?;
+    let Decoded { mut tree, warnings, .. } = decode::object(context, bytes)?;
     refuse_metadata(context, &tree)?;
-    let status = match context.resource.kind {
+    let status = match context.resource.kind.as_str() {
         "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),
         "SelfSubjectAccessReview" => access(context, &tree, &context.user)?,
         "SubjectAccessReview" => access(context, &tree, &subject(context, &tree)?)?,
@@ -29,10 +30,13 @@ pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status
         "SelfSubjectRulesReview" => rules(context, &tree)?,
         kind => return Err(Status::internal(format!("no review of kind {kind}"))),
     };
-    tree.insert("status".into(), status);
+    // Upstream answers this one with a new object that says nothing of what was asked.
     if context.resource.kind == "SelfSubjectRulesReview" {
         tree.insert("spec".into(), json!({}));
+    } else {
+        managers::track(context, None, &mut tree, false);
     }
+    tree.insert("status".into(), status);
     let metadata = tree.entry("metadata").or_insert_with(|| json!({}));
     if context.resource.namespaced {
         metadata["namespace"] = json!(context.target.namespace);
@@ -76,7 +80,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 fn invalid(context: &Context, causes: Vec<Cause>) -> Status {
-    Status::invalid(context.resource.group, context.resource.kind, "", causes)
+    Status::invalid(&context.resource.group, &context.resource.kind, "", causes)
 }
 
 fn subject(context: &Context, tree: &Tree) -> Result<User, Status> {

@@ -62,18 +62,30 @@ impl Selection {
     pub fn matches(&self, object: &Object) -> bool {
         self.only_name.as_ref().is_none_or(|name| *name == object.head.name)
             && self.labels.matches(&object.head.labels)
-            && (self.fields.is_empty() || self.fields.matches(|field| self.field(object, field)))
+            && (self.fields.is_empty() || self.fields_match(object))
     }
 
-    fn field<'a>(&self, object: &'a Object, field: &str) -> Option<&'a str> {
-        match field {
-            "metadata.name" => return Some(&object.head.name),
-            "metadata.namespace" => return Some(&object.head.namespace),
-            _ => {}
-        }
-        let at = self.resource.fields.iter().position(|it| it.name == field)?;
-        let values = object.fields(|object| read_fields(object, &self.resource));
-        values.get(at).map(CompactString::as_str)
+    fn fields_match(&self, object: &Object) -> bool {
+        let only_metadata = self.fields.terms().iter().all(|term| term.field.starts_with("metadata."));
+        // An object remembers the values for the version it is stored in; other versions have other fields.
+        let stored = self.resource.api_version == self.resource.stored_api_version;
+        let read;
+        let values: &[CompactString] = match (only_metadata, stored) {
+            (true, _) => &[],
+            (false, true) => object.fields(|object| read_fields(object, &self.resource)),
+            (false, false) => {
+                read = read_fields(object, &self.resource);
+                &read
+            }
+        };
+        self.fields.matches(|field| match field {
+            "metadata.name" => Some(&object.head.name),
+            "metadata.namespace" => Some(&object.head.namespace),
+            _ => {
+                let at = self.resource.fields.iter().position(|it| it.name == field)?;
+                values.get(at).map(CompactString::as_str)
+            }
+        })
     }
 }
 
@@ -89,7 +101,7 @@ fn read_fields(object: &Object, resource: &Resource) -> Box<[CompactString]> {
             _ => CompactString::default(),
         }
     };
-    let first =
-        |paths: &[&str]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty()).unwrap_or_default();
-    resource.fields.iter().map(|field| first(field.paths)).collect()
+    let first = |paths: &[String]| paths.iter().map(|path| value(path)).find(|it| !it.is_empty());
+    let fields = resource.fields.iter();
+    fields.map(|field| first(&field.paths).unwrap_or_else(|| field.absent.as_str().into())).collect()
 }

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::BodyExt;
 use machinery::{
+    resource::Resource,
     selector::FieldSelector,
     status::{About, Reason, Status},
 };
@@ -18,14 +19,19 @@ use crate::{
     metrics::RequestLabels,
     openapi,
     options::Query,
+    pods,
     rbac::Attributes,
     read,
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
     space::Space,
+    swagger,
     user::{self, Impersonated, User},
     watch, write,
 };
+
+/// How often a write of a custom object begins again because its definition changed.
+const DEFINITION_ATTEMPTS: usize = 5;
 
 /// Answers a request. `connection` is who the client certificate says it is.
 pub async fn handle<B>(hub: Arc<Hub>, connection: Option<Arc<User>>, request: Request<B>) -> Response<Body>
@@ -169,17 +175,20 @@ fn non_resource(
         return Err(Status::method_not_allowed());
     }
     let served = hub.served(space);
-    if let Some(answer) = served.discovered.answer(path, headers) {
+    if let Some(answer) = served.discovered().answer(path, headers) {
         return answer;
     }
-    if let Some(answer) = openapi::answer(&served.openapi, path, headers) {
+    if let Some(answer) = openapi::answer(served.openapi(), path, headers) {
         return Ok(answer);
+    }
+    if path == "/openapi/v2" {
+        return swagger::answer(&served.swagger(), headers);
     }
     if let Some(answer) = health::answer(hub, path, query) {
         return Ok(answer);
     }
     // Inside a group that is served the answer is a Status; outside of the API it is a plain page.
-    let inside = path.starts_with("/api/") || served.discovered.has_group(path);
+    let inside = path.starts_with("/api/") || served.discovered().has_group(path);
     match inside {
         true => Err(Status::no_such_path()),
         false => Ok(body::text(StatusCode::NOT_FOUND, "404 page not found\n".into())),
@@ -200,22 +209,58 @@ async fn resource<B>(
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let registry = hub.registry(&space);
-    let resource = registry.find(&target.group, &target.version, &target.resource);
+    let served = hub.served(&space);
+    let resource = served.registry.find(&target.group, &target.version, &target.resource);
     let resource = resource.ok_or_else(Status::no_such_path)?.clone();
-    (labels.group, labels.version, labels.resource) = (resource.group, resource.version, resource.plural);
+    // Of the row: all custom kinds count as one, or tenants could grow the metrics without bound.
+    let row = &resource.row;
+    (labels.group, labels.version, labels.resource) = (row.group, row.version, row.plural);
     check_path(&resource, &target)?;
     let verb = target.verb;
-    let context = Context { hub: hub.clone(), space, resource, target, query, headers, user };
+    let shown = shown_kind(&resource, &target);
+    let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user };
+    let deprecation = context.resource.custom().and_then(|custom| custom.version.deprecation.clone());
+    let answer = answer_about(hub, context, verb, body).await;
+    match deprecation {
+        Some(text) => answer.map(|mut response| {
+            body::warn(&mut response, &text);
+            response
+        }),
+        None => answer,
+    }
+}
+
+async fn answer_about<B>(
+    hub: &Arc<Hub>,
+    context: Context,
+    verb: Verb,
+    body: B,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
     match verb {
         Verb::Get => read::get(&context).await,
         Verb::List => read::list(&context).await,
         Verb::Watch => watch::watch(&context).await,
         _ => {
-            let limit = context.hub.options.request_timeout;
-            let timer = context.hub.env.clock.sleep(limit);
+            let limit = hub.options.request_timeout;
+            let timer = hub.env.clock.sleep(limit);
+            let mut context = context;
+            let limit_bytes = hub.options.max_body_bytes;
             let work = async {
-                let bytes = read_body(body, context.hub.options.max_body_bytes).await?;
+                let bytes = read_body(body, limit_bytes).await?;
+                for _ in 0..DEFINITION_ATTEMPTS {
+                    let answer = write_verb(&context, verb, bytes.clone()).await;
+                    // A custom object is only written if its definition is still the one it was checked against.
+                    match renewed(&context).filter(|_| answer.is_err()) {
+                        Some(resource) => {
+                            context.shown = shown_kind(&resource, &context.target);
+                            context.resource = resource;
+                        }
+                        None => return answer,
+                    }
+                }
                 write_verb(&context, verb, bytes).await
             };
             tokio::select! {
@@ -229,6 +274,7 @@ where
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
     match verb {
         Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes),
+        Verb::Create if !context.target.subresource.is_empty() => pods::create_below(context, &bytes).await,
         Verb::Create => write::create(context, bytes).await,
         Verb::Update => write::update(context, bytes).await,
         Verb::Patch => write::patch(context, bytes).await,
@@ -237,8 +283,25 @@ async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Respo
     }
 }
 
+/// A custom kind whose definition has changed since the request was looked at, as it is now.
+fn renewed(context: &Context) -> Option<Arc<Resource>> {
+    context.resource.custom()?;
+    let target = &context.target;
+    let served = context.hub.served(&context.space);
+    let now = served.registry.find(&target.group, &target.version, &target.resource)?;
+    (!Arc::ptr_eq(now, &context.resource)).then(|| now.clone())
+}
+
+/// The kind of what is sent and answered at `target`.
+fn shown_kind(resource: &Arc<Resource>, target: &ResourceTarget) -> Arc<Resource> {
+    let other = resource
+        .subresource(&target.subresource)
+        .filter(|it| !matches!(it.kind, "") && *it.kind != *resource.kind);
+    other.and_then(Resource::at_path).map_or_else(|| resource.clone(), Arc::new)
+}
+
 /// Scope, verb and subresource must be the resource's own.
-fn check_path(resource: &machinery::resource::Resource, target: &ResourceTarget) -> Result<(), Status> {
+fn check_path(resource: &Resource, target: &ResourceTarget) -> Result<(), Status> {
     if !resource.is_stored() && !target.name.is_empty() {
         return Err(Status::no_such_path());
     }

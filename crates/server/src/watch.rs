@@ -27,7 +27,8 @@ use crate::{
     present::Presenter,
     read,
     selection::Selection,
-    space::Space,
+    space::{Change, Space},
+    versions,
 };
 
 /// Encoded ahead of the socket at most this many lines.
@@ -47,11 +48,11 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
     let (initial, after) = match (options.send_initial_events, options.at) {
         (Some(true), At::NotOlderThan(revision)) | (Some(true), At::Exact(revision)) => {
             read::wait_for(context, revision).await?;
-            start_with_all(context)?
+            start_with_all(context).await?
         }
-        (Some(true), _) => start_with_all(context)?,
+        (Some(true), _) => start_with_all(context).await?,
         (Some(false), At::MostRecent | At::Any) => (None, context.space.head()),
-        (None, At::MostRecent | At::Any) => start_with_all(context)?,
+        (None, At::MostRecent | At::Any) => start_with_all(context).await?,
         (_, At::NotOlderThan(revision) | At::Exact(revision)) => {
             read::wait_for(context, revision).await?;
             (None, revision)
@@ -98,8 +99,10 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
     Ok(response)
 }
 
-fn start_with_all(context: &Context) -> Result<(Option<Listing>, Revision), Status> {
-    let listing = context.space.list(&context.collection(), None).map_err(store_refusal)?;
+async fn start_with_all(context: &Context) -> Result<(Option<Listing>, Revision), Status> {
+    let mut listing = context.space.list(&context.collection(), None).map_err(store_refusal)?;
+    let namespace = Some(context.target.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    versions::bring_listing(context, &mut listing, namespace, None, None).await?;
     let revision = listing.revision;
     Ok((Some(listing), revision))
 }
@@ -151,7 +154,7 @@ impl Watcher {
                 self.over = true;
                 continue;
             }
-            if self.fill_live() {
+            if self.fill_live().await {
                 continue;
             }
             self.wait().await;
@@ -192,7 +195,7 @@ impl Watcher {
     }
 
     /// Lines for what has happened since; false if there is nothing new.
-    fn fill_live(&mut self) -> bool {
+    async fn fill_live(&mut self) -> bool {
         let batch = match self.feed.take(LINES_AHEAD) {
             Ok(batch) => batch,
             Err(error) => {
@@ -201,7 +204,13 @@ impl Watcher {
             }
         };
         for event in &batch.events {
-            let change = self.space.change(event);
+            let change = match self.bring(self.space.change(event)).await {
+                Ok(change) => change,
+                Err(status) => {
+                    self.push_error(&status);
+                    return true;
+                }
+            };
             let was = change.old.as_deref().is_some_and(|object| self.selection.matches(object));
             let is = change.new.as_deref().is_some_and(|object| self.selection.matches(object));
             match (was, is, &change.new, &change.old) {
@@ -219,6 +228,22 @@ impl Watcher {
         self.sent_to = self.sent_to.max(batch.complete_to);
         self.hub.metrics.watch_events.inc_by(self.lines.len() as u64);
         !self.lines.is_empty() || !batch.events.is_empty()
+    }
+
+    /// A change of custom objects, in the version that is watched.
+    async fn bring(&self, change: Change) -> Result<Change, Status> {
+        let resource = &self.presenter.resource;
+        if resource.custom().is_none() {
+            return Ok(change);
+        }
+        let given = [change.old, change.new, Some(change.last)];
+        let there = given.map(|object| (object.is_some(), object));
+        let objects = there.iter().filter_map(|(_, object)| object.clone()).collect();
+        let mut brought = versions::bring_all(&self.hub, resource, objects).await?.into_iter();
+        let mut next = |is_there: bool| is_there.then(|| brought.next()).flatten();
+        let [old, new, last] = there.map(|(is_there, _)| next(is_there));
+        let last = last.ok_or_else(|| Status::internal("a conversion lost its object"))?;
+        Ok(Change { old, new, last })
     }
 
     async fn wait(&mut self) {

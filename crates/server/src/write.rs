@@ -12,6 +12,7 @@ use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use machinery::{
     Draft, EventType, Object, Revision,
+    apply::keep_times_if_unchanged,
     field_error::Cause,
     metadata, names,
     resource::Tree,
@@ -21,30 +22,40 @@ use serde_json::{Value, json};
 use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 
 use crate::{
-    admission,
+    addresses, admission, apply,
     body::{self, Body},
     context::Context,
     decode::{self, Decoded},
     delete,
     hub::store_refusal,
-    negotiate, patch,
-    rbac::Attributes,
+    managers,
+    metrics::{Stage, Stopwatch},
+    negotiate::{self, PatchKind},
+    patch,
     space::Current,
+    versions,
 };
 
 /// How often a write is tried against a newer object before the client is told.
-const ATTEMPTS: usize = 8;
+pub const ATTEMPTS: usize = 8;
 
 /// What a write came to.
 pub struct Written {
     pub object: Arc<Object>,
     pub created: bool,
+    /// What its author should know though it was accepted.
+    pub warnings: Vec<String>,
 }
 
-fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<Response<Body>, Status> {
+pub async fn respond(
+    context: &Context,
+    written: &Written,
+    warnings: &[String],
+) -> Result<Response<Body>, Status> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = body::encoded(code, context.presenter()?.one(&written.object));
-    for warning in warnings {
+    let object = versions::bring(&context.hub, &context.resource, written.object.clone()).await?;
+    let mut response = body::encoded(code, context.present(&object)?);
+    for warning in warnings.iter().chain(&written.warnings) {
         body::warn(&mut response, warning);
     }
     Ok(response)
@@ -52,17 +63,39 @@ fn respond(context: &Context, written: &Written, warnings: &[String]) -> Result<
 
 pub async fn create(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
-    let dry_run = check_options(context, "CreateOptions")?;
-    let Decoded { tree, warnings } = decode::object(context, &bytes)?;
-    let written = create_tree(context, tree, dry_run).await?;
-    respond(context, &written, &warnings)
+    let dry_run = check_options(context, "CreateOptions", false)?;
+    let mut watch = context.stopwatch();
+    let Decoded { tree, warnings, .. } = decode::object(context, &bytes)?;
+    watch.lap(Stage::Decode);
+    let written = create_tree(context, tree, Managers::Track, dry_run, &mut watch).await?;
+    respond(context, &written, &warnings).await
+}
+
+/// What is known of who set which field of an object that is about to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Managers {
+    /// The object says it already.
+    Tracked,
+    /// To be found out by comparing it with what is there.
+    Track,
+    /// The same, and everything that is known so far is forgotten.
+    Reset,
+}
+
+impl Managers {
+    fn of(resets: bool) -> Self {
+        if resets { Managers::Reset } else { Managers::Track }
+    }
 }
 
 /// What may be asked of every write; true if it is only to be tried.
-fn check_options(context: &Context, kind: &str) -> Result<bool, Status> {
+pub fn check_options(context: &Context, kind: &str, applies: bool) -> Result<bool, Status> {
     let manager = context.query.get("fieldManager").unwrap_or_default();
     let mut causes = metadata::field_manager(manager, "fieldManager");
-    if kind == "PatchOptions" && context.query.get("force").is_some() {
+    if applies && manager.is_empty() {
+        causes.push(Cause::required("fieldManager", "is required for apply patch"));
+    }
+    if kind == "PatchOptions" && !applies && context.query.get("force").is_some() {
         causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
     }
     if !causes.is_empty() {
@@ -72,34 +105,64 @@ fn check_options(context: &Context, kind: &str) -> Result<bool, Status> {
 }
 
 /// Makes a new object of `tree`, in the spelling of the request's version.
-async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result<Written, Status> {
+pub async fn create_tree(
+    context: &Context,
+    mut tree: Tree,
+    managers: Managers,
+    dry_run: bool,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Written, Status> {
     let resource = &context.resource;
+    if resource.custom().is_some_and(|custom| custom.terminating) {
+        let message = "create not allowed while custom resource definition is terminating";
+        return Err(Status::new(Reason::MethodNotAllowed, message).about(context.about("")));
+    }
     if !matches!(text(metadata_of(&mut tree), "resourceVersion"), "" | "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
     set_namespace(context, &mut tree)?;
     let generate = generate_prefix(&tree);
-    if context.resource.has_status() {
+    if context.resource.has_status() && !context.resource.row.status_on_create {
         tree.remove("status");
     }
     resource.to_storage(&mut tree);
+    forget_what_only_the_server_sets(&mut tree);
+    if managers != Managers::Tracked {
+        resource.fill_defaults(&mut tree);
+        watch.lap(Stage::Prepare);
+        managers::track(context, None, &mut tree, managers == Managers::Reset);
+        watch.lap(Stage::Track);
+    }
     prepare_new(context, &mut tree);
+    // Names and addresses that were not free are chosen anew.
+    let as_asked = (generate.is_some() || resource.row.takes_addresses).then(|| tree.clone());
     for attempt in 1..=ATTEMPTS {
+        if let Some(as_asked) = as_asked.as_ref().filter(|_| attempt > 1) {
+            tree.clone_from(as_asked);
+        }
         if let Some(prefix) = &generate {
             let mut random = [0; 8];
             context.hub.env.random.fill(&mut random);
             metadata_of(&mut tree).insert("name".into(), json!(names::generate_name(prefix, random)));
         }
-        (resource.prepare_create)(&mut tree);
-        (resource.default)(&mut tree);
+        (resource.row.prepare_create)(&mut tree);
+        if let Some(sign) = resource.row.sign {
+            sign(&mut tree, &context.user.as_author());
+        }
+        resource.fill_defaults(&mut tree);
+        (resource.row.stamp)(&mut tree, None, &context.hub.now_text());
         let name = text(metadata_of(&mut tree), "name").to_owned();
+        let allocated = addresses::allocate(context, &name, &mut tree, None);
+        watch.lap(Stage::Prepare);
         let mut causes =
-            metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.name_rule);
+            metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
-        causes.extend((resource.validate)(&tree, None));
+        causes.extend(resource.check(&mut tree, None, ""));
         admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
-        let guards = admission::admit_create(context, &name)?;
+        let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
+        along.guards.extend(admission::admit_create(context, &name)?);
+        along.guards.extend(versions::guard(resource));
         let key = context.key(&name);
         let Current { object, expect } = context.space.current(&key);
         if let Some(object) = object {
@@ -108,14 +171,20 @@ async fn create_tree(context: &Context, mut tree: Tree, dry_run: bool) -> Result
             }
             return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
-        let draft = encode(context, &tree)?;
+        let warnings = resource.warnings(&tree, None);
+        watch.lap(Stage::Check);
+        let stored = versions::to_stored(context, &tree).await?;
+        let draft = encode(context, &stored)?;
+        watch.lap(Stage::Encode);
         if dry_run {
-            return Ok(Written { object: Arc::new(draft.preview()), created: true });
+            return Ok(Written { object: Arc::new(draft.preview()), created: true, warnings });
         }
         let change = Change::Put { draft, expires: expiry(context) };
         // `None`: somebody made it, or the namespace changed; look again.
-        if let Some(committed) = commit_one(context, guards, Write { key, expect, change }).await? {
-            return Ok(Written { object: committed.object, created: true });
+        let committed = commit_one(context, along, Write { key, expect, change }).await?;
+        watch.lap(Stage::Commit);
+        if let Some(committed) = committed {
+            return Ok(Written { object: committed.object, created: true, warnings });
         }
     }
     let message = format!("the namespace {:?} keeps changing; try again", context.target.namespace);
@@ -140,7 +209,7 @@ fn check_finalizers(context: &Context, metadata: &Tree) -> Vec<Cause> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
     let named = finalizers.enumerate().filter_map(|(at, name)| Some((at, name.as_str()?)));
     let unqualified = named.filter(|(_, name)| {
-        context.resource.qualified_finalizers
+        context.resource.row.qualified_finalizers
             && !name.contains('/')
             && !matches!(*name, "kubernetes" | delete::ORPHAN | delete::FOREGROUND)
     });
@@ -150,12 +219,12 @@ fn check_finalizers(context: &Context, metadata: &Tree) -> Vec<Cause> {
         .collect()
 }
 
-fn text<'a>(tree: &'a Tree, key: &str) -> &'a str {
+pub fn text<'a>(tree: &'a Tree, key: &str) -> &'a str {
     tree.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// `metadata`, made if it is not there.
-fn metadata_of(tree: &mut Tree) -> &mut Tree {
+pub fn metadata_of(tree: &mut Tree) -> &mut Tree {
     let value = tree.entry("metadata").or_insert_with(|| json!({}));
     if !value.is_object() {
         *value = json!({});
@@ -173,7 +242,7 @@ fn generate_prefix(tree: &Tree) -> Option<String> {
 }
 
 /// The namespace of the URL is the object's, and the object may not say otherwise.
-fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
+pub fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
     let wanted = &context.target.namespace;
     let metadata = metadata_of(tree);
     let given = text(metadata, "namespace");
@@ -190,27 +259,30 @@ fn set_namespace(context: &Context, tree: &mut Tree) -> Result<(), Status> {
     Ok(())
 }
 
-/// What only the server decides about a new object.
-fn prepare_new(context: &Context, tree: &mut Tree) {
-    let generation = context.resource.generation;
+fn forget_what_only_the_server_sets(tree: &mut Tree) {
     let metadata = metadata_of(tree);
-    for key in
-        ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"]
-    {
+    for key in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         metadata.remove(key);
     }
+}
+
+/// What only the server decides about a new object.
+fn prepare_new(context: &Context, tree: &mut Tree) {
+    let generation = context.resource.row.generation;
+    let metadata = metadata_of(tree);
     metadata.insert("uid".into(), json!(context.hub.new_uid()));
     metadata.insert("creationTimestamp".into(), json!(context.hub.now_text()));
-    if generation {
-        metadata.insert("generation".into(), json!(1));
+    if generation && context.resource.row.first_generation != 0 {
+        metadata.insert("generation".into(), json!(context.resource.row.first_generation));
     }
 }
 
 fn refuse_if_any(context: &Context, name: &str, causes: Vec<Cause>) -> Result<(), Status> {
-    if causes.is_empty() {
-        return Ok(());
-    }
-    Err(Status::invalid(context.resource.stored_group, context.resource.kind, name, causes))
+    if causes.is_empty() { Ok(()) } else { Err(refusal(context, name, causes)) }
+}
+
+fn refusal(context: &Context, name: &str, causes: Vec<Cause>) -> Status {
+    Status::invalid(&context.resource.stored_group, &context.resource.kind, name, causes)
 }
 
 fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
@@ -224,17 +296,21 @@ fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
 }
 
 pub fn expiry(context: &Context) -> Option<Timestamp> {
-    let seconds = context.resource.ttl_seconds?;
+    let seconds = context.resource.row.ttl_seconds?;
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }
 
+/// What must hold, or is written, together with an object.
+#[derive(Default)]
+pub struct Along {
+    pub guards: Vec<(Key, Expect)>,
+    pub writes: Vec<Write>,
+}
+
 /// `Ok(None)`: something was not as expected; read again.
-pub async fn commit_one(
-    context: &Context,
-    guards: Vec<(Key, Expect)>,
-    write: Write,
-) -> Result<Option<Committed>, Status> {
-    let commit = Commit { guards, writes: vec![write] };
+pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result<Option<Committed>, Status> {
+    let writes = [write].into_iter().chain(along.writes).collect();
+    let commit = Commit { guards: along.guards, writes };
     match context.space.store().commit(context.space.id(), commit).await {
         Ok(committed) => Ok(committed.into_iter().next()),
         Err(Error::Conflict { .. }) => Ok(None),
@@ -244,8 +320,10 @@ pub async fn commit_one(
 
 pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
-    let dry_run = check_options(context, "UpdateOptions")?;
-    let Decoded { mut tree, warnings } = decode::object(context, &bytes)?;
+    let dry_run = check_options(context, "UpdateOptions", false)?;
+    let mut watch = context.stopwatch();
+    let Decoded { mut tree, warnings, resets_managers } = decode::object(context, &bytes)?;
+    watch.lap(Stage::Decode);
     set_namespace(context, &mut tree)?;
     let name = context.target.name.clone();
     let given = text(metadata_of(&mut tree), "name").to_owned();
@@ -263,15 +341,17 @@ pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     for _ in 0..ATTEMPTS {
         let current = context.space.current(&key);
         let Some(old) = current.object else {
-            return create_by_update(context, tree, dry_run, &warnings).await;
+            return create_by_update(context, tree, dry_run, &warnings, &mut watch).await;
         };
-        let mut new = tree.clone();
-        context.resource.to_storage(&mut new);
+        let old = versions::bring(&context.hub, &context.resource, old).await?;
+        let new = context.absorb(tree.clone(), &old, false)?;
         check_preconditions(context, &new, &old, true)?;
-        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
+        let managers = Managers::of(resets_managers);
+        let replacement = Replacement { old, expect: current.expect, new, managers };
+        let Some(written) = replace(context, &key, replacement, dry_run, &mut watch).await? else {
             continue;
         };
-        return respond(context, &written, &warnings);
+        return respond(context, &written, &warnings).await;
     }
     Err(Status::modified(context.about(&name)))
 }
@@ -281,23 +361,13 @@ async fn create_by_update(
     mut tree: Tree,
     dry_run: bool,
     warnings: &[String],
+    watch: &mut Stopwatch<'_>,
 ) -> Result<Response<Body>, Status> {
     let name = &context.target.name;
-    if !context.resource.create_on_update || !context.target.subresource.is_empty() {
+    if !context.resource.row.create_on_update || !context.target.subresource.is_empty() {
         return Err(Status::not_found(context.about(name)));
     }
-    // To put what is not there is to create it, and needs the right to.
-    let attributes = Attributes::Resource {
-        verb: "create",
-        group: context.resource.group,
-        resource: context.resource.plural,
-        subresource: "",
-        namespace: &context.target.namespace,
-        name,
-    };
-    if !context.hub.authorizer.allows(&context.space, &context.user, &attributes) {
-        return Err(Status::forbidden(context.about(name), &attributes.refusal(&context.user)));
-    }
+    admission::may_create(context)?;
     metadata_of(&mut tree).remove("resourceVersion");
     if !text(metadata_of(&mut tree), "uid").is_empty() {
         let why = format!(
@@ -306,12 +376,12 @@ async fn create_by_update(
         );
         return Err(Status::conflict(context.about(name), &why));
     }
-    let written = create_tree(context, tree, dry_run).await?;
-    respond(context, &written, warnings)
+    let written = create_tree(context, tree, Managers::Track, dry_run, watch).await?;
+    respond(context, &written, warnings).await
 }
 
 /// What the client says it saw must be what is there.
-fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool) -> Result<(), Status> {
+pub fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool) -> Result<(), Status> {
     let empty = Tree::new();
     let metadata = new.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let name = old.head.name.as_str();
@@ -322,7 +392,7 @@ fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool)
         return Err(Status::conflict(context.about(name), &why));
     }
     match text(metadata, "resourceVersion") {
-        "" | "0" if whole && !context.resource.unconditional_update => {
+        "" | "0" if whole && !context.resource.row.unconditional_update => {
             let cause =
                 Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             refuse_if_any(context, name, vec![cause])
@@ -339,63 +409,90 @@ fn check_preconditions(context: &Context, new: &Tree, old: &Object, whole: bool)
     }
 }
 
-/// Puts `new` (in the stored spelling) in the place of `old`. `Ok(None)`: somebody was faster.
-async fn replace(
+/// An object, and what is to take its place.
+pub struct Replacement {
+    pub old: Arc<Object>,
+    /// What must hold in the store for `old` to be what is there.
+    pub expect: Expect,
+    /// Built-in kinds in the stored spelling, custom ones in the version of the request.
+    pub new: Tree,
+    pub managers: Managers,
+}
+
+/// Puts the new object in the place of the old one. `Ok(None)`: somebody was faster.
+pub async fn replace(
     context: &Context,
     key: &Key,
-    old: &Arc<Object>,
-    expect: Expect,
-    mut new: Tree,
+    replacement: Replacement,
     dry_run: bool,
+    watch: &mut Stopwatch<'_>,
 ) -> Result<Option<Written>, Status> {
+    let Replacement { old, expect, mut new, managers } = replacement;
     let old_tree = old.tree().map_err(Status::internal)?;
+    // Whoever writes to a scale is known already: it is not the object itself that was sent.
+    if managers != Managers::Tracked && context.scale().is_none() {
+        context.resource.fill_defaults(&mut new);
+        watch.lap(Stage::Prepare);
+        managers::track(context, Some(&old_tree), &mut new, managers == Managers::Reset);
+        watch.lap(Stage::Track);
+    }
     prepare_replacement(context, &mut new, &old_tree)?;
     let name = old.head.name.as_str();
+    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree));
+    let mut along = allocated.map_err(|causes| refusal(context, name, causes))?;
+    watch.lap(Stage::Prepare);
     let revision = json!(old.revision.to_string());
     metadata_of(&mut new).insert("resourceVersion".into(), revision);
     let empty = Tree::new();
     let old_metadata = old_tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(context, metadata_of(&mut new)));
-    causes.extend(match context.resource.subresource(&context.target.subresource) {
-        Some(subresource) => (subresource.validate)(&new, &old_tree),
-        None => (context.resource.validate)(&new, Some(&old_tree)),
-    });
+    causes.extend(context.resource.check(&mut new, Some(&old_tree), &context.target.subresource));
     admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
+    keep_times_if_unchanged(&mut new, &old_tree);
+    let warnings = context.resource.warnings(&new, Some(&old_tree));
+    watch.lap(Stage::Check);
     if new == old_tree {
         // Nothing changed: no new revision, no event.
-        return Ok(Some(Written { object: old.clone(), created: false }));
+        return Ok(Some(Written { object: old, created: false, warnings }));
     }
-    let draft = encode(context, &new)?;
+    let stored = versions::to_stored(context, &new).await?;
+    let draft = encode(context, &stored)?;
+    watch.lap(Stage::Encode);
     if dry_run {
-        return Ok(Some(Written {
-            object: Arc::new(draft.seal(old.revision, EventType::Modified)),
-            created: false,
-        }));
+        let object = Arc::new(draft.seal(old.revision, EventType::Modified));
+        return Ok(Some(Written { object, created: false, warnings }));
     }
     let finished = is_finished(context, &draft, &new);
     let change = match finished {
-        true => removal(context, key, old),
+        true => removal(context, key, &old),
         false => Change::Put { draft: draft.clone(), expires: expiry(context) },
     };
     let write = Write { key: key.clone(), expect, change };
-    let committed = commit_one(context, Vec::new(), write).await?;
+    if finished {
+        along = addresses::release(context, &old)?;
+    }
+    along.guards.extend(versions::guard(&context.resource));
+    let committed = commit_one(context, along, write).await?;
+    watch.lap(Stage::Commit);
     Ok(committed.map(|committed| {
         // The last finalizer went: the client sees the object as it was at the end.
         let object = match finished {
             true => Arc::new(draft.seal(old.revision, EventType::Deleted)),
             false => committed.object,
         };
-        Written { object, created: false }
+        Written { object, created: false, warnings }
     }))
 }
 
 /// Nothing holds an object that is being deleted any more.
 fn is_finished(context: &Context, draft: &Draft, tree: &Tree) -> bool {
     let held_by_spec = context.resource.held_by_spec(tree);
-    draft.head().deleting && draft.head().finalizers.is_empty() && !held_by_spec
+    let grace = tree.get("metadata").and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
+    let in_grace = grace.and_then(Value::as_i64).is_some_and(|seconds| seconds > 0);
+    draft.head().deleting && draft.head().finalizers.is_empty() && !held_by_spec && !in_grace
 }
 
 /// What removing `old` means in the store: an object of the shared base leaves a whiteout.
@@ -414,18 +511,21 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
             if resource.has_status() {
                 keep(new, old, "status");
             }
-            (resource.prepare_update)(new, old);
+            (resource.row.prepare_update)(new, old);
         }
         name => match resource.subresource(name) {
-            Some(subresource) => (subresource.prepare)(new, old),
+            Some(subresource) => {
+                (subresource.prepare)(new, old);
+                stamp(context, new, subresource.stamped);
+            }
             None => return Err(Status::internal(format!("no such subresource: {name}"))),
         },
     }
-    (resource.default)(new);
+    resource.fill_defaults(new);
+    (resource.row.stamp)(new, Some(old), &context.hub.now_text());
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
-    metadata.remove("managedFields");
     for key in [
         "uid",
         "creationTimestamp",
@@ -445,6 +545,19 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
     Ok(())
 }
 
+/// Gives the time of the request to the conditions that lack one.
+fn stamp(context: &Context, tree: &mut Tree, members: &[&str]) {
+    let conditions = tree.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(condition) = condition.as_object_mut() else { continue };
+        for member in members {
+            if condition.get(*member).is_none_or(Value::is_null) {
+                condition.insert((*member).to_owned(), json!(context.hub.now_text()));
+            }
+        }
+    }
+}
+
 fn set(tree: &mut Tree, key: &str, value: Option<Value>) {
     match value {
         Some(value) => tree.insert(key.into(), value),
@@ -458,35 +571,41 @@ fn keep(new: &mut Tree, old: &Tree, key: &str) {
 
 /// `generation` counts the changes of everything but metadata and status.
 fn count_generation(context: &Context, new: &mut Tree, old: &Tree) {
-    let Some(generation) = old.get("metadata").and_then(|it| it.get("generation")).and_then(Value::as_i64)
-    else {
-        return;
+    let metadata = |tree: &Tree, key: &str| tree.get("metadata").and_then(|it| it.get(key)).cloned();
+    let row = &context.resource.row;
+    let first = Some(0).filter(|_| row.first_generation == 0);
+    let was = metadata(old, "generation").and_then(|it| it.as_i64()).or(first);
+    let Some(generation) = was.filter(|_| row.generation) else { return };
+    let counted = |key: &&String| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind");
+    let changed = || new.keys().chain(old.keys()).filter(counted).any(|key| new.get(key) != old.get(key));
+    let annotated =
+        row.generation_counts_annotations && metadata(new, "annotations") != metadata(old, "annotations");
+    let counts = match row.counts_generation {
+        Some(counts) => counts(new, old),
+        None => annotated || changed(),
     };
-    if !context.resource.generation {
-        return;
-    }
-    let meaningful = |tree: &Tree| -> Tree {
-        tree.iter()
-            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
-    if meaningful(new) != meaningful(old) {
+    if counts {
         metadata_of(new).insert("generation".into(), json!(generation + 1));
     }
 }
 
 pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
     context.presenter()?;
-    let dry_run = check_options(context, "PatchOptions")?;
-    let kind = negotiate::patch(&context.headers, !context.resource.type_name.is_empty())?;
+    let kind = negotiate::patch(&context.headers, context.shown.message().is_some())?;
+    if kind == PatchKind::Apply {
+        return apply::apply(context, bytes).await;
+    }
+    let dry_run = check_options(context, "PatchOptions", false)?;
     let name = context.target.name.clone();
     let key = context.key(&name);
+    let mut watch = context.stopwatch();
     let body = patch::Body::read(kind, bytes)?;
     for _ in 0..ATTEMPTS {
         let current = context.space.current(&key);
         let old = current.object.ok_or_else(|| Status::not_found(context.about(&name)))?;
+        let old = versions::bring(&context.hub, &context.resource, old).await?;
         let patched = patch::apply(context, &body, &old)?;
+        watch.lap(Stage::Decode);
         let mut new = patched.tree;
         let given = text(metadata_of(&mut new), "name").to_owned();
         if given != name {
@@ -495,12 +614,14 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
             )));
         }
         set_namespace(context, &mut new)?;
-        context.resource.to_storage(&mut new);
+        let new = context.absorb(new, &old, false)?;
         check_preconditions(context, &new, &old, false)?;
-        let Some(written) = replace(context, &key, &old, current.expect, new, dry_run).await? else {
+        let managers = Managers::of(patched.resets_managers);
+        let replacement = Replacement { old, expect: current.expect, new, managers };
+        let Some(written) = replace(context, &key, replacement, dry_run, &mut watch).await? else {
             continue;
         };
-        return respond(context, &written, &patched.warnings);
+        return respond(context, &written, &patched.warnings).await;
     }
     Err(Status::modified(context.about(&name)))
 }
@@ -508,12 +629,26 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
 /// A change by the hub itself to the object at `key` that has `uid`; nothing if that one is gone. What the change
 /// leaves of an object that is being deleted may be nothing at all.
 pub async fn edit(context: &Context, key: &Key, uid: &str, change: impl Fn(&mut Tree)) -> Result<(), Status> {
+    let changed = try_edit(context, key, uid, |_, tree| {
+        change(tree);
+        Ok(())
+    });
+    changed.await
+}
+
+/// The same, by a change that may refuse; it sees the object as it is now.
+pub async fn try_edit(
+    context: &Context,
+    key: &Key,
+    uid: &str,
+    change: impl Fn(&Object, &mut Tree) -> Result<(), Status>,
+) -> Result<(), Status> {
     for _ in 0..ATTEMPTS {
         let Current { object, expect } = context.space.current(key);
         let Some(old) = object.filter(|object| object.head.uid == uid) else { return Ok(()) };
         let before = old.tree().map_err(Status::internal)?;
         let mut tree = before.clone();
-        change(&mut tree);
+        change(&old, &mut tree)?;
         let draft = encode(context, &tree)?;
         let finished = is_finished(context, &draft, &tree);
         if tree == before && !finished {
@@ -524,7 +659,11 @@ pub async fn edit(context: &Context, key: &Key, uid: &str, change: impl Fn(&mut 
             false => Change::Put { draft, expires: expiry(context) },
         };
         let write = Write { key: key.clone(), expect, change };
-        if commit_one(context, Vec::new(), write).await?.is_some() {
+        let along = match finished {
+            true => addresses::release(context, &old)?,
+            false => Along::default(),
+        };
+        if commit_one(context, along, write).await?.is_some() {
             return Ok(());
         }
     }

@@ -70,6 +70,15 @@ impl Collection {
         let group = if group.is_empty() { "core" } else { group };
         Self(format_compact!("{group}/{resource}"))
     }
+
+    /// Group and resource; the core group is empty.
+    pub fn parts(&self) -> (&str, &str) {
+        match self.0.split_once('/') {
+            Some(("core", resource)) => ("", resource),
+            Some(parts) => parts,
+            None => ("", &self.0),
+        }
+    }
 }
 
 impl fmt::Debug for Collection {

@@ -1,9 +1,12 @@
-//! What tests stand on: hubs in this process, hubs as processes (for kills), real Kubernetes control planes, and a
-//! client for all of them. Everything listens on free ports of this machine and stops when dropped.
+//! What tests stand on: hubs in this process, hubs as processes (for kills), real Kubernetes control planes, a
+//! client for all of them, and how their answers compare. Everything listens on free ports of this machine and stops
+//! when dropped.
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+pub mod accepted;
 pub mod client;
+pub mod compare;
 pub mod hub;
 pub mod process;
 pub mod real;

@@ -14,10 +14,6 @@
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
-#[path = "differential/accepted.rs"]
-mod accepted;
-#[path = "differential/compare.rs"]
-mod compare;
 #[path = "differential/protobuf.rs"]
 mod protobuf;
 #[path = "differential/report.rs"]
@@ -30,9 +26,9 @@ mod servers;
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
+use testing::accepted::Accepted;
 use tokio::sync::Semaphore;
 
-use accepted::Accepted;
 use report::Report;
 use scenario::Scenario;
 use servers::{Memory, Servers};

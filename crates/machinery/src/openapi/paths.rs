@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{GROUP_VERSION_KIND, META, component_name, list_schema_name, reference, schema_name};
+use super::{GROUP_VERSION_KIND, META, component_name, list_schema_name, other_kind, reference, schema_name};
 use crate::{
     resource::{Resource, Subresource},
     schema::Types,
@@ -106,7 +106,7 @@ fn discovery(resource: &Resource) -> Value {
 /// `CoreV1`, `RbacAuthorizationV1`.
 fn group_version_name(resource: &Resource) -> String {
     let group = if resource.group.is_empty() { "core" } else { resource.group.trim_end_matches(".k8s.io") };
-    let words = group.split('.').chain([resource.version]).flat_map(|word| word.split('-'));
+    let words = group.split('.').chain([resource.version.as_str()]).flat_map(|word| word.split('-'));
     words.map(capitalized).collect()
 }
 
@@ -149,8 +149,8 @@ impl Described<'_> {
         }
         let item = format!("{collection}/{{name}}");
         let own = schema_name(resource);
-        self.item(paths, &item, resource.verbs, &own, "");
-        for subresource in resource.subresources {
+        self.item(paths, &item, resource.row.verbs, &own, "");
+        for subresource in &resource.subresources {
             let schema = self.subresource_schema(subresource);
             let path = format!("{item}/{}", subresource.name);
             self.item(paths, &path, subresource.verbs, &schema, &capitalized(subresource.name));
@@ -158,7 +158,7 @@ impl Described<'_> {
     }
 
     fn subresource_schema(&self, subresource: &Subresource) -> String {
-        let message = self.types.get_kind(subresource.group, subresource.version, subresource.kind);
+        let message = other_kind(self.types, self.resource, subresource);
         message.map_or_else(|| schema_name(self.resource), |message| component_name(message.name))
     }
 

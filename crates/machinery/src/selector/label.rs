@@ -242,15 +242,21 @@ fn count_mistake(operator: Operator, values: &[CompactString]) -> Option<String>
 
 /// Checks an object of type `LabelSelector` inside a spec.
 pub fn validate_object(object: &Value, field: &str) -> Vec<Cause> {
+    validate_object_with(object, field, false)
+}
+
+/// As [`validate_object`]; with `any_value`, expressions may name values that no label can have, as stored ones did.
+pub fn validate_object_with(object: &Value, field: &str, any_value: bool) -> Vec<Cause> {
     let mut causes = metadata::labels(object.get("matchLabels"), &format!("{field}.matchLabels"));
     let expressions = object.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
     for (at, expression) in expressions.enumerate() {
-        causes.extend(validate_expression(expression, &format!("{field}.matchExpressions[{at}]")));
+        let field = format!("{field}.matchExpressions[{at}]");
+        causes.extend(validate_expression(expression, &field, any_value));
     }
     causes
 }
 
-fn validate_expression(expression: &Value, field: &str) -> Vec<Cause> {
+fn validate_expression(expression: &Value, field: &str, any_value: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let text = |name: &str| expression.get(name).and_then(Value::as_str).unwrap_or_default();
     let values = expression.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -276,7 +282,8 @@ fn validate_expression(expression: &Value, field: &str) -> Vec<Cause> {
     for reason in names::is_qualified_name(key) {
         causes.push(Cause::invalid(format!("{field}.key"), &key.into(), &reason));
     }
-    for (at, value) in values.iter().enumerate() {
+    let checked = if any_value { &[][..] } else { values };
+    for (at, value) in checked.iter().enumerate() {
         for reason in names::is_label_value(value.as_str().unwrap_or_default()) {
             causes.push(Cause::invalid(format!("{field}.values[{at}]"), value, &reason));
         }

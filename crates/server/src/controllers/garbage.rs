@@ -125,11 +125,11 @@ pub fn key_of(registry: &Registry, owner: &Owner, dependent: &Key) -> Option<Key
     if resource.namespaced && namespace.is_empty() {
         return None;
     }
-    Some(Key::new(resource.stored_group, resource.plural, namespace, &owner.name))
+    Some(Key::new(&resource.stored_group, &resource.plural, namespace, &owner.name))
 }
 
 fn state_of(controllers: &Controllers, space: &Space, owner: &Owner, dependent: &Key) -> OwnerState {
-    let Some(key) = key_of(controllers.hub.registry(space), owner, dependent) else {
+    let Some(key) = key_of(&controllers.hub.served(space).registry, owner, dependent) else {
         return OwnerState::Solid;
     };
     match space.get(&key) {
@@ -208,7 +208,7 @@ fn drop_owners(tree: &mut serde_json::Map<String, Value>, uids: &[Uid]) {
     }
 }
 
-fn drop_finalizer(tree: &mut serde_json::Map<String, Value>, name: &str) {
+pub fn drop_finalizer(tree: &mut serde_json::Map<String, Value>, name: &str) {
     let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     if let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {
         finalizers.retain(|finalizer| finalizer != name);

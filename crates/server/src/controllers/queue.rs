@@ -15,6 +15,8 @@ use tokio::sync::Notify;
 pub enum Work {
     /// A namespace that is to be emptied.
     Namespace(WorkspaceId, CompactString),
+    /// A definition of a kind, whose status may have to follow.
+    Definition(WorkspaceId, CompactString),
     /// A workspace that is to be removed.
     Workspace(CompactString),
     /// An object that is being deleted and waits for what becomes of its dependents.

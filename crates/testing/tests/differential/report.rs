@@ -1,8 +1,7 @@
 //! What the comparison of every row came to.
 
 use anyhow::{Result, bail};
-
-use super::{accepted::Accepted, compare::Difference};
+use testing::{accepted::Accepted, compare::Difference};
 
 /// Both answers to a row, and where they differ.
 pub struct Outcome {

@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use store::{Store, WorkspaceId, memory::MemoryStore};
 use testing::{
     client::{Client, Lines},
+    compare::{self, Body, Relation, Reply, shorten},
     hub::{TestHub, eventually},
     real::{Options, RealCluster},
 };
 use tokio::sync::Mutex;
 
 use super::{
-    compare::{self, Body, Relation, Reply, shorten},
     protobuf,
     report::Outcome,
     scenario::{Action, Only, Request, Row, Scenario},

@@ -1,0 +1,58 @@
+//! What an evaluation may spend.
+
+use crate::error::{Eval, EvalError};
+
+/// The most an evaluation of one expression costs in Kubernetes.
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
+
+/// Comparing two values costs as much as their outermost lists are long, however deep they share parts of each other.
+/// This many steps of such work are allowed beside the cost, so that no expression runs for ever.
+const MAX_STEPS: u64 = 20_000_000;
+/// The longest string and the longest list one function makes; more would cost more memory than the cost counts.
+const MAX_MADE: u64 = 32 << 20;
+
+/// Counts the cost of an evaluation and ends it at the limit.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    limit: u64,
+    spent: u64,
+    steps: u64,
+}
+
+impl Budget {
+    pub fn new(limit: u64) -> Self {
+        Budget { limit, spent: 0, steps: 0 }
+    }
+
+    /// What was spent so far.
+    pub fn spent(&self) -> u64 {
+        self.spent
+    }
+
+    pub(crate) fn charge(&mut self, cost: u64) -> Eval<()> {
+        self.spent = self.spent.saturating_add(cost);
+        if self.spent > self.limit { Err(EvalError::cost_limit()) } else { Ok(()) }
+    }
+
+    /// A step of work that cost does not count.
+    pub(crate) fn step(&mut self) -> Eval<()> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS { Err(EvalError::cost_limit()) } else { Ok(()) }
+    }
+
+    /// Whether a cost that is charged later will not end the evaluation then.
+    pub(crate) fn affords(&self, cost: u64) -> Eval<()> {
+        if self.spent.saturating_add(cost) > self.limit { Err(EvalError::cost_limit()) } else { Ok(()) }
+    }
+
+    /// Whether something so large may be made.
+    pub(crate) fn room(&self, size: u64) -> Eval<()> {
+        if size > MAX_MADE { Err(EvalError::cost_limit()) } else { Ok(()) }
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget::new(PER_CALL_LIMIT)
+    }
+}

@@ -1,0 +1,135 @@
+//! What expressions can name: variables, types and functions.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use crate::{
+    check::{self, Checked},
+    decl::{Decl, ObjectType},
+    functions::{Function, Functions, Host},
+    library, parse, plan,
+    program::Program,
+    source::Issues,
+    types::{self, Type},
+    validate,
+};
+
+/// An environment to compile expressions in. Copies are cheap and can be extended each on its own.
+#[derive(Clone)]
+pub struct Env {
+    functions: Arc<Functions>,
+    variables: HashMap<Arc<str>, Type>,
+    objects: HashMap<Arc<str>, Arc<ObjectType>>,
+    host: Arc<dyn Host>,
+}
+
+/// Why an expression has no program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompileError {
+    /// It cannot be read or does not fit its types.
+    Issues(Issues),
+    /// It is well typed but a constant part of it can have no value, such as `int('x')`; Kubernetes reports this as a
+    /// failed instantiation of the program.
+    Instantiation(String),
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CompileError::Issues(issues) => issues.fmt(f),
+            CompileError::Instantiation(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for CompileError {}
+
+impl Env {
+    /// The environment of Kubernetes 1.36, without variables.
+    pub fn kubernetes(host: Arc<dyn Host>) -> Self {
+        Env {
+            functions: Arc::new(library::functions()),
+            variables: HashMap::new(),
+            objects: HashMap::new(),
+            host,
+        }
+    }
+
+    /// Declares a variable.
+    pub fn variable(mut self, name: &str, of: Type) -> Self {
+        self.variables.insert(name.into(), of);
+        self
+    }
+
+    /// Declares a variable whose values a schema types. What the schema keeps untyped is `dyn`.
+    pub fn declared(mut self, name: &str, decl: &Decl) -> Self {
+        self = self.types_of(decl);
+        self.variable(name, decl.cel_type().unwrap_or(Type::Dyn))
+    }
+
+    /// Makes the object types of a schema known.
+    pub fn types_of(mut self, decl: &Decl) -> Self {
+        let objects = &mut self.objects;
+        decl.each_object(&mut |object| objects.insert(object.name.clone(), object.clone()).is_none());
+        self
+    }
+
+    /// Reads and checks an expression and plans its evaluation.
+    pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
+        let checked = self.check(text).map_err(CompileError::Issues)?;
+        let plan = plan::plan(self, &checked).map_err(CompileError::Instantiation)?;
+        Ok(Program::new(checked, plan, self.host.clone()))
+    }
+
+    /// Reads and checks an expression.
+    pub fn check(&self, text: &str) -> Result<Checked, Issues> {
+        let parsed = parse::parse(text)?;
+        let checked = check::check(self, parsed)?;
+        validate::validate(self, &checked)?;
+        Ok(checked)
+    }
+
+    pub(crate) fn function(&self, name: &str) -> Option<&Arc<Function>> {
+        self.functions.get(name)
+    }
+
+    pub(crate) fn object(&self, name: &str) -> Option<&Arc<ObjectType>> {
+        self.objects.get(name)
+    }
+
+    pub(crate) fn host(&self) -> &dyn Host {
+        &*self.host
+    }
+
+    /// The type of a variable, or of the name of a type.
+    pub(crate) fn lookup(&self, name: &str) -> Option<Type> {
+        if let Some(of) = self.variables.get(name) {
+            return Some(of.clone());
+        }
+        if let Some(of) = named_type(name) {
+            return Some(of.of());
+        }
+        self.objects.get(name).map(|object| Type::Object(object.name.clone()).of())
+    }
+}
+
+/// The types that have a name in expressions.
+pub(crate) fn named_type(name: &str) -> Option<Type> {
+    let param = |name: &str| Type::Param(name.into());
+    Some(match name {
+        "bool" => Type::Bool,
+        "bytes" => Type::Bytes,
+        "double" => Type::Double,
+        "google.protobuf.Duration" => Type::Duration,
+        "int" => Type::Int,
+        "list" => Type::list(param("A")),
+        "map" => Type::map(param("A"), param("B")),
+        "null_type" => Type::Null,
+        "string" => Type::String,
+        "google.protobuf.Timestamp" => Type::Timestamp,
+        "type" => Type::Type(None),
+        "uint" => Type::Uint,
+        types::OPTIONAL => Type::optional(param("V")),
+        types::IP | types::CIDR => Type::Opaque(name.into(), Arc::new([])),
+        _ => return None,
+    })
+}

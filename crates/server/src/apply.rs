@@ -1,0 +1,127 @@
+//! Server-side apply: the object becomes what a configuration says, where its author may say so.
+
+use bytes::Bytes;
+use http::Response;
+use machinery::{
+    Object,
+    resource::Tree,
+    status::{About, Reason, Status},
+};
+use serde_json::json;
+use store::Expect;
+
+use crate::{
+    admission,
+    body::Body,
+    context::Context,
+    decode::{self, Decoded},
+    managers,
+    metrics::{Stage, Stopwatch},
+    versions,
+    write::{self, ATTEMPTS, Managers, Replacement, Written, metadata_of, text},
+};
+
+pub async fn apply(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
+    let dry_run = write::check_options(context, "PatchOptions", true)?;
+    let force = context.query.flag("force");
+    let mut watch = context.stopwatch();
+    let Decoded { tree: mut config, warnings, .. } = decode::configuration(context, &bytes)?;
+    check_identity(context, &mut config)?;
+    watch.lap(Stage::Decode);
+    let name = context.target.name.as_str();
+    let key = context.key(name);
+    for _ in 0..ATTEMPTS {
+        let current = context.space.current(&key);
+        let written = match current.object {
+            None => create(context, &config, force, dry_run, &mut watch).await?,
+            Some(old) => {
+                let old = versions::bring(&context.hub, &context.resource, old).await?;
+                let replacement = replacement(context, &config, force, &old, current.expect)?;
+                watch.lap(Stage::Track);
+                write::replace(context, &key, replacement, dry_run, &mut watch).await?
+            }
+        };
+        if let Some(written) = written {
+            return write::respond(context, &written, &warnings).await;
+        }
+    }
+    Err(Status::modified(context.about(name)))
+}
+
+/// A configuration is about the object that the path names.
+fn check_identity(context: &Context, config: &mut Tree) -> Result<(), Status> {
+    let name = &context.target.name;
+    let metadata = metadata_of(config);
+    let given = text(metadata, "name").to_owned();
+    if !given.is_empty() && given != *name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    metadata.insert("name".into(), json!(name));
+    write::set_namespace(context, config)
+}
+
+/// `Ok(None)`: somebody made it meanwhile.
+async fn create(
+    context: &Context,
+    config: &Tree,
+    force: bool,
+    dry_run: bool,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Option<Written>, Status> {
+    let name = context.target.name.as_str();
+    if !context.target.subresource.is_empty() {
+        return Err(Status::not_found(context.about(name)));
+    }
+    admission::may_create(context)?;
+    let uid = config.get("metadata").and_then(|metadata| metadata.get("uid")).and_then(|uid| uid.as_str());
+    if let Some(uid) = uid.filter(|uid| !uid.is_empty()) {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        return Err(Status::conflict(context.about(name), &why));
+    }
+    let applied = managers::apply(context, None, config, force)?;
+    let tree = decode::applied(context, applied)?;
+    watch.lap(Stage::Track);
+    match write::create_tree(context, tree, Managers::Tracked, dry_run, watch).await {
+        Ok(written) => Ok(Some(written)),
+        Err(status) if status.reason() == Reason::AlreadyExists => Ok(None),
+        Err(status) => Err(status),
+    }
+}
+
+fn replacement(
+    context: &Context,
+    config: &Tree,
+    force: bool,
+    old: &std::sync::Arc<Object>,
+    expect: Expect,
+) -> Result<Replacement, Status> {
+    let live = old.tree().map_err(Status::internal)?;
+    check_uid(context, config, old)?;
+    let applied = match context.scale() {
+        Some(paths) => managers::apply_scale(context, paths, &live, config, force)?,
+        None => managers::apply(context, Some(&live), config, force)?,
+    };
+    let seen = decode::applied(context, applied)?;
+    let new = context.absorb(seen, old, true)?;
+    write::check_preconditions(context, &new, old, false)?;
+    Ok(Replacement { old: old.clone(), expect, new, managers: Managers::Tracked })
+}
+
+fn check_uid(context: &Context, config: &Tree, old: &Object) -> Result<(), Status> {
+    let uid = config.get("metadata").and_then(|metadata| metadata.get("uid")).and_then(|uid| uid.as_str());
+    match uid.filter(|uid| !uid.is_empty() && *uid != old.head.uid) {
+        None => Ok(()),
+        Some(uid) => {
+            let about: About<'_> = context.about(&old.head.name);
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                old.head.uid
+            );
+            Err(Status::conflict(about, &why))
+        }
+    }
+}

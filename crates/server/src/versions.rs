@@ -1,0 +1,152 @@
+//! Objects of custom kinds in the version that a request is about.
+//!
+//! They are stored in one version and served in several, and their definition may have changed since they were
+//! stored. Built-in kinds are converted by their rows when they are shown; custom kinds may need somebody else for it,
+//! so they are brought to the wanted version before anything is done with them.
+//!
+//! ```text
+//!   stored object ── of this version, and no older than the definition? ──yes──> as it is, bytes shared
+//!                                          └──no──> convert ──> prune, default ──> a new object
+//! ```
+
+use std::{borrow::Cow, fmt::Display, sync::Arc, time::Duration};
+
+use machinery::{
+    Draft, EventType, Object, Revision,
+    definition::conversion::{self, Subject},
+    resource::{Custom, Resource, Tree},
+    status::Status,
+};
+use serde_json::Value;
+use store::{Expect, Key, Listing};
+
+use crate::{context::Context, hub::Hub, webhook::Target};
+
+/// As long as upstream waits.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// So many objects are sent to a webhook at once.
+const BATCH: usize = 500;
+
+fn is_current(custom: &Custom, resource: &Resource, object: &Object) -> bool {
+    object.revision > custom.since && object.type_slice() == resource.type_prefix.as_bytes()
+}
+
+/// What must hold for what was made of a custom object to be right: its definition did not change meanwhile.
+pub fn guard(resource: &Resource) -> Option<(Key, Expect)> {
+    let custom = resource.custom()?;
+    let collection = crate::served::definitions();
+    let item = store::ItemKey::new("", &custom.definition);
+    Some((Key { collection, item }, Expect::At(custom.since)))
+}
+
+/// One object in the version of the request.
+pub async fn bring(hub: &Hub, resource: &Resource, object: Arc<Object>) -> Result<Arc<Object>, Status> {
+    match bring_all(hub, resource, vec![object]).await?.pop() {
+        Some(object) => Ok(object),
+        None => Err(Status::internal("a conversion lost its object")),
+    }
+}
+
+/// Objects in the version of the request, in their order.
+pub async fn bring_all(
+    hub: &Hub,
+    resource: &Resource,
+    mut objects: Vec<Arc<Object>>,
+) -> Result<Vec<Arc<Object>>, Status> {
+    let Some(custom) = resource.custom() else { return Ok(objects) };
+    let stale: Vec<usize> =
+        (0..objects.len()).filter(|at| !is_current(custom, resource, &objects[*at])).collect();
+    for batch in stale.chunks(BATCH) {
+        let trees: Result<Vec<Tree>, Status> =
+            batch.iter().map(|at| objects[*at].tree().map_err(Status::internal)).collect();
+        let converted = convert(hub, custom, trees?, &resource.api_version).await?;
+        for (at, mut tree) in batch.iter().zip(converted) {
+            custom.renew(&mut tree);
+            let draft = Draft::encode(&tree).map_err(Status::internal)?;
+            // What was only tried has no revision, and must not get one.
+            objects[*at] = Arc::new(match objects[*at].revision {
+                Revision::ZERO => draft.preview(),
+                revision => draft.seal(revision, EventType::Modified),
+            });
+        }
+    }
+    Ok(objects)
+}
+
+/// Brings those objects of a list that a reader will see to the version of the request. `most`: no more are looked at.
+pub async fn bring_listing(
+    context: &Context,
+    listing: &mut Listing,
+    namespace: Option<&str>,
+    after: Option<&store::ItemKey>,
+    most: Option<usize>,
+) -> Result<(), Status> {
+    let resource = &context.resource;
+    let Some(custom) = resource.custom() else { return Ok(()) };
+    let stale: Vec<(store::ItemKey, Arc<Object>)> = listing
+        .iter(namespace, after)
+        .take(most.unwrap_or(usize::MAX))
+        .filter(|(_, object)| !is_current(custom, resource, object))
+        .map(|(item, object)| (item.clone(), object.clone()))
+        .collect();
+    let (items, objects): (Vec<_>, Vec<_>) = stale.into_iter().unzip();
+    for (item, object) in items.into_iter().zip(bring_all(&context.hub, resource, objects).await?) {
+        listing.insert(item, object);
+    }
+    Ok(())
+}
+
+/// An object of the request's version as it is stored.
+pub async fn to_stored<'a>(context: &Context, tree: &'a Tree) -> Result<Cow<'a, Tree>, Status> {
+    let resource = &context.resource;
+    let Some(custom) = resource.custom().filter(|_| resource.api_version != resource.stored_api_version)
+    else {
+        return Ok(Cow::Borrowed(tree));
+    };
+    let converted = convert(&context.hub, custom, vec![tree.clone()], &resource.stored_api_version).await?;
+    let stored = converted.into_iter().next().map(Cow::Owned);
+    stored.ok_or_else(|| Status::internal("a conversion lost its object"))
+}
+
+async fn convert(
+    hub: &Hub,
+    custom: &Custom,
+    mut trees: Vec<Tree>,
+    api_version: &str,
+) -> Result<Vec<Tree>, Status> {
+    let same = |tree: &Tree| tree.get("apiVersion").and_then(Value::as_str) == Some(api_version);
+    if custom.version.conversion.strategy == "Webhook" && !trees.iter().all(same) {
+        return ask(hub, custom, trees, api_version).await;
+    }
+    trees.iter_mut().for_each(|tree| conversion::rename(tree, api_version));
+    Ok(trees)
+}
+
+/// Has a webhook convert the objects that are not of the wanted version yet.
+async fn ask(
+    hub: &Hub,
+    custom: &Custom,
+    mut trees: Vec<Tree>,
+    api_version: &str,
+) -> Result<Vec<Tree>, Status> {
+    let same = |tree: &Tree| tree.get("apiVersion").and_then(Value::as_str) == Some(api_version);
+    let places: Vec<usize> = (0..trees.len()).filter(|at| !same(&trees[*at])).collect();
+    let objects: Vec<&Tree> = places.iter().map(|at| &trees[*at]).collect();
+    let text = |key: &str| objects[0].get(key).and_then(Value::as_str).unwrap_or_default();
+    let kind = format!("{}, Kind={}", text("apiVersion"), text("kind"));
+    let failed = |why: &dyn Display| Status::internal(format!("conversion webhook for {kind} failed: {why}"));
+    let rules = &custom.version.conversion;
+    let version = conversion::review_version(&rules.review_versions).map_err(|why| failed(&why))?;
+    let client = rules.client.as_ref().ok_or_else(|| failed(&"it has no clientConfig"))?;
+    let target = Target::of(client).map_err(|error| failed(&error))?;
+    let uid = hub.new_uid();
+    let review = conversion::review(version, &uid, api_version, &objects);
+    let answer = hub.webhooks.call(&hub.env, &target, &review, TIMEOUT).await;
+    let answer = answer.map_err(|error| failed(&error))?;
+    let subject = Subject { kind: &kind, is_list: objects.len() > 1 };
+    let converted = conversion::converted(version, &uid, api_version, &objects, &answer, subject);
+    for (at, tree) in places.into_iter().zip(converted.map_err(Status::internal)?) {
+        trees[at] = tree;
+    }
+    Ok(trees)
+}

@@ -1,0 +1,3 @@
+module hanse.test/clients/check
+
+go 1.26.0
