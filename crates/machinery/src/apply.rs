@@ -81,6 +81,25 @@ pub struct Request<'a> {
     pub now: &'a str,
 }
 
+/// Managers have names no longer than this.
+const MAX_MANAGER_BYTES: usize = 128;
+
+/// What a client is called as a manager: what it calls itself, or else what its user agent says before the first `/`.
+pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
+    if !field_manager.is_empty() {
+        return field_manager.to_owned();
+    }
+    let name = user_agent.split('/').next().unwrap_or_default();
+    let mut out = String::new();
+    for c in name.chars().filter(|c| gotext::is_print(*c)) {
+        if out.len() + c.len_utf8() > MAX_MANAGER_BYTES {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
 /// Why an apply was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
@@ -268,7 +287,8 @@ impl<'a> Request<'a> {
         };
         let typed_new = self.typed(new, Duplicates::Allowed).map_err(|why| what("new", new, why))?;
         let typed_live = self.typed(live, Duplicates::Allowed).map_err(|why| what("live", live, why))?;
-        let fields = Updater { versions: self.versions, filters: self.filters }
+        let fields = self
+            .updater()
             .update(&typed_live, &typed_new, managed.fields, CURRENT_OPERATION)
             .map_err(|why| format!("failed to update ManagedFields ({}): {why}", describe(new)))?;
         let mut managed = Managed { fields, times: managed.times };

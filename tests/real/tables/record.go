@@ -16,7 +16,7 @@ import (
 )
 
 // Many calls of one function look much the same.
-const maxPerFunction = 4000
+const maxPerFunction = 6000
 
 var (
 	lock    sync.Mutex

@@ -169,7 +169,7 @@ struct Conversions<'c> {
 impl Conversions<'_> {
     fn made_again(&self, object: &Value, api_version: &str) -> Option<Value> {
         match self.converter {
-            "dummyConverter" | "specificVersionConverter" => Some(object.clone()),
+            "dummyConverter" | "specificVersionConverter" | "sameInAll" => Some(object.clone()),
             "repeatingConverter" => {
                 let times = api_version.trim_start_matches('v').parse().ok()?;
                 let mut object = object.clone();
