@@ -126,7 +126,8 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
             }
             NodeKind::Struct(name, fields) => {
                 let outcome = fields.iter().try_for_each(|field| self.eval(field).map(drop));
-                let outcome = outcome.and_then(|()| Err(EvalError::invalid(format!("unknown type '{name}'"))));
+                let outcome =
+                    outcome.and_then(|()| Err(EvalError::invalid(format!("unknown type '{name}'"))));
                 self.done(outcome, STRUCT_COST)
             }
             NodeKind::Fold(fold) => self.fold(fold),
@@ -201,7 +202,9 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
             Target::Dispatch(function) => function.dispatch(&mut context, args),
             Target::Singleton(function, singleton) => match args.first() {
                 Some(first) if !(singleton.accepts)(first) => Err(match first {
-                    Value::String(_) | Value::Duration(_) | Value::Timestamp(_) => EvalError::no_such_overload(),
+                    Value::String(_) | Value::Duration(_) | Value::Timestamp(_) => {
+                        EvalError::no_such_overload()
+                    }
                     _ => {
                         let message = format!("no such overload: {}", function.name);
                         EvalError::new(ErrorKind::NoSuchOverload, message)
@@ -232,7 +235,8 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
             match (self.eval(element)?, optional) {
                 (Value::Optional(found), true) => values.extend(found.map(|found| (*found).clone())),
                 (other, true) => {
-                    let message = format!("cannot initialize optional list element from non-optional value {other}");
+                    let message =
+                        format!("cannot initialize optional list element from non-optional value {other}");
                     return Err(EvalError::invalid(message));
                 }
                 (value, false) => values.push(value),
@@ -245,7 +249,9 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
         let mut made = Made::default();
         for (key, value, optional) in entries {
             let key = self.eval(key)?;
-            match (self.eval(value)?, optional) {
+            let value = self.eval(value)?;
+            library::check_key(&key)?;
+            match (value, optional) {
                 (Value::Optional(Some(found)), true) => made.insert(key, (*found).clone()),
                 (Value::Optional(None), true) => made.remove(&key),
                 (other, true) => {
@@ -298,7 +304,10 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
             Some(Slot::Value(value)) => value.clone(),
             Some(Slot::Lazy(init)) => {
                 let init = *init;
+                // It sees the variables that were there when the comprehension began, in their places.
+                let later = self.locals.split_off(slot);
                 let value = self.eval(init);
+                self.locals.extend(later);
                 if matches!(&value, Err(error) if error.is_fatal()) {
                     return value;
                 }
@@ -359,10 +368,9 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
         let key = match key {
             QualifierKey::Field(name) => {
                 return match value {
-                    Value::Map(map) => Ok(map.find_str(name)?.map_or_else(
-                        || Found::NoKey(Value::string(name.clone())),
-                        Found::Value,
-                    )),
+                    Value::Map(map) => Ok(map
+                        .find_str(name)?
+                        .map_or_else(|| Found::NoKey(Value::string(name.clone())), Found::Value)),
                     _ => find_in(value, Value::string(name.clone()), strict),
                 };
             }
@@ -528,9 +536,9 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
         let outcome = match (accumulated, parts.as_slice()) {
             (Err(error), _) => Err(error.clone()),
             (Ok(made), [key, value]) => library::insert_into(made, key, value),
-            (Ok(made), [Value::Map(map)]) => map
-                .entries()
-                .and_then(|entries| entries.iter().try_for_each(|(key, value)| library::insert_into(made, key, value))),
+            (Ok(made), [Value::Map(map)]) => map.entries().and_then(|entries| {
+                entries.iter().try_for_each(|(key, value)| library::insert_into(made, key, value))
+            }),
             _ => Err(EvalError::no_such_overload()),
         };
         self.done(outcome, 1)
@@ -575,7 +583,9 @@ fn elements(range: Value<'_>, two: bool) -> Eval<Elements<'_>> {
             let keys = map.keys();
             Ok(Box::new(keys.into_iter().map(move |key| {
                 let second = match two {
-                    true => map.find(&key).and_then(|value| value.ok_or_else(|| EvalError::no_such_key(&key))),
+                    true => {
+                        map.find(&key).and_then(|value| value.ok_or_else(|| EvalError::no_such_key(&key)))
+                    }
                     false => Ok(Value::Null),
                 };
                 Element { first: Ok(key), second }
@@ -614,8 +624,9 @@ pub fn go_type(value: &Value<'_>) -> &'static str {
         Value::Bytes(_) => "types.Bytes",
         Value::Duration(_) => "types.Duration",
         Value::Timestamp(_) => "types.Timestamp",
-        Value::List(_) => "*types.baseList",
-        Value::Map(_) => "*types.baseMap",
+        Value::List(list) => list.go_type(),
+        Value::Map(map) if map.is_plain() => "*types.baseMap",
+        Value::Map(_) => "*common.unstructuredMap",
         Value::Type(_) => "*types.Type",
         Value::Optional(_) => "*types.Optional",
         Value::Opaque(_) => "cel.Opaque",

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     ast::{
-        ACCUMULATOR, Call, Comprehension, Expr, ExprKind, Id, List, Literal, OLD_ACCUMULATOR, Select, operator,
+        ACCUMULATOR, Call, Comprehension, Expr, ExprKind, Id, List, Literal, OLD_ACCUMULATOR, Select,
+        operator,
     },
     parse::TreeBuilder,
 };
@@ -41,7 +42,7 @@ fn find(function: &str, receiver: bool, args: usize) -> Option<Expander> {
     Some(match (function, args) {
         ("all", 2 | 3) => |build, target, args| quantifier(build, Quantifier::All, target, args),
         ("exists", 2 | 3) => |build, target, args| quantifier(build, Quantifier::Exists, target, args),
-        ("exists_one" | "existsOne", 2 | 3) => {
+        ("exists_one", 2 | 3) | ("existsOne", 3) => {
             |build, target, args| quantifier(build, Quantifier::ExistsOne, target, args)
         }
         ("map", 2 | 3) => map,
@@ -357,8 +358,12 @@ fn optional(
 }
 
 fn sort_by(build: &mut Build, target: Expr, args: Vec<Expr>) -> Expansion {
-    if matches!(target.kind, ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct(_) | ExprKind::Unspecified) {
-        let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+    if matches!(
+        target.kind,
+        ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct(_) | ExprKind::Unspecified
+    ) {
+        let message =
+            "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
         return Err((target.id, message.into()));
     }
     let input: Arc<str> = "@__sortBy_input__".into();

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    ast::{Call, Comprehension, Expr, ExprKind, Id, List, Literal, MapEntry, Select, Struct, StructField, operator},
+    ast::{
+        Call, Comprehension, Expr, ExprKind, Id, List, Literal, MapEntry, Select, Struct, StructField,
+        operator,
+    },
     lex::{self, Kind, Token},
     macros,
     source::{Issues, Location, Source},
@@ -40,13 +43,14 @@ pub fn parse(text: &str) -> Result<Parsed, Issues> {
     let characters: Vec<char> = text.chars().collect();
     if characters.len() > MAX_CODE_POINTS {
         let size = characters.len();
-        let message = format!("expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}");
+        let message =
+            format!("expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}");
         issues.report(&source, Location::NONE, message);
         return Err(issues);
     }
     let (tokens, unrecognized) = lex::tokens(&characters);
     for unknown in unrecognized {
-        let message = format!("Syntax error: token recognition error at: '{}'", escape_whitespace(&unknown.text));
+        let message = format!("Syntax error: token recognition error at: '{}'", unknown.text);
         issues.report(&source, source.location(unknown.start), message);
     }
     let mut parser = Parser {
@@ -78,6 +82,34 @@ type Parse<T = Node> = Result<T, Stop>;
 struct Node {
     expr: Expr,
     height: usize,
+}
+
+/// An operator that waits for its right operand.
+struct Pending {
+    left: Node,
+    function: &'static str,
+    id: Id,
+}
+
+/// Terms joined by one logical operator.
+#[derive(Default)]
+struct Chain {
+    terms: Vec<Option<Expr>>,
+    operators: Vec<Id>,
+    operator: Option<Token>,
+    height: usize,
+}
+
+impl Chain {
+    fn push(&mut self, term: Node, tree: &mut TreeBuilder) {
+        self.height = self.height.max(term.height);
+        self.terms.push(Some(term.expr));
+        self.operators.extend(self.operator.take().map(|token| tree.id_at(Some(token.start))));
+    }
+
+    fn join(mut self, function: &str) -> Node {
+        Node { expr: balanced(function, &mut self.terms, &self.operators), height: self.height }
+    }
 }
 
 #[derive(Default)]
@@ -179,8 +211,27 @@ impl TreeBuilder {
 }
 
 const RESERVED: &[&str] = &[
-    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop",
-    "package", "namespace", "null", "return", "true", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "null",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
 ];
 
 /// What may begin an operand, as the generated parser of cel-go lists it.
@@ -234,7 +285,15 @@ impl Parser<'_> {
     fn expect(&mut self, symbol: &'static str) -> Parse<Token> {
         match self.accept(symbol) {
             Some(token) => Ok(token),
-            None => Err(self.syntax_error(&format!("'{symbol}'"))),
+            None => Err(self.syntax_error(symbol, "", matches!(symbol, ")" | "]" | "}"))),
+        }
+    }
+
+    /// The symbol that ends a list of something separated by commas.
+    fn expect_end(&mut self, symbol: &'static str) -> Parse<Token> {
+        match self.accept(symbol) {
+            Some(token) => Ok(token),
+            None => Err(self.syntax_error(symbol, "','", false)),
         }
     }
 
@@ -256,25 +315,44 @@ impl Parser<'_> {
         self.stop(self.source.location(offset), message)
     }
 
-    /// The next token is none of what is expected.
-    fn syntax_error(&mut self, expected: &str) -> Stop {
+    /// The next token is not the symbol that must come. If what follows fits as if it were there, it is said to be
+    /// missing.
+    fn syntax_error(&mut self, symbol: &str, others: &str, could_be_missing: bool) -> Stop {
         let token = self.peek();
         let text = escape_whitespace(&self.text(token));
-        let verb = if expected.starts_with('{') || token.kind == Kind::End { "mismatched" } else { "extraneous" };
-        let set = if expected.contains(", ") { format!("{{{expected}}}") } else { expected.to_owned() };
-        let word = if token.kind == Kind::End && !expected.contains(", ") && expected != "<EOF>" {
-            format!("missing {set} at '{text}'")
-        } else {
-            format!("{verb} input '{text}' expecting {set}")
+        let message = match (others, could_be_missing && token.kind == Kind::End) {
+            ("", true) => format!("missing '{symbol}' at '{text}'"),
+            ("", false) => {
+                let word = if self.peek_at(1).kind == kind_of(symbol) { "extraneous" } else { "mismatched" };
+                format!("{word} input '{text}' expecting '{symbol}'")
+            }
+            _ => {
+                let fits = self.peek_at(1).kind == kind_of(symbol) && token.kind != Kind::End;
+                let word = if fits { "extraneous" } else { "mismatched" };
+                format!("{word} input '{text}' expecting {{'{symbol}', {others}}}")
+            }
         };
-        self.stop_at(token.start, format!("Syntax error: {word}"))
+        self.stop_at(token.start, format!("Syntax error: {message}"))
     }
 
-    fn unexpected_operand(&mut self, also: &str) -> Stop {
+    /// No operand begins here. If one begins right behind, the token is reported and left out.
+    fn unexpected_operand(&mut self, also: &str) -> Parse<()> {
         let token = self.peek();
         let text = escape_whitespace(&self.text(token));
-        let expected = if also.is_empty() { OPERAND.to_owned() } else { OPERAND.replacen("'(', ", also, 1) };
-        self.stop_at(token.start, format!("Syntax error: mismatched input '{text}' expecting {{{expected}}}"))
+        let expected = match also {
+            "" => OPERAND.to_owned(),
+            "'?', " => OPERAND.replacen("'!', ", "'!', '?', ", 1),
+            also => OPERAND.replacen("'(', ", also, 1),
+        };
+        let skips = token.kind != Kind::End && begins_operand(self.peek_at(1).kind);
+        let word = if skips { "extraneous" } else { "mismatched" };
+        let stop = self
+            .stop_at(token.start, format!("Syntax error: {word} input '{text}' expecting {{{expected}}}"));
+        if !skips {
+            return Err(stop);
+        }
+        self.advance();
+        Ok(())
     }
 
     fn unexpected_after_operand(&mut self) -> Stop {
@@ -324,12 +402,12 @@ impl Parser<'_> {
         if self.depth.expr > MAX_DEPTH {
             return Err(self.too_deep());
         }
-        let condition = self.logic(operator::OR)?;
+        let condition = self.disjunction()?;
         let node = match self.accept("?") {
             None => condition,
             Some(question) => {
                 let id = self.tree.id_at(Some(question.start));
-                let truthy = self.logic(operator::OR)?;
+                let truthy = self.disjunction()?;
                 self.expect(":")?;
                 let falsy = self.expr()?;
                 let height = self.raise(condition.height.max(truthy.height).max(falsy.height))?;
@@ -341,78 +419,90 @@ impl Parser<'_> {
         Ok(node)
     }
 
-    /// A chain of `||` of chains of `&&`; each becomes a balanced tree.
-    fn logic(&mut self, function: &'static str) -> Parse {
-        let symbol = if function == operator::OR { "||" } else { "&&" };
-        let first = self.logic_term(function)?;
-        let mut height = first.height;
-        let mut terms = vec![first.expr];
-        let mut operators = Vec::new();
-        while let Some(token) = self.accept(symbol) {
-            let term = self.logic_term(function)?;
-            height = height.max(term.height);
-            terms.push(term.expr);
-            operators.push(self.tree.id_at(Some(token.start)));
+    /// A chain of `||` of chains of `&&`; each becomes a balanced tree. Operators are read in loops, not by a function
+    /// for each level, because nested parentheses go through all of them and the stack is finite.
+    fn disjunction(&mut self) -> Parse {
+        let mut any = Chain::default();
+        loop {
+            let mut all = Chain::default();
+            loop {
+                let term = self.relation()?;
+                all.push(term, &mut self.tree);
+                all.operator = self.accept("&&");
+                if all.operator.is_none() {
+                    break;
+                }
+            }
+            any.push(all.join(operator::AND), &mut self.tree);
+            any.operator = self.accept("||");
+            if any.operator.is_none() {
+                return Ok(any.join(operator::OR));
+            }
         }
-        let mut terms = terms.into_iter().map(Some).collect::<Vec<_>>();
-        let expr = balanced(function, &mut terms, &operators);
-        Ok(Node { expr, height })
-    }
-
-    fn logic_term(&mut self, function: &'static str) -> Parse {
-        if function == operator::OR { self.logic(operator::AND) } else { self.relation() }
     }
 
     fn relation(&mut self) -> Parse {
         self.depth.relation += 1;
         let mut pushed = 1;
-        let mut left = self.calc(1)?;
-        while let Some(function) = relation_operator(self.peek().kind) {
-            let token = self.advance();
+        let mut pending: Option<Pending> = None;
+        loop {
+            let operand = self.calc()?;
+            let left = self.combine(pending.take(), operand)?;
+            let Some(function) = relation_operator(self.peek().kind) else {
+                self.depth.relation -= pushed;
+                return Ok(left);
+            };
             pushed += 1;
             // One more for the right operand, which is a relation of its own.
             self.depth.relation += 1;
             if self.depth.relation + 1 > MAX_DEPTH {
                 return Err(self.too_deep());
             }
-            left = self.binary(left, token, function, |parser| parser.calc(1))?;
+            pending = Some(self.pending(left, function));
         }
-        self.depth.relation -= pushed;
-        Ok(left)
     }
 
-    fn calc(&mut self, precedence: u8) -> Parse {
+    /// Sums of products.
+    fn calc(&mut self) -> Parse {
+        let before = self.depth.calc;
         self.depth.calc += 1;
-        if self.depth.calc > MAX_DEPTH {
-            return Err(self.too_deep());
-        }
-        let mut pushed = 1;
-        let mut left = self.unary()?;
-        while let Some((function, binding)) = calc_operator(self.peek().kind) {
-            if binding < precedence {
-                break;
-            }
-            let token = self.advance();
-            pushed += 1;
-            self.depth.calc += 1;
+        let mut sum: Option<Pending> = None;
+        let mut product: Option<Pending> = None;
+        loop {
+            // A right operand is a rule of its own.
+            let nested = usize::from(sum.is_some()) + usize::from(product.is_some());
+            self.depth.calc += nested;
             if self.depth.calc > MAX_DEPTH {
                 return Err(self.too_deep());
             }
-            left = self.binary(left, token, function, |parser| parser.calc(binding + 1))?;
+            let operand = self.unary()?;
+            self.depth.calc -= nested;
+            let left = self.combine(product.take(), operand)?;
+            match calc_operator(self.peek().kind) {
+                Some((function, 2)) => {
+                    product = Some(self.pending(left, function));
+                }
+                Some((function, _)) => {
+                    let left = self.combine(sum.take(), left)?;
+                    sum = Some(self.pending(left, function));
+                }
+                None => {
+                    self.depth.calc = before;
+                    return self.combine(sum.take(), left);
+                }
+            }
+            self.depth.calc += 1;
         }
-        self.depth.calc -= pushed;
-        Ok(left)
     }
 
-    fn binary(
-        &mut self,
-        left: Node,
-        token: Token,
-        function: &str,
-        operand: impl FnOnce(&mut Self) -> Parse,
-    ) -> Parse {
-        let id = self.tree.id_at(Some(token.start));
-        let right = operand(self)?;
+    fn pending(&mut self, left: Node, function: &'static str) -> Pending {
+        let token = self.advance();
+        Pending { left, function, id: self.tree.id_at(Some(token.start)) }
+    }
+
+    /// The call of an operator whose right operand was just read, or the operand alone.
+    fn combine(&mut self, pending: Option<Pending>, right: Node) -> Parse {
+        let Some(Pending { left, function, id }) = pending else { return Ok(right) };
         let height = self.raise(left.height.max(right.height))?;
         Ok(Node { expr: self.call(id, function, None, vec![left.expr, right.expr])?, height })
     }
@@ -427,6 +517,7 @@ impl Parser<'_> {
             while self.accept(symbol).is_some() {
                 count += 1;
             }
+            self.expect_operand_of(symbol, first)?;
             if count % 2 == 0 {
                 return self.member();
             }
@@ -436,6 +527,26 @@ impl Parser<'_> {
             return Ok(Node { expr, height: operand.height });
         }
         self.member()
+    }
+
+    /// An operand must follow `!` or `-`; cel-go's parser has words of its own for when none does.
+    fn expect_operand_of(&mut self, symbol: &str, first: Token) -> Parse<()> {
+        let token = self.peek();
+        if begins_operand(token.kind) {
+            return Ok(());
+        }
+        if symbol == "!" && token.kind == Kind::End {
+            let message = format!("Syntax error: extraneous input '<EOF>' expecting {{{OPERAND}}}");
+            return Err(self.stop_at(token.start, message));
+        }
+        if symbol == "-" {
+            let end = self.tokens[self.next.min(self.tokens.len() - 1)].end;
+            let read: String = self.characters[first.start as usize..end as usize].iter().collect();
+            let message =
+                format!("Syntax error: no viable alternative at input '{}'", escape_whitespace(&read));
+            return Err(self.stop_at(token.start, message));
+        }
+        Ok(())
     }
 
     fn is_signed_literal(&self) -> bool {
@@ -476,7 +587,9 @@ impl Parser<'_> {
             _ => {
                 let text = escape_whitespace(&self.text(token));
                 let message = match optional {
-                    true => format!("Syntax error: mismatched input '{text}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"),
+                    true => format!(
+                        "Syntax error: mismatched input '{text}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"
+                    ),
                     false if token.kind == Kind::End => {
                         "Syntax error: no viable alternative at input '.'".to_owned()
                     }
@@ -489,7 +602,8 @@ impl Parser<'_> {
         if optional {
             let height = self.raise(operand.height)?;
             let field = self.new(token, ExprKind::Literal(Literal::String(name.into())));
-            let kind = Call { target: None, function: operator::OPT_SELECT.into(), args: vec![operand.expr, field] };
+            let kind =
+                Call { target: None, function: operator::OPT_SELECT.into(), args: vec![operand.expr, field] };
             return Ok(Node { expr: self.new(dot, ExprKind::Call(Box::new(kind))), height });
         }
         if let Some(open) = self.accept("(") {
@@ -507,6 +621,9 @@ impl Parser<'_> {
         let bracket = self.advance();
         let function = if self.accept("?").is_some() { operator::OPT_INDEX } else { operator::INDEX };
         let id = self.tree.id_at(Some(bracket.start));
+        if function == operator::INDEX && !begins_operand(self.peek().kind) {
+            self.unexpected_operand("'?', ")?;
+        }
         let index = self.expr()?;
         self.expect("]")?;
         let height = self.raise(operand.height.max(index.height))?;
@@ -521,7 +638,7 @@ impl Parser<'_> {
             return Ok((args, height));
         }
         if self.peek().kind == Kind::End {
-            return Err(self.unexpected_operand("'(', ')', "));
+            self.unexpected_operand("'(', ')', ")?;
         }
         loop {
             let arg = self.expr()?;
@@ -561,12 +678,18 @@ impl Parser<'_> {
         }
         let token = self.advance();
         let name = self.text(token);
-        if RESERVED.contains(&name.as_str()) {
-            return Err(self.stop_at(first.start, format!("reserved identifier: {name}")));
+        let reserved = RESERVED.contains(&name.as_str());
+        if reserved {
+            self.issues.report(
+                self.source,
+                self.source.location(first.start),
+                format!("reserved identifier: {name}"),
+            );
         }
         let name = if leading { format!(".{name}") } else { name };
         let Some(open) = self.accept("(") else {
-            return Ok(self.leaf(token, ExprKind::Ident(name.into())));
+            let kind = if reserved { ExprKind::Unspecified } else { ExprKind::Ident(name.into()) };
+            return Ok(self.leaf(token, kind));
         };
         let id = self.tree.id_at(Some(open.start));
         let (args, height) = self.arguments()?;
@@ -606,7 +729,9 @@ impl Parser<'_> {
                 let text = escape_whitespace(&self.text(token));
                 let message = match token.kind {
                     Kind::EscapedIdentifier => "unsupported syntax: '`'".to_owned(),
-                    _ => format!("Syntax error: mismatched input '{text}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}"),
+                    _ => format!(
+                        "Syntax error: mismatched input '{text}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}"
+                    ),
                 };
                 return Err(self.stop_at(token.start, message));
             }
@@ -620,7 +745,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect("}")?;
+        self.expect_end("}")?;
         let kind = ExprKind::Struct(Box::new(Struct { name: name.into(), fields }));
         Ok(Node { expr: Expr { id, kind }, height })
     }
@@ -642,7 +767,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect("]")?;
+        self.expect_end("]")?;
         Ok(Node { expr: Expr { id, kind: ExprKind::List(list) }, height })
     }
 
@@ -663,7 +788,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect("}")?;
+        self.expect_end("}")?;
         Ok(Node { expr: Expr { id, kind: ExprKind::Map(entries) }, height })
     }
 
@@ -694,7 +819,10 @@ impl Parser<'_> {
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "unable to unescape string"))
                 .map(|text| Literal::String(text.into())),
             Kind::Bytes => lex::unquote(&text[1..], true).map(|bytes| Literal::Bytes(bytes.into())),
-            _ => return Err(self.unexpected_operand("")),
+            _ => {
+                self.unexpected_operand("")?;
+                return self.unary();
+            }
         };
         self.advance();
         match literal {
@@ -759,6 +887,23 @@ fn balanced(function: &str, terms: &mut [Option<Expr>], operators: &[Id]) -> Exp
     ];
     let call = Call { target: None, function: function.into(), args };
     Expr { id: operators[middle], kind: ExprKind::Call(Box::new(call)) }
+}
+
+fn kind_of(symbol: &str) -> Kind {
+    match symbol {
+        ")" => Kind::Symbol(")"),
+        "]" => Kind::Symbol("]"),
+        "}" => Kind::Symbol("}"),
+        _ => Kind::Symbol(":"),
+    }
+}
+
+fn begins_operand(kind: Kind) -> bool {
+    match kind {
+        Kind::Symbol(symbol) => matches!(symbol, "[" | "{" | "(" | "." | "-" | "!"),
+        Kind::In | Kind::EscapedIdentifier | Kind::End => false,
+        _ => true,
+    }
 }
 
 fn escape_whitespace(text: &str) -> String {

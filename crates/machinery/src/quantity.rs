@@ -100,16 +100,18 @@ impl Quantity {
         self.scaled_value(-3)
     }
 
-    /// The value, if it is a whole number of 64 bits.
-    pub fn exact_value(&self) -> Option<i64> {
-        let value = self.value();
-        (*self == Quantity::new(value, self.format)).then_some(value)
+    /// The value, if it is a whole number as it stands and fits; `1.0` is written with a fraction and is none.
+    pub fn as_integer(&self) -> Option<i64> {
+        let up = u32::try_from(self.scale).ok()?;
+        i64::try_from(multiply_by_power(self.mantissa, up)?).ok()
     }
 
-    /// The nearest float, about.
-    pub fn approximate(&self) -> f64 {
-        let base = self.mantissa as f64;
-        if self.scale == 0 { base } else { base * 10f64.powi(self.scale) }
+    /// The value as a double, rounded twice as upstream does.
+    pub fn approximately(&self) -> f64 {
+        if self.scale == 0 {
+            return self.mantissa as f64;
+        }
+        self.mantissa as f64 * 10f64.powi(self.scale)
     }
 
     fn scaled_value(&self, scale: i32) -> i64 {

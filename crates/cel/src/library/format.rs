@@ -67,7 +67,10 @@ pub fn add(functions: &mut Functions) {
 }
 
 fn constant<'a>(index: usize) -> Eval<Value<'a>> {
-    FORMATS.get(index).map(|format| Value::Opaque(Opaque::Format(format))).ok_or_else(EvalError::no_such_overload)
+    FORMATS
+        .get(index)
+        .map(|format| Value::Opaque(Opaque::Format(format)))
+        .ok_or_else(EvalError::no_such_overload)
 }
 
 fn validate<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'a>> {
