@@ -9,7 +9,7 @@ mod suite;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, CustomResourceExt, ResourceExt};
 
@@ -81,6 +81,12 @@ async fn define(world: &World) -> Result<()> {
 }
 
 async fn undefine(world: &World) -> Result<()> {
+    // What an earlier check should not have been able to make may still be held by the controller's finalizer.
+    let lamps: Api<Lamp> = world.api();
+    for left in lamps.list(&ListParams::default()).await? {
+        let released = serde_json::json!({"metadata": {"finalizers": null}});
+        lamps.patch(&left.name_any(), &PatchParams::default(), &Patch::Merge(&released)).await?;
+    }
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.delete(Lamp::crd_name(), &DeleteParams::default()).await?;
     eventually("the definition is still there", async || {
