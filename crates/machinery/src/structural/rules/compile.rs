@@ -73,7 +73,12 @@ fn compile_rule(rule: &Rule, env: &Env, schema: &Structural, declaration: &Decl)
             compiled.error = Some(format!("compilation failed: {issues}"));
             return compiled;
         }
-        Err(CompileError::Instantiation(reason)) => {
+        // The type is looked at first.
+        Err(CompileError::Instantiation { result_type, .. }) if result_type != Type::Bool => {
+            compiled.error = Some("cel expression must evaluate to a bool".to_owned());
+            return compiled;
+        }
+        Err(CompileError::Instantiation { reason, .. }) => {
             compiled.error = Some(format!("program instantiation failed: {reason}"));
             return compiled;
         }
@@ -105,7 +110,10 @@ fn compile_message(text: &str, env: &Env) -> Result<Program, String> {
         Ok(program) if *program.result_type() == Type::String => Ok(program),
         Ok(_) => Err("messageExpression must evaluate to a string".to_owned()),
         Err(CompileError::Issues(issues)) => Err(format!("messageExpression compilation failed: {issues}")),
-        Err(CompileError::Instantiation(reason)) => {
+        Err(CompileError::Instantiation { result_type, .. }) if result_type != Type::String => {
+            Err("messageExpression must evaluate to a string".to_owned())
+        }
+        Err(CompileError::Instantiation { reason, .. }) => {
             Err(format!("messageExpression instantiation failed: {reason}"))
         }
     }
