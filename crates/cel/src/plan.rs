@@ -10,7 +10,7 @@ use crate::{
     cost::{Rule, rule},
     env::{Env, named_type},
     error::Eval,
-    functions::{Body, Function, Singleton},
+    functions::{Function, Singleton},
     library,
     macros::MAP_INSERT,
     types::Type,
@@ -469,9 +469,3 @@ fn constant_regex(name: &str, args: &[Node]) -> Plan<Option<Target>> {
         _ => Ok(None),
     }
 }
-
-const _: fn() = || {
-    fn sendable<T: Send + Sync>() {}
-    sendable::<Node>();
-    let _: Option<Body> = None;
-};

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::{arithmetic, strings::int};
 use crate::{
-    error::{Eval, EvalError},
+    error::{ErrorKind, Eval, EvalError},
     functions::{Body, Context, Functions, Singleton},
     macros::MAP_INSERT,
     value::{List, Map, Value},
@@ -236,8 +236,16 @@ fn slice<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'a>> {
 }
 
 fn flatten<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'a>> {
-    let list = list(args)?;
-    let depth = if args.len() > 1 { int(args, 1)? } else { 1 };
+    let (list, depth) = match args {
+        [Value::List(list)] => (list, 1),
+        [Value::List(list), Value::Int(depth)] => (list, *depth),
+        _ => {
+            let mut types = args.iter().map(|arg| arg.type_of().to_string());
+            let (target, rest) = (types.next().unwrap_or_default(), types.collect::<Vec<_>>().join(", "));
+            let message = format!("no such overload: {target}.flatten({rest})");
+            return Err(EvalError::new(ErrorKind::NoSuchOverload, message));
+        }
+    };
     if depth < 0 {
         return Err(EvalError::invalid("level must be non-negative"));
     }

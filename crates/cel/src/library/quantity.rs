@@ -10,8 +10,6 @@ use crate::{
 };
 
 pub fn add(functions: &mut Functions) {
-    const Q: &str = "kubernetes.Quantity";
-    debug_assert_eq!(Q, crate::types::QUANTITY);
     functions.add(&[
         ("quantity", "string_to_quantity", "(string) kubernetes.Quantity", |context, args| {
             parse(context, text(args, 0)?).map(value).map_err(EvalError::invalid)

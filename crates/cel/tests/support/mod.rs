@@ -181,6 +181,28 @@ pub struct Answer {
     pub uses_old: bool,
 }
 
+impl Answer {
+    /// The answer as a line that says only what there is to say.
+    pub fn to_line(&self, question: &Question) -> String {
+        let mut line = serde_json::Map::new();
+        line.insert("expr".into(), json!(question.expr));
+        let texts = [
+            ("issues", &self.issues),
+            ("program", &self.program),
+            ("type", &self.of),
+            ("value", &self.value),
+            ("error", &self.error),
+        ];
+        for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            line.insert(key.into(), json!(text));
+        }
+        if self.issues.is_empty() && self.program.is_empty() {
+            line.insert("cost".into(), json!([self.cost, self.min, self.max]));
+        }
+        Json::Object(line).to_string()
+    }
+}
+
 /// What this crate makes of a question.
 pub fn answer(env: &Env, decl: &Decl, question: &Question) -> Answer {
     let mut answer = Answer::default();
