@@ -22,9 +22,9 @@ use crate::{
     hub::seconds_text,
     options::ListOptions,
     read,
+    replace::removal,
     selection::Selection,
     space::Current,
-    replace::removal,
     write::{Along, commit_one, expiry},
 };
 

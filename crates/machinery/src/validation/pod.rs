@@ -35,8 +35,8 @@ use self::options::Options;
 use super::parts::{Path, items, list, object};
 use crate::{field_error::Cause, metadata, resource::Tree};
 
-pub use create::prepare_pod;
 pub(super) use amounts::round_up;
+pub use create::prepare_pod;
 pub use defaults::{default_pod, default_spec, default_template};
 pub use resize::{only_resources, resized_pod};
 pub use status::{changed_status, only_status};
@@ -85,7 +85,8 @@ pub fn spec(spec: &Tree, old: Option<&Tree>, path: &str) -> Vec<Cause> {
 pub fn grace(pod: &Tree, asked: Option<i64>) -> i64 {
     let spec = pod.get("spec").and_then(Value::as_object);
     let number = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(Value::as_i64);
-    let on_node = spec.and_then(|spec| spec.get("nodeName")).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
+    let on_node =
+        spec.and_then(|spec| spec.get("nodeName")).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
     let phase = pod.get("status").and_then(|status| status.get("phase")).and_then(Value::as_str);
     if !on_node || matches!(phase, Some("Failed" | "Succeeded")) {
         return 0;

@@ -13,9 +13,8 @@ use super::{Controllers, garbage::drop_finalizer, queue::Work};
 use crate::{
     context::Context,
     delete::{self, Options},
-    served,
+    replace, served,
     space::Space,
-    replace,
 };
 
 pub fn key_of(name: &str) -> Key {

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     delete::{self, FOREGROUND, ORPHAN, Options, Propagation},
     registry::Registry,
-    space::Space,
     replace,
+    space::Space,
 };
 
 type Uid = CompactString;
@@ -228,7 +228,8 @@ pub async fn finish_owner(controllers: &Controllers, space: &Space, key: &Key) -
             let Some(child) = space.get(&dependent) else { continue };
             let Some(child_context) = controllers.context_for(space, &dependent) else { continue };
             let uids = [object.head.uid.clone()];
-            replace::edit(&child_context, &dependent, &child.head.uid, |tree| drop_owners(tree, &uids)).await?;
+            replace::edit(&child_context, &dependent, &child.head.uid, |tree| drop_owners(tree, &uids))
+                .await?;
         }
         return replace::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, ORPHAN)).await;
     }

@@ -7,8 +7,8 @@ use store::Key;
 use super::Controllers;
 use crate::{
     delete::{self, Options, Outcome, Propagation},
-    space::Space,
     replace,
+    space::Space,
 };
 
 /// What is still in a namespace.

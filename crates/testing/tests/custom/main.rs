@@ -143,7 +143,8 @@ async fn stored_objects_are_seen_through_the_definition_that_holds_now() -> Resu
     let client = hub.admin().await?;
     let spec = json!({"size": {"type": "integer"}, "old": {"type": "string"}});
     define(&client, &definition(json!([version("v1", true, spec)]))).await?;
-    let before = made(&client, WIDGETS, &widget("a", json!({"size": 1, "old": "x", "unknown": true}))).await?;
+    let before =
+        made(&client, WIDGETS, &widget("a", json!({"size": 1, "old": "x", "unknown": true}))).await?;
     assert_eq!(before["spec"], json!({"size": 1, "old": "x"}), "unknown fields are dropped");
 
     redefine(&client, |definition| {
@@ -174,7 +175,8 @@ async fn every_version_shows_the_same_objects() -> Result<()> {
     made(&client, WIDGETS_V2, &other).await?;
     for (path, api_version) in [(WIDGETS, "example.com/v1"), (WIDGETS_V2, "example.com/v2")] {
         let list = client.get(path).await?.json();
-        let shown: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|it| &it["apiVersion"]).collect();
+        let shown: Vec<&Value> =
+            list["items"].as_array().unwrap().iter().map(|it| &it["apiVersion"]).collect();
         assert_eq!(shown, [api_version, api_version]);
     }
     // The other version becomes the stored one; what was stored before is still there.
@@ -225,7 +227,11 @@ async fn a_webhook_converts_what_is_read_listed_watched_and_written() -> Result<
     let patched = client.merge_patch(&path, &json!({"spec": {"width": 4}})).await?;
     assert_eq!(patched.json()["spec"], json!({"width": 4}), "{}", patched.text());
     assert_eq!(watch.expect().await?["object"]["spec"], json!({"width": 4}));
-    assert_eq!(client.get(&format!("{WIDGETS}/a")).await?.json()["spec"], json!({"size": 4}), "as it is stored");
+    assert_eq!(
+        client.get(&format!("{WIDGETS}/a")).await?.json()["spec"],
+        json!({"size": 4}),
+        "as it is stored"
+    );
     Ok(())
 }
 
@@ -239,7 +245,11 @@ async fn a_webhook_that_lies_or_is_gone_fails_the_request_and_changes_nothing() 
     let path = format!("{WIDGETS_V2}/a");
     let refused = client.get(&path).await?;
     assert_eq!(refused.code, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(message(&refused).contains("conversion webhook for example.com/v1, Kind=Widget"), "{}", refused.text());
+    assert!(
+        message(&refused).contains("conversion webhook for example.com/v1, Kind=Widget"),
+        "{}",
+        refused.text()
+    );
     webhook.stop().await;
     let refused = client.merge_patch(&path, &json!({"spec": {"width": 4}})).await?;
     assert_eq!(refused.code, StatusCode::INTERNAL_SERVER_ERROR, "{}", refused.text());
@@ -275,7 +285,8 @@ async fn nothing_is_stored_that_the_definition_of_that_moment_refuses() -> Resul
     writes.await??;
     // The last definition allows them all; under the strict ones none was stored.
     let mut allowed = true;
-    let mut watch = client.watch(&format!("{DEFINITIONS}?watch=1&timeoutSeconds=1&resourceVersion=1")).await?;
+    let mut watch =
+        client.watch(&format!("{DEFINITIONS}?watch=1&timeoutSeconds=1&resourceVersion=1")).await?;
     let mut spans = Vec::new();
     while let Some(event) = watch.next().await? {
         let object = &event["object"];

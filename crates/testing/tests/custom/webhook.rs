@@ -69,7 +69,10 @@ impl Webhook {
     }
 }
 
-async fn answer(request: Request<Incoming>, convert: Convert) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    convert: Convert,
+) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let mut review: Value = serde_json::from_slice(&body).unwrap_or_default();
     let wanted = review["request"]["desiredAPIVersion"].as_str().unwrap_or_default().to_owned();

@@ -108,7 +108,8 @@ pub fn preferred_scheduling_terms(affinity: &Tree, key: &str, path: &Path<'_>) -
 pub fn weight(term: &Tree, path: &Path<'_>) -> Option<Cause> {
     let weight = number(term, "weight").unwrap_or(0);
     let is_in_range = (1..=100).contains(&weight);
-    (!is_in_range).then(|| Cause::invalid(&path.child("weight"), &json!(weight), "must be in the range 1-100"))
+    (!is_in_range)
+        .then(|| Cause::invalid(&path.child("weight"), &json!(weight), "must be in the range 1-100"))
 }
 
 /// Where a storage class allows its volumes.
@@ -203,7 +204,8 @@ fn one_toleration(toleration: &Tree, path: &Path<'_>) -> Vec<Cause> {
     if !key.is_empty() {
         causes.extend(qualified_name(key, &path.child("key")));
     } else if operator != "Exists" {
-        let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+        let detail =
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
         causes.push(Cause::invalid(&operator_path, &json!(operator), detail));
     }
     if toleration.contains_key("tolerationSeconds") && effect != "NoExecute" {

@@ -83,7 +83,8 @@ fn term_selectors(term: &Tree, any_value: bool, path: &Path<'_>) -> Vec<Cause> {
 
 /// Whether the affinity of a stored spec selects by values that no label can have.
 pub fn has_invalid_selector(spec: &Tree) -> bool {
-    let affinities = KINDS.into_iter().filter_map(|kind| object(spec, "affinity").and_then(|it| object(it, kind)));
+    let affinities =
+        KINDS.into_iter().filter_map(|kind| object(spec, "affinity").and_then(|it| object(it, kind)));
     let mut terms = affinities.flat_map(|affinity| {
         let preferred = items(affinity, PREFERRED).filter_map(|(_, it)| object(it, "podAffinityTerm"));
         items(affinity, REQUIRED).map(|(_, term)| term).chain(preferred)
@@ -195,8 +196,7 @@ fn spread_constraint(constraint: &Tree, comes_again: bool, path: &Path<'_>, opti
         let domains_path = path.child("minDomains");
         causes.extend(positive(domains, &domains_path));
         if action != "DoNotSchedule" {
-            let detail =
-                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+            let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
             causes.push(Cause::invalid(&domains_path, &json!(domains), &detail));
         }
     }
@@ -218,7 +218,9 @@ fn spread_constraint(constraint: &Tree, comes_again: bool, path: &Path<'_>, opti
 /// What is made of a new pod's keys of labels: expressions about the pod's own labels.
 pub fn merge_label_keys(spec: &mut Tree, labels: &Tree) {
     for kind in KINDS {
-        let Some(affinity) = object_mut(spec, "affinity").and_then(|it| object_mut(it, kind)) else { continue };
+        let Some(affinity) = object_mut(spec, "affinity").and_then(|it| object_mut(it, kind)) else {
+            continue;
+        };
         for weighted in items_mut(affinity, PREFERRED) {
             if let Some(term) = object_mut(weighted, "podAffinityTerm") {
                 merge(term, labels);

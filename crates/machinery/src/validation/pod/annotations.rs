@@ -156,28 +156,23 @@ pub fn matching_profiles(metadata: Option<&Tree>, spec: &Tree, path: &Path<'_>) 
 }
 
 /// `default_names` are other names of the runtime's profile.
-fn mismatch(
-    written: &str,
-    profile: &Tree,
-    what: &str,
-    default_names: &[&str],
-    field: &str,
-) -> Option<Cause> {
+fn mismatch(written: &str, profile: &Tree, what: &str, default_names: &[&str], field: &str) -> Option<Cause> {
     let local = text(profile, "localhostProfile");
     let (key, same) = match text(profile, "type") {
         "Unconfined" => ("type", written == "unconfined"),
         "RuntimeDefault" => ("type", written == "runtime/default" || default_names.contains(&written)),
         "Localhost" => match written.strip_prefix(LOCALHOST) {
             None => ("type", false),
-            Some(name) => {
-                ("localhostProfile", profile.contains_key("localhostProfile") && name == local)
-            }
+            Some(name) => ("localhostProfile", profile.contains_key("localhostProfile") && name == local),
         },
         _ => return None,
     };
     let word = if key == "type" { "type" } else { "profile" };
     (!same).then(|| {
-        Cause::forbidden(format!("{field}.{key}"), &format!("{what} {word} in annotation and field must match"))
+        Cause::forbidden(
+            format!("{field}.{key}"),
+            &format!("{what} {word} in annotation and field must match"),
+        )
     })
 }
 

@@ -201,7 +201,11 @@ fn every_container(container: &Tree, around: &Surroundings<'_>, path: &Path<'_>)
         let resources_path = path.child("resources");
         causes.extend(resources::of_container(own, &around.claims, &resources_path, around.options));
     }
-    causes.extend(resize_policies(container, text(around.spec, "restartPolicy"), &path.child("resizePolicy")));
+    causes.extend(resize_policies(
+        container,
+        text(around.spec, "restartPolicy"),
+        &path.child("resizePolicy"),
+    ));
     if let Some(context) = object(container, "securityContext") {
         causes.extend(security::of_container(context, around.host_users(), &path.child("securityContext")));
     }

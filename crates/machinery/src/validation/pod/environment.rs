@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::super::parts::{
-    Path, dns_label, invalid_each, items, object, qualified_name, quantity_in, text,
-};
+use super::super::parts::{Path, dns_label, invalid_each, items, object, qualified_name, quantity_in, text};
 use super::volumes::no_backsteps;
 use crate::{field_error::Cause, names, resource::Tree};
 
@@ -49,8 +47,7 @@ const RESOURCES: [&str; 6] = [
     "requests.ephemeral-storage",
     "requests.memory",
 ];
-const UNITS: [&str; 13] =
-    ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+const UNITS: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
 /// Who asks a pod about itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,7 +147,8 @@ fn subscript(field: &str) -> Option<(&str, &str)> {
 pub fn resource_reference(reference: &Tree, asker: Asker, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let resource = text(reference, "resource");
-    let is_huge_pages = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
+    let is_huge_pages =
+        resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
     if asker == Asker::Volume && text(reference, "containerName").is_empty() {
         causes.push(Cause::required(&path.child("containerName"), ""));
     } else if resource.is_empty() {

@@ -163,9 +163,10 @@ fn user_namespace(spec: &Tree, path: &Path<'_>, options: &Options) -> Vec<Cause>
     if !options.devices_with_user_namespace {
         let with_devices =
             each_container(spec).filter(|(container, ..)| !list(container, "volumeDevices").is_empty());
-        causes.extend(with_devices.map(|(_, kind, at)| {
-            Cause::forbidden(format!("{path}.{kind}[{at}].volumeDevices"), DETAIL)
-        }));
+        causes.extend(
+            with_devices
+                .map(|(_, kind, at)| Cause::forbidden(format!("{path}.{kind}[{at}].volumeDevices"), DETAIL)),
+        );
     }
     causes
 }
