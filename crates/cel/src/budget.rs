@@ -40,9 +40,14 @@ impl Budget {
         if self.steps > MAX_STEPS { Err(EvalError::cost_limit()) } else { Ok(()) }
     }
 
-    /// Whether a cost that is charged later will not end the evaluation then.
-    pub(crate) fn affords(&self, cost: u64) -> Eval<()> {
-        if self.spent.saturating_add(cost) > self.limit { Err(EvalError::cost_limit()) } else { Ok(()) }
+    /// Ends the evaluation now if a cost that is charged later would end it then.
+    pub(crate) fn affords(&mut self, cost: u64) -> Eval<()> {
+        let spent = self.spent.saturating_add(cost);
+        if spent <= self.limit {
+            return Ok(());
+        }
+        self.spent = spent;
+        Err(EvalError::cost_limit())
     }
 
     /// Whether something so large may be made.

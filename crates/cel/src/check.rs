@@ -47,7 +47,9 @@ impl Checked {
 
     /// Whether the expression refers to a variable.
     pub fn references(&self, name: &str) -> bool {
-        self.references.values().any(|reference| matches!(reference, Reference::Name(found) if &**found == name))
+        self.references
+            .values()
+            .any(|reference| matches!(reference, Reference::Name(found) if &**found == name))
     }
 }
 
@@ -64,10 +66,8 @@ pub fn check(env: &Env, mut parsed: Parsed) -> Result<Checked, Issues> {
     };
     checker.check(&mut root);
     let Checker { mut issues, types, references, mut substitution, .. } = checker;
-    let types = types
-        .into_iter()
-        .map(|of: Option<Type>| of.map(|of| substitution.resolve(&of, true)))
-        .collect();
+    let types =
+        types.into_iter().map(|of: Option<Type>| of.map(|of| substitution.resolve(&of, true))).collect();
     if substitution.exhausted() {
         issues.report(&parsed.source, crate::source::Location::NONE, "expression is too complex to check");
     }
@@ -236,7 +236,8 @@ impl Checker<'_> {
         };
         // A function whose name has dots looks like a member function.
         if let Some(prefix) = target.qualified_name()
-            && let Some(function) = self.env.function(&format!("{}.{name}", prefix.trim_start_matches('.'))).cloned()
+            && let Some(function) =
+                self.env.function(&format!("{}.{name}", prefix.trim_start_matches('.'))).cloned()
         {
             call.target = None;
             call.function = function.name.clone();
@@ -339,7 +340,7 @@ impl Checker<'_> {
         for (index, element) in list.elements.iter_mut().enumerate() {
             self.check(element);
             let of = self.element_type(element, list.optional.contains(&index));
-            joined = Some(self.join(element.id, joined, of));
+            joined = Some(self.join(joined, of));
         }
         let of = joined.unwrap_or_else(|| self.substitution.new_variable());
         self.set(id, Type::list(of));
@@ -350,24 +351,23 @@ impl Checker<'_> {
         for entry in entries {
             self.check(&mut entry.key);
             let of = self.type_of(&entry.key);
-            keys = Some(self.join(entry.key.id, keys, of));
+            keys = Some(self.join(keys, of));
             self.check(&mut entry.value);
             let of = self.element_type(&entry.value, entry.optional);
-            values = Some(self.join(entry.value.id, values, of));
+            values = Some(self.join(values, of));
         }
         let keys = keys.unwrap_or_else(|| self.substitution.new_variable());
         let values = values.unwrap_or_else(|| self.substitution.new_variable());
         self.set(id, Type::map(keys, values));
     }
 
-    /// The one type elements have: Kubernetes wants all of a literal's to be of one.
-    fn join(&mut self, id: Id, previous: Option<Type>, current: Type) -> Type {
+    /// The one type elements have, or `dyn`; that a literal's are of one type is checked later.
+    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         let Some(previous) = previous else { return current };
         if self.substitution.assignable(&previous, &current) {
             return self.substitution.most_general(&previous, &current);
         }
-        self.mismatch(id, &previous, &current);
-        Type::Error
+        Type::Dyn
     }
 
     fn check_struct(&mut self, id: Id, object: &mut Struct) {
@@ -400,7 +400,8 @@ impl Checker<'_> {
             let found = self.element_type(&field.value, field.optional);
             if !self.substitution.assignable(&expected, &found) {
                 let name = &field.name;
-                let message = format!("expected type of field '{name}' is '{expected}' but provided type is '{found}'");
+                let message =
+                    format!("expected type of field '{name}' is '{expected}' but provided type is '{found}'");
                 self.report(field.id, message);
             }
         }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{escape::escape, types::Type};
+use crate::{
+    escape::{escape, is_reserved},
+    types::Type,
+};
 
 /// The largest request Kubernetes accepts: what bounds a value that its schema does not.
 pub const MAX_REQUEST_BYTES: u64 = 3 * 1024 * 1024;
@@ -73,8 +76,11 @@ impl ObjectType {
         self.field(identifier)?.cel_type()
     }
 
-    /// A field by its escaped name.
+    /// A field by its escaped name; reserved words need no escape where they follow a dot.
     pub fn field(&self, identifier: &str) -> Option<&Arc<Decl>> {
+        if is_reserved(identifier) {
+            return self.fields.get(identifier);
+        }
         if let Some(decl) = self.fields.get(identifier)
             && escape(identifier).as_deref() == Some(identifier)
         {

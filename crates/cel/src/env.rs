@@ -29,14 +29,14 @@ pub enum CompileError {
     Issues(Issues),
     /// It is well typed but a constant part of it can have no value, such as `int('x')`; Kubernetes reports this as a
     /// failed instantiation of the program.
-    Instantiation(String),
+    Instantiation { reason: String, result_type: Type },
 }
 
 impl fmt::Display for CompileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CompileError::Issues(issues) => issues.fmt(f),
-            CompileError::Instantiation(reason) => f.write_str(reason),
+            CompileError::Instantiation { reason, .. } => f.write_str(reason),
         }
     }
 }
@@ -76,8 +76,13 @@ impl Env {
     /// Reads and checks an expression and plans its evaluation.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         let checked = self.check(text).map_err(CompileError::Issues)?;
-        let plan = plan::plan(self, &checked).map_err(CompileError::Instantiation)?;
-        Ok(Program::new(checked, plan, self.host.clone()))
+        match plan::plan(self, &checked) {
+            Ok(plan) => Ok(Program::new(checked, plan, self.host.clone())),
+            Err(reason) => {
+                let result_type = checked.type_of(checked.parsed.root.id).clone();
+                Err(CompileError::Instantiation { reason, result_type })
+            }
+        }
     }
 
     /// Reads and checks an expression.
@@ -108,7 +113,12 @@ impl Env {
         if let Some(of) = named_type(name) {
             return Some(of.of());
         }
-        self.objects.get(name).map(|object| Type::Object(object.name.clone()).of())
+        match name {
+            // Kubernetes knows these two names beside a schema, though no expression with them can be evaluated.
+            "duration" if !self.objects.is_empty() => Some(Type::Duration.of()),
+            "timestamp" if !self.objects.is_empty() => Some(Type::Timestamp.of()),
+            _ => self.objects.get(name).map(|object| Type::Object(object.name.clone()).of()),
+        }
     }
 }
 

@@ -1,9 +1,33 @@
 //! Names of fields as CEL can write them: `__namespace__` for a reserved word, `a__dash__b` for `a-b`.
 
 const RESERVED: &[&str] = &[
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
-    "let", "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
+
+/// Whether the word cannot name a variable.
+pub(crate) fn is_reserved(word: &str) -> bool {
+    RESERVED.contains(&word)
+}
 
 /// The identifier of a field; `None` where CEL has none, so that the field cannot be used in expressions.
 pub fn escape(name: &str) -> Option<String> {

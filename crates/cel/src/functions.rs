@@ -104,7 +104,9 @@ impl Functions {
     pub fn add_singleton(&mut self, name: &str, singleton: Singleton, overloads: &[(&str, &str)]) {
         let function = self.function(name);
         function.singleton = Some(singleton);
-        function.overloads.extend(overloads.iter().map(|(id, signature)| Overload::declare(id, signature, None)));
+        function
+            .overloads
+            .extend(overloads.iter().map(|(id, signature)| Overload::declare(id, signature, None)));
     }
 
     /// More overloads of a function that has its body.
@@ -190,15 +192,13 @@ fn is_of(value: &Value<'_>, of: &Type) -> bool {
             Some(Ok(first)) => is_of(&first, element),
             _ => true,
         },
-        (Type::Map(key_type, value_type), Value::Map(map)) => {
-            match map.keys().first() {
-                Some(key) => {
-                    is_of(key, key_type)
-                        && map.find(key).ok().flatten().is_none_or(|value| is_of(&value, value_type))
-                }
-                None => true,
+        (Type::Map(key_type, value_type), Value::Map(map)) => match map.keys().first() {
+            Some(key) => {
+                is_of(key, key_type)
+                    && map.find(key).ok().flatten().is_none_or(|value| is_of(&value, value_type))
             }
-        }
+            None => true,
+        },
         (of, value) => of.name() == value.type_name(),
     }
 }
@@ -220,7 +220,9 @@ fn closing(text: &str) -> usize {
 fn collect_parameters(of: &Type, found: &mut Vec<Arc<str>>) {
     match of {
         Type::Param(name) if !found.contains(name) => found.push(name.clone()),
-        Type::List(inner) | Type::Nullable(inner) | Type::Type(Some(inner)) => collect_parameters(inner, found),
+        Type::List(inner) | Type::Nullable(inner) | Type::Type(Some(inner)) => {
+            collect_parameters(inner, found)
+        }
         Type::Map(key, value) => {
             collect_parameters(key, found);
             collect_parameters(value, found);

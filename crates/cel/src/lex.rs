@@ -35,8 +35,8 @@ pub struct Unrecognized {
 }
 
 const SYMBOLS: &[&str] = &[
-    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+",
-    "*", "/", "%",
+    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":",
+    "+", "*", "/", "%",
 ];
 
 /// Reads all tokens; what is none of them is reported and skipped.
@@ -117,7 +117,8 @@ impl Lexer<'_> {
             return Ok((kind, end));
         }
         if first == '`' {
-            let end = self.while_(at + 1, |c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/' | ' '));
+            let end = self
+                .while_(at + 1, |c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/' | ' '));
             let closed = end > at + 1 && self.at(end) == Some('`');
             return if closed { Ok((Kind::EscapedIdentifier, end + 1)) } else { Err(end) };
         }

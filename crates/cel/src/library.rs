@@ -17,10 +17,10 @@ mod strings;
 mod times;
 mod urls;
 
+pub(crate) use convert::CONVERSIONS;
+pub(crate) use lists::{check_key, insert_into};
 pub use regex::compile as compile_regex;
 pub(crate) use regex::{find_all_with, find_with};
-pub(crate) use convert::CONVERSIONS;
-pub(crate) use lists::insert_into;
 pub(crate) use string_format::{Clause, Verb, clauses};
 
 use crate::functions::Functions;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     ast::{
-        ACCUMULATOR, Call, Comprehension, Expr, ExprKind, Id, List, Literal, OLD_ACCUMULATOR, Select, operator,
+        ACCUMULATOR, Call, Comprehension, Expr, ExprKind, Id, List, Literal, OLD_ACCUMULATOR, Select,
+        operator,
     },
     parse::TreeBuilder,
 };
@@ -41,7 +42,7 @@ fn find(function: &str, receiver: bool, args: usize) -> Option<Expander> {
     Some(match (function, args) {
         ("all", 2 | 3) => |build, target, args| quantifier(build, Quantifier::All, target, args),
         ("exists", 2 | 3) => |build, target, args| quantifier(build, Quantifier::Exists, target, args),
-        ("exists_one" | "existsOne", 2 | 3) => {
+        ("exists_one", 2 | 3) | ("existsOne", 3) => {
             |build, target, args| quantifier(build, Quantifier::ExistsOne, target, args)
         }
         ("map", 2 | 3) => map,
@@ -63,36 +64,36 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    fn new(&mut self, kind: ExprKind) -> Expr {
+    fn expr(&mut self, kind: ExprKind) -> Expr {
         self.tree.beside(self.id, kind)
     }
 
     fn literal(&mut self, literal: Literal) -> Expr {
-        self.new(ExprKind::Literal(literal))
+        self.expr(ExprKind::Literal(literal))
     }
 
     fn ident(&mut self, name: &Arc<str>) -> Expr {
-        self.new(ExprKind::Ident(name.clone()))
+        self.expr(ExprKind::Ident(name.clone()))
     }
 
     fn accumulator(&mut self) -> Expr {
-        self.new(ExprKind::Ident(ACCUMULATOR.into()))
+        self.expr(ExprKind::Ident(ACCUMULATOR.into()))
     }
 
     fn list(&mut self, elements: Vec<Expr>) -> Expr {
-        self.new(ExprKind::List(List { elements, optional: Vec::new() }))
+        self.expr(ExprKind::List(List { elements, optional: Vec::new() }))
     }
 
     fn call(&mut self, function: &str, args: Vec<Expr>) -> Expr {
-        self.new(ExprKind::Call(Box::new(Call { target: None, function: function.into(), args })))
+        self.expr(ExprKind::Call(Box::new(Call { target: None, function: function.into(), args })))
     }
 
     fn member_call(&mut self, function: &str, target: Expr, args: Vec<Expr>) -> Expr {
-        self.new(ExprKind::Call(Box::new(Call { target: Some(target), function: function.into(), args })))
+        self.expr(ExprKind::Call(Box::new(Call { target: Some(target), function: function.into(), args })))
     }
 
     fn fold(&mut self, range: Expr, variables: Variables, parts: FoldParts) -> Expr {
-        self.new(ExprKind::Comprehension(Box::new(Comprehension {
+        self.expr(ExprKind::Comprehension(Box::new(Comprehension {
             range,
             variable: variables.first,
             second: variables.second,
@@ -109,7 +110,7 @@ impl Build<'_> {
         let range = self.list(Vec::new());
         let condition = self.literal(Literal::Bool(false));
         let step = self.ident(name);
-        self.new(ExprKind::Comprehension(Box::new(Comprehension {
+        self.expr(ExprKind::Comprehension(Box::new(Comprehension {
             range,
             variable: "#unused".into(),
             second: None,
@@ -152,13 +153,12 @@ struct Variables {
 }
 
 fn has(build: &mut Build, args: Vec<Expr>) -> Expansion {
-    for arg in args {
-        if let ExprKind::Select(select) = arg.kind {
-            return Ok(build.new(ExprKind::Select(Box::new(Select { test_only: true, ..*select }))));
+    match args.into_iter().next() {
+        Some(Expr { kind: ExprKind::Select(select), .. }) => {
+            Ok(build.expr(ExprKind::Select(Box::new(Select { test_only: true, ..*select }))))
         }
-        return Err((arg.id, "invalid argument to has() macro".into()));
+        other => Err((other.map_or(build.id, |arg| arg.id), "invalid argument to has() macro".into())),
     }
-    Err((build.id, "invalid argument to has() macro".into()))
 }
 
 /// The name of an iteration variable.
@@ -267,7 +267,7 @@ fn list_fold(build: &mut Build, target: Expr, variables: Variables, step: Expr) 
 }
 
 fn map_fold(build: &mut Build, target: Expr, variables: Variables, step: Expr) -> Expr {
-    let init = build.new(ExprKind::Map(Vec::new()));
+    let init = build.expr(ExprKind::Map(Vec::new()));
     let condition = build.literal(Literal::Bool(true));
     let result = build.accumulator();
     build.fold(target, variables, FoldParts { init, condition, step, result })
@@ -357,8 +357,12 @@ fn optional(
 }
 
 fn sort_by(build: &mut Build, target: Expr, args: Vec<Expr>) -> Expansion {
-    if matches!(target.kind, ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct(_) | ExprKind::Unspecified) {
-        let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+    if matches!(
+        target.kind,
+        ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct(_) | ExprKind::Unspecified
+    ) {
+        let message =
+            "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
         return Err((target.id, message.into()));
     }
     let input: Arc<str> = "@__sortBy_input__".into();

@@ -202,7 +202,8 @@ impl Prefix {
     }
 
     pub fn contains(&self, address: &Address) -> bool {
-        self.address.family() == address.family() && self.address.leading(self.bits) == address.leading(self.bits)
+        self.address.family() == address.family()
+            && self.address.leading(self.bits) == address.leading(self.bits)
     }
 
     /// Whether every address of the other network is one of this.
@@ -308,7 +309,9 @@ fn parse_v6(text: &str) -> Result<(Address, &str), Fault<'_>> {
         if rest.is_empty() {
             break;
         }
-        let Some(after) = rest.strip_prefix(':') else { return fault("unexpected character, want colon", rest) };
+        let Some(after) = rest.strip_prefix(':') else {
+            return fault("unexpected character, want colon", rest);
+        };
         if after.is_empty() {
             return fault("colon must be followed by more characters", rest);
         }

@@ -1,13 +1,8 @@
 //! Numbers as Go writes and reads them.
 
 /// A double as Go's `%v` and `%g` print it: the shortest digits that read back, with an exponent below 1e-4 and from
-/// 1e21 on.
+/// 1e6 on.
 pub fn shortest(value: f64) -> String {
-    exponent_from(value, 21)
-}
-
-/// `%g` with the shortest digits, which switches to an exponent at 1e21 as well.
-pub fn exponent_from(value: f64, limit: i32) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }
@@ -17,15 +12,22 @@ pub fn exponent_from(value: f64, limit: i32) -> String {
     let scientific = format!("{value:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
     let power: i32 = exponent.parse().unwrap_or(0);
-    if (-4..limit).contains(&power) {
+    if (-4..6).contains(&power) {
         return format!("{value}");
     }
     let sign = if power < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", power.abs())
 }
 
-/// Reads a double as Go's `strconv.ParseFloat` does: hexadecimal floats, underscores nowhere, `inf`, `nan`.
+/// Reads a double as Go's `strconv.ParseFloat` does: hexadecimal floats, underscores between digits, `inf`, `nan`.
 pub fn parse_double(text: &str) -> Option<f64> {
+    let separated = text.as_bytes().windows(3).filter(|window| window[1] == b'_');
+    let underscores = text.matches('_').count();
+    if underscores > 0 {
+        let valid =
+            separated.filter(|window| window[0].is_ascii_hexdigit() && window[2].is_ascii_hexdigit()).count();
+        return if valid == underscores { parse_double(&text.replace('_', "")) } else { None };
+    }
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let lower = unsigned.to_ascii_lowercase();
     match lower.as_str() {

@@ -10,7 +10,7 @@ use crate::{
     cost::{Rule, rule},
     env::{Env, named_type},
     error::Eval,
-    functions::{Body, Function, Singleton},
+    functions::{Function, Singleton},
     library,
     macros::MAP_INSERT,
     types::Type,
@@ -34,7 +34,10 @@ pub enum NodeKind {
     /// `value in [constants]`.
     SetMembership(Box<Node>, HashSet<Key<'static>>),
     /// `optional.or(other)` and `optional.orValue(value)`: the argument is evaluated only if needed.
-    OptionalOr { operands: Box<[Node; 2]>, value: bool },
+    OptionalOr {
+        operands: Box<[Node; 2]>,
+        value: bool,
+    },
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
     /// A message; no type Kubernetes declares can be made by an expression, so it only fails.
@@ -114,9 +117,15 @@ pub struct Fold {
 pub enum Step {
     Any(Node),
     /// `accumulator + [element]`, perhaps only where a filter holds.
-    Append { filter: Option<Node>, list: Node },
+    Append {
+        filter: Option<Node>,
+        list: Node,
+    },
     /// `accumulator` with an entry, or with all entries of a map.
-    Insert { filter: Option<Node>, entry: Vec<Node> },
+    Insert {
+        filter: Option<Node>,
+        entry: Vec<Node>,
+    },
 }
 
 type Plan<T = Node> = Result<T, String>;
@@ -137,7 +146,7 @@ impl Planner<'_> {
         let kind = match &expr.kind {
             ExprKind::Unspecified => return Err("unsupported expr".to_owned()),
             ExprKind::Literal(literal) => NodeKind::Const(Ok(literal.into())),
-            ExprKind::Ident(name) => self.ident(id, name),
+            ExprKind::Ident(name) => self.ident(id, name)?,
             ExprKind::Select(select) => {
                 let mut attribute = self.attribute_of(&select.operand)?;
                 attribute.test_only = select.test_only;
@@ -173,20 +182,19 @@ impl Planner<'_> {
         Ok(Node { id, kind })
     }
 
-    fn ident(&self, id: Id, name: &Arc<str>) -> NodeKind {
+    fn ident(&self, id: Id, name: &Arc<str>) -> Plan<NodeKind> {
         let name = match self.checked.reference(id) {
             Some(Reference::Name(name)) => name,
             _ => name,
         };
         if let Some(slot) = self.locals.iter().rposition(|local| local == name) {
-            return attribute(Base::Local(slot));
+            return Ok(attribute(Base::Local(slot)));
         }
-        if matches!(self.checked.type_of(id), Type::Type(_))
-            && let Some(of) = named_type(name)
-        {
-            return NodeKind::Const(Ok(Value::Type(of)));
+        if matches!(self.checked.type_of(id), Type::Type(_)) {
+            let of = named_type(name).ok_or_else(|| format!("reference to undefined type: {name}"))?;
+            return Ok(NodeKind::Const(Ok(Value::Type(of))));
         }
-        attribute(Base::Variable(name.clone()))
+        Ok(attribute(Base::Variable(name.clone())))
     }
 
     /// The step of an operand as one that takes qualifiers.
@@ -265,7 +273,8 @@ impl Planner<'_> {
         };
         let ExprKind::Call(call) = &step.kind else { return self.node(&fold.step).map(Step::Any) };
         let [first, rest @ ..] = call.args.as_slice() else { return self.node(&fold.step).map(Step::Any) };
-        let goes_on = is_accumulator(first, fold) && is_accumulator(&fold.result, fold) && is_true(&fold.condition);
+        let goes_on =
+            is_accumulator(first, fold) && is_accumulator(&fold.result, fold) && is_true(&fold.condition);
         if !goes_on || call.target.is_some() {
             return self.node(&fold.step).map(Step::Any);
         }
@@ -290,7 +299,9 @@ impl Planner<'_> {
 fn filtered(fold: &Comprehension) -> Option<(&Expr, &Expr)> {
     let ExprKind::Call(call) = &fold.step.kind else { return None };
     match (&*call.function, call.args.as_slice()) {
-        (operator::CONDITIONAL, [filter, step, otherwise]) if is_accumulator(otherwise, fold) => Some((filter, step)),
+        (operator::CONDITIONAL, [filter, step, otherwise]) if is_accumulator(otherwise, fold) => {
+            Some((filter, step))
+        }
         _ => None,
     }
 }
@@ -358,7 +369,9 @@ fn one(args: Vec<Node>) -> Plan<Node> {
 }
 
 fn two(args: Vec<Node>) -> Plan<Box<[Node; 2]>> {
-    <[Node; 2]>::try_from(args).map(Box::new).map_err(|args| format!("no such overload: {} arguments", args.len()))
+    <[Node; 2]>::try_from(args)
+        .map(Box::new)
+        .map_err(|args| format!("no such overload: {} arguments", args.len()))
 }
 
 fn constant_list(elements: Vec<(Node, bool)>) -> NodeKind {
@@ -456,9 +469,3 @@ fn constant_regex(name: &str, args: &[Node]) -> Plan<Option<Target>> {
         _ => Ok(None),
     }
 }
-
-const _: fn() = || {
-    fn sendable<T: Send + Sync>() {}
-    sendable::<Node>();
-    let _: Option<Body> = None;
-};

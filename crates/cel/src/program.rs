@@ -73,3 +73,9 @@ impl Program {
         eval::evaluate(&self.plan, activation, &*self.host, budget)
     }
 }
+
+/// Programs are compiled once and evaluated by whoever has a request.
+const _: fn() = || {
+    fn shared<T: Send + Sync>() {}
+    shared::<Program>();
+};

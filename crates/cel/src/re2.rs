@@ -10,7 +10,8 @@ const MAX_DEPTH: usize = 1000;
 
 /// The same pattern for Rust's engine, or why Go has none.
 pub fn translate(pattern: &str) -> Result<String, String> {
-    let mut translator = Translator { whole: pattern, rest: pattern, output: String::with_capacity(pattern.len()) };
+    let mut translator =
+        Translator { whole: pattern, rest: pattern, output: String::with_capacity(pattern.len()) };
     translator.run().map_err(|(code, expr)| fault(code, &expr))?;
     Ok(translator.output)
 }
@@ -47,7 +48,8 @@ impl<'a> Translator<'a> {
     }
 
     fn literal(&mut self, character: char) {
-        if character.is_ascii_alphanumeric() || !character.is_ascii() || character == '_' || character == ' ' {
+        if character.is_ascii_alphanumeric() || !character.is_ascii() || character == '_' || character == ' '
+        {
             self.output.push(character);
         } else {
             let _ = write!(self.output, "\\x{{{:x}}}", character as u32);
@@ -277,7 +279,8 @@ impl<'a> Translator<'a> {
                 if character != '0' && !next_is_octal {
                     return Err(bad(one));
                 }
-                let length = self.rest.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+                let length =
+                    self.rest.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
                 let digits = self.advance(length);
                 return u32::from_str_radix(digits, 8).ok().and_then(char::from_u32).ok_or_else(|| bad(one));
             }
@@ -338,7 +341,8 @@ impl<'a> Translator<'a> {
             }
             let low_start = self.rest;
             let low = self.class_character(start)?;
-            let is_range = self.rest.starts_with('-') && self.rest.len() > 1 && !self.rest[1..].starts_with(']');
+            let is_range =
+                self.rest.starts_with('-') && self.rest.len() > 1 && !self.rest[1..].starts_with(']');
             self.literal(low);
             if is_range {
                 self.advance(1);
@@ -360,8 +364,8 @@ impl<'a> Translator<'a> {
         {
             let name = &self.rest[..end + 4];
             const NAMES: &[&str] = &[
-                "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
-                "upper", "word", "xdigit",
+                "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+                "space", "upper", "word", "xdigit",
             ];
             let inner = self.rest[2..end + 2].trim_start_matches('^');
             if !NAMES.contains(&inner) {
@@ -432,8 +436,9 @@ fn counted(text: &str) -> Option<(usize, u32, Option<u32>)> {
 /// Go knows general categories by their short names, scripts, and `Any`.
 fn is_go_class(name: &str) -> bool {
     const CATEGORIES: &[&str] = &[
-        "Any", "C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl",
-        "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs",
+        "Any", "C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N",
+        "Nd", "Nl", "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z",
+        "Zl", "Zp", "Zs",
     ];
     CATEGORIES.contains(&name)
         || (name.len() > 2 && regex_syntax::parse(&format!("\\p{{Script={name}}}")).is_ok())

@@ -41,7 +41,8 @@ impl Version {
         };
         let patch = number("Patch", patch)?;
         let pre = pre.map(|pre| pre.split('.').map(prerelease).collect()).transpose()?.unwrap_or_default();
-        let build = build.map(|build| build.split('.').map(metadata).collect()).transpose()?.unwrap_or_default();
+        let build =
+            build.map(|build| build.split('.').map(metadata).collect()).transpose()?.unwrap_or_default();
         Ok(Version { major, minor, patch, pre, build })
     }
 
@@ -75,7 +76,11 @@ fn without_leading_zeros(part: &str) -> String {
         return part.to_owned();
     }
     let trimmed = part.trim_start_matches('0');
-    if trimmed.starts_with(|first: char| first.is_ascii_digit()) { trimmed.to_owned() } else { format!("0{trimmed}") }
+    if trimmed.starts_with(|first: char| first.is_ascii_digit()) {
+        trimmed.to_owned()
+    } else {
+        format!("0{trimmed}")
+    }
 }
 
 fn is_numeric(text: &str) -> bool {
@@ -111,7 +116,10 @@ fn prerelease(text: &str) -> Result<Pre, String> {
     }
     if is_numeric(text) {
         if has_leading_zero(text) {
-            return Err(format!("Numeric PreRelease version must not contain leading zeroes {}", quote(text)));
+            return Err(format!(
+                "Numeric PreRelease version must not contain leading zeroes {}",
+                quote(text)
+            ));
         }
         return parse_number(text).map(Pre::Number);
     }

@@ -92,7 +92,7 @@ impl Time {
         let nanos = (i128::from(self.seconds) - i128::from(other.seconds)) * i128::from(NANOS)
             + i128::from(self.nanos)
             - i128::from(other.nanos);
-        i64::try_from(nanos).map_err(|_| EvalError::overflow("duration overflow"))
+        i64::try_from(nanos).map_err(|_| EvalError::overflow("integer overflow"))
     }
 
     /// Date and time of day at an offset from UTC.
@@ -177,7 +177,11 @@ impl Time {
     pub fn parse_date(text: &str) -> Option<Time> {
         let mut reader = Reader { rest: text.as_bytes() };
         let (year, month, day) = reader.date()?;
-        reader.rest.is_empty().then(|| Time { seconds: days_from_civil(year, month, day) * DAY, nanos: 0, offset: 0 })
+        reader.rest.is_empty().then(|| Time {
+            seconds: days_from_civil(year, month, day) * DAY,
+            nanos: 0,
+            offset: 0,
+        })
     }
 
     /// Whether the instant is one CEL accepts.
@@ -239,9 +243,8 @@ impl Reader<'_> {
         }
         let digits = &self.rest[1..=count];
         self.rest = &self.rest[count + 1..];
-        (0..9).fold(0, |nanos, index| {
-            nanos * 10 + digits.get(index).map_or(0, |digit| u32::from(digit - b'0'))
-        })
+        (0..9)
+            .fold(0, |nanos, index| nanos * 10 + digits.get(index).map_or(0, |digit| u32::from(digit - b'0')))
     }
 
     fn offset(&mut self) -> Option<i64> {
@@ -329,7 +332,9 @@ pub fn parse_duration(text: &str) -> Option<i64> {
         if let Some(tail) = after.strip_prefix('.') {
             fraction_digits = tail.bytes().take_while(u8::is_ascii_digit).count();
             for digit in tail.bytes().take(fraction_digits) {
-                let Some(next) = fraction.checked_mul(10).and_then(|f| f.checked_add(u64::from(digit - b'0'))) else {
+                let Some(next) =
+                    fraction.checked_mul(10).and_then(|f| f.checked_add(u64::from(digit - b'0')))
+                else {
                     break;
                 };
                 if next > 1 << 63 {
@@ -426,9 +431,9 @@ pub fn parse_schema_duration(text: &str) -> Result<i64, String> {
         if unit_end == 0 {
             continue;
         }
-        let factor: i64 = digits[..digits_end]
-            .parse()
-            .map_err(|_| format!("strconv.Atoi: parsing \"{}\": value out of range", &digits[..digits_end]))?;
+        let factor: i64 = digits[..digits_end].parse().map_err(|_| {
+            format!("strconv.Atoi: parsing \"{}\": value out of range", &digits[..digits_end])
+        })?;
         let unit = after[..unit_end].to_lowercase();
         for (variants, multiplier) in UNITS {
             let last = variants.len() - 1;

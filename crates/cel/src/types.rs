@@ -126,7 +126,9 @@ impl Type {
             (Type::Map(a, b), Type::Map(c, d)) => a.is_equivalent(c) && b.is_equivalent(d),
             (Type::Type(Some(a)), Type::Type(Some(b))) => a.is_equivalent(b),
             (Type::Opaque(a, left), Type::Opaque(b, right)) => {
-                a == b && left.len() == right.len() && left.iter().zip(right.iter()).all(|(a, b)| a.is_equivalent(b))
+                a == b
+                    && left.len() == right.len()
+                    && left.iter().zip(right.iter()).all(|(a, b)| a.is_equivalent(b))
             }
             (a, b) => a == b,
         }

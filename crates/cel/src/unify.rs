@@ -186,7 +186,9 @@ impl Substitution {
                 None => of.clone(),
             },
             Type::List(element) => Type::list(self.resolve(element, free_to_dyn)),
-            Type::Map(key, value) => Type::map(self.resolve(key, free_to_dyn), self.resolve(value, free_to_dyn)),
+            Type::Map(key, value) => {
+                Type::map(self.resolve(key, free_to_dyn), self.resolve(value, free_to_dyn))
+            }
             Type::Type(Some(inner)) => self.resolve(inner, free_to_dyn).of(),
             Type::Opaque(name, parameters) => {
                 let parameters: Vec<Type> =
@@ -209,7 +211,12 @@ enum Fit {
 fn accepts_null(of: &Type) -> bool {
     matches!(
         of,
-        Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp | Type::Nullable(_)
+        Type::Null
+            | Type::Opaque(..)
+            | Type::Object(_)
+            | Type::Duration
+            | Type::Timestamp
+            | Type::Nullable(_)
     )
 }
 

@@ -272,7 +272,9 @@ fn parse_bracketed(host: &str) -> Result<String, String> {
     let port = unescape_text(port, Part::Host)?;
     let inner = host.get(1..close).unwrap_or("");
     let name = match inner.find("%25") {
-        Some(zone) => unescape_text(&inner[..zone], Part::Host)? + &unescape_text(&inner[zone..], Part::Zone)?,
+        Some(zone) => {
+            unescape_text(&inner[..zone], Part::Host)? + &unescape_text(&inner[zone..], Part::Zone)?
+        }
         None => unescape_text(inner, Part::Host)?,
     };
     match Address::check_v6_literal(&name) {

@@ -54,7 +54,9 @@ fn walk(root: &Expr, visit: &mut impl FnMut(&Expr, bool)) {
                 go(&entry.key, in_format, visit);
                 go(&entry.value, in_format, visit);
             }),
-            ExprKind::Struct(object) => object.fields.iter().for_each(|field| go(&field.value, in_format, visit)),
+            ExprKind::Struct(object) => {
+                object.fields.iter().for_each(|field| go(&field.value, in_format, visit))
+            }
             ExprKind::Comprehension(fold) => {
                 let parts = [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result];
                 parts.into_iter().for_each(|part| go(part, in_format, visit));
@@ -209,9 +211,9 @@ impl Validator<'_> {
         }
         match &arg.kind {
             ExprKind::List(list) => list.elements.iter().find_map(|element| self.misfit(clause, element)),
-            ExprKind::Map(entries) => entries
-                .iter()
-                .find_map(|entry| self.misfit(clause, &entry.key).or_else(|| self.misfit(clause, &entry.value))),
+            ExprKind::Map(entries) => entries.iter().find_map(|entry| {
+                self.misfit(clause, &entry.key).or_else(|| self.misfit(clause, &entry.value))
+            }),
             _ => None,
         }
     }

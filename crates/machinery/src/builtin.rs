@@ -196,7 +196,7 @@ const ROWS: &[Row] = &[
                 ..Subresource::status("Namespace", "", "v1")
             },
             Subresource {
-                validate: |new, old| v::namespace(new, Some(old)),
+                validate: v::namespace_status,
                 ..Subresource::status("Namespace", "", "v1")
             },
         ],

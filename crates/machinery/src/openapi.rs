@@ -4,6 +4,7 @@
 //! has, of which kind it is, and that the server checks fields (`fieldValidation`). The table holds no descriptions,
 //! so neither do the documents.
 
+mod custom;
 pub mod gnostic;
 mod paths;
 pub mod v2;
@@ -33,7 +34,7 @@ pub fn document(resources: &[&Resource]) -> Value {
         match &resource.schema {
             Schema::Typed(message) => roots.push(message.name),
             Schema::Custom(custom) => {
-                extra.insert(schema_name(resource), custom_object(&custom.source));
+                extra.insert(schema_name(resource), custom::schema(custom));
             }
             Schema::Untyped => {
                 extra.insert(schema_name(resource), untyped_object());
@@ -121,7 +122,8 @@ fn list_schema_name(resource: &Resource) -> String {
     if Types::builtin().get(&typed).is_some() {
         component_name(&typed)
     } else {
-        format!("{}List", schema_name(resource))
+        let group: Vec<&str> = resource.group.split('.').rev().collect();
+        format!("{}.{}.{}", group.join("."), resource.version, resource.list_kind)
     }
 }
 
@@ -130,17 +132,6 @@ fn other_kind<'t>(types: &'t Types, resource: &Resource, subresource: &Subresour
     let (group, version, kind) = resource.kind_at(subresource);
     let own = (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str());
     if (group, version, kind) == own { None } else { types.get_kind(group, version, kind) }
-}
-
-/// The schema of a custom kind: as its definition has it, with the type and metadata that every object has.
-fn custom_object(source: &Value) -> Value {
-    let Value::Object(mut schema) = source.clone() else { return untyped_object() };
-    schema.entry("type").or_insert_with(|| json!("object"));
-    let properties = schema.entry("properties").or_insert_with(|| json!({}));
-    if let (Value::Object(properties), Value::Object(every)) = (properties, untyped_object()["properties"].take()) {
-        properties.extend(every);
-    }
-    Value::Object(schema)
 }
 
 fn untyped_object() -> Value {
@@ -156,7 +147,7 @@ fn untyped_object() -> Value {
 }
 
 fn untyped_list(resource: &Resource) -> Value {
-    json!({
+    let mut list = json!({
         "type": "object",
         "required": ["items"],
         "properties": {
@@ -165,7 +156,11 @@ fn untyped_list(resource: &Resource) -> Value {
             "items": {"type": "array", "items": reference(&schema_name(resource))},
             "metadata": {"allOf": [reference(&format!("{META}.ListMeta"))]},
         },
-    })
+    });
+    if let (Schema::Custom(custom), Some(list)) = (&resource.schema, list.as_object_mut()) {
+        custom::mark_selectable(list, custom);
+    }
+    list
 }
 
 fn reference(name: &str) -> Value {

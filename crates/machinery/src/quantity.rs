@@ -100,6 +100,20 @@ impl Quantity {
         self.scaled_value(-3)
     }
 
+    /// The value, if it is a whole number as it stands and fits; `1.0` is written with a fraction and is none.
+    pub fn as_integer(&self) -> Option<i64> {
+        let up = u32::try_from(self.scale).ok()?;
+        i64::try_from(multiply_by_power(self.mantissa, up)?).ok()
+    }
+
+    /// The value as a double, rounded twice as upstream does.
+    pub fn approximately(&self) -> f64 {
+        if self.scale == 0 {
+            return self.mantissa as f64;
+        }
+        self.mantissa as f64 * 10f64.powi(self.scale)
+    }
+
     fn scaled_value(&self, scale: i32) -> i64 {
         let scaled = match self.scale.checked_sub(scale) {
             Some(up) if up >= 0 => multiply_by_power(self.mantissa, up as u32).unwrap_or(self.extreme()),

@@ -9,6 +9,8 @@ mod served;
 pub use custom::{Custom, custom_resources};
 pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColumn};
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use crate::{
@@ -137,6 +139,15 @@ pub struct Conversion {
 /// How another version of a kind spells the fields of the stored one: (stored, here), top level.
 pub type Renames = &'static [(&'static str, &'static str)];
 
+/// Who makes an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Author<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub groups: &'a [String],
+    pub extra: &'a BTreeMap<String, Vec<String>>,
+}
+
 /// A kind, written down.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -181,6 +192,8 @@ pub struct Row {
     pub ttl_seconds: Option<u32>,
     /// Before a new object is checked, beside `default`: what only creation sets.
     pub prepare_create: fn(&mut Tree),
+    /// Writes into a new object who made it, as signing requests have it.
+    pub sign: Option<fn(&mut Tree, &Author<'_>)>,
     /// Given the new object and the old one: keeps what an update of the main resource may not change.
     pub prepare_update: fn(&mut Tree, &Tree),
     /// Fills in what the user left open; before every check.
@@ -256,6 +269,7 @@ impl Row {
         omit_empty: &[],
         ttl_seconds: None,
         prepare_create: no_default,
+        sign: None,
         prepare_update: keep_nothing,
         default: no_default,
         stamp: |_, _, _| {},

@@ -24,7 +24,8 @@ use crate::{
     read,
     selection::Selection,
     space::Current,
-    write::{Along, commit_one, expiry, removal},
+    replace::removal,
+    write::{Along, commit_one, expiry},
 };
 
 pub const ORPHAN: &str = "orphan";

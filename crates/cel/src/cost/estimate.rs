@@ -61,7 +61,9 @@ impl SizeEstimator for Decl {
                 ("@items" | "@values", Shape::List(inner, _) | Shape::Map(inner)) => inner,
                 ("@keys", Shape::Map(_)) => &key,
                 ("@items" | "@values" | "@keys", _) => return None,
-                (name, Shape::Object(object)) => object.field(name).filter(|field| field.cel_type().is_some())?,
+                (name, Shape::Object(object)) => {
+                    object.field(name).filter(|field| field.cel_type().is_some())?
+                }
                 _ => return None,
             };
         }
@@ -151,7 +153,11 @@ struct Entries {
 
 impl Entries {
     fn union(self, other: Entries) -> Entries {
-        Entries { is_list: self.is_list, key: self.key.union(other.key), value: self.value.union(other.value) }
+        Entries {
+            is_list: self.is_list,
+            key: self.key.union(other.key),
+            value: self.value.union(other.value),
+        }
     }
 }
 
@@ -202,10 +208,8 @@ impl Estimator<'_> {
                 if select.test_only {
                     return operand;
                 }
-                let selects = matches!(
-                    self.type_of(&select.operand),
-                    Type::Map(..) | Type::Object(_) | Type::Param(_)
-                );
+                let selects =
+                    matches!(self.type_of(&select.operand), Type::Map(..) | Type::Object(_) | Type::Param(_));
                 let mut path = self.path(&select.operand);
                 path.push(select.field.clone());
                 self.paths.insert(expr.id, path);
@@ -413,7 +417,8 @@ impl Estimator<'_> {
         let mut total = Cost { min: u64::MAX, max: 0 };
         let mut result: Option<Size> = None;
         for overload in overloads {
-            let estimate: CallEstimate = self.call_cost(expr, &call.function, overload, target.as_ref(), &args, &arg_costs);
+            let estimate: CallEstimate =
+                self.call_cost(expr, &call.function, overload, target.as_ref(), &args, &arg_costs);
             total = total.union(estimate.cost);
             if let Some(size) = estimate.result {
                 result = Some(result.map_or(size, |result| result.union(size)));

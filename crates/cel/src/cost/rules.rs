@@ -19,12 +19,18 @@ pub enum Rule {
     /// By the length of the result.
     ScanResult,
     Search,
-    ContainsIp { text: bool },
-    ContainsCidr { text: bool },
+    ContainsIp {
+        text: bool,
+    },
+    ContainsCidr {
+        text: bool,
+    },
     Validate,
     Selector,
     /// By the shorter of two.
-    Shorter { equality: bool },
+    Shorter {
+        equality: bool,
+    },
     /// By both together.
     Both,
     Product,
@@ -61,25 +67,42 @@ fn library_rule(overload: Option<&str>) -> Option<Rule> {
 fn kubernetes_rule(function: &str, overload: Option<&str>) -> Option<Rule> {
     Some(match function {
         "check" => Rule::Fixed(350_000),
-        "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed"
-        | "reason" | "error" | "errored" => Rule::Fixed(1),
+        "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name"
+        | "allowed" | "reason" | "error" | "errored" => Rule::Fixed(1),
         "fieldSelector" | "labelSelector" => Rule::Selector,
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Rule::Traversal,
-        "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" | "cidr" | "isIP"
-        | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => Rule::Scan(1.0),
+        "url"
+        | "lowerAscii"
+        | "upperAscii"
+        | "substring"
+        | "trim"
+        | "jsonpatch.escapeKey"
+        | "cidr"
+        | "isIP"
+        | "isCIDR"
+        | "quantity"
+        | "isQuantity"
+        | "semver"
+        | "isSemver" => Rule::Scan(1.0),
         "replace" | "split" | "ip.isCanonical" => Rule::Scan(2.0),
         "join" => Rule::ScanResult,
         "find" | "findAll" => Rule::Search,
         "ip" if overload == Some("cidr_ip") => Rule::Fixed(1),
         "ip" => Rule::Scan(1.0),
-        "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback" | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast" | "isGlobalUnicast" => Rule::Fixed(1),
+        "masked"
+        | "prefixLength"
+        | "family"
+        | "isUnspecified"
+        | "isLoopback"
+        | "isLinkLocalMulticast"
+        | "isLinkLocalUnicast"
+        | "isGlobalUnicast" => Rule::Fixed(1),
         "containsIP" => Rule::ContainsIp { text: overload == Some("cidr_contains_ip_string") },
         "containsCIDR" => Rule::ContainsCidr { text: overload == Some("cidr_contains_cidr_string") },
         "validate" => Rule::Validate,
         "format.named" => Rule::Fixed(1),
-        "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo"
-        | "add" | "sub" | "major" | "minor" | "patch" => Rule::Fixed(1),
+        "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan"
+        | "compareTo" | "add" | "sub" | "major" | "minor" | "patch" => Rule::Fixed(1),
         "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery" => Rule::Fixed(1),
         operator::EQUALS => Rule::Shorter { equality: true },
         _ => return None,
@@ -90,13 +113,21 @@ fn kubernetes_rule(function: &str, overload: Option<&str>) -> Option<Rule> {
 fn standard_rule(overload: Option<&str>) -> Rule {
     match overload {
         Some(
-            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
-            | "string_format",
+            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string"
+            | "strings_quote" | "string_format",
         ) => Rule::Scan(1.0),
         Some("in_list") => Rule::InList,
         Some(
-            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals",
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes"
+            | "equals"
+            | "not_equals",
         ) => Rule::Shorter { equality: false },
         Some("add_string" | "add_bytes") => Rule::Both,
         Some("matches_string") => Rule::Search,
@@ -123,12 +154,7 @@ fn plain_size(value: Option<&Value<'_>>) -> u64 {
 
 impl Rule {
     /// The cost of a call that was made. Arguments that failed are null.
-    pub fn cost<'a>(
-        &self,
-        args: &[Value<'a>],
-        result: &Eval<Value<'a>>,
-        budget: &mut Budget,
-    ) -> Eval<u64> {
+    pub fn cost<'a>(&self, args: &[Value<'a>], result: &Eval<Value<'a>>, budget: &mut Budget) -> Eval<u64> {
         let (first, second) = (args.first(), args.get(1));
         let result = result.as_ref().ok();
         let scanned = |length: u64| ceil(length as f64 * STRING_FACTOR);
@@ -185,7 +211,9 @@ impl Rule {
 }
 
 fn allocating(factor: f64, size: u64) -> u64 {
-    ((size as f64 * factor) as u64).saturating_add(11)
+    let cost = size as f64 * factor;
+    // A negative depth of flattening wraps around.
+    if cost < 0.0 { (cost as i64 as u64).wrapping_add(11) } else { (cost as u64).saturating_add(11) }
 }
 
 fn self_compare(list: Option<&Value<'_>>) -> u64 {

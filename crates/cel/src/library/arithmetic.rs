@@ -13,10 +13,6 @@ fn uint_overflow() -> EvalError {
     EvalError::overflow("unsigned integer overflow")
 }
 
-fn duration_overflow() -> EvalError {
-    EvalError::overflow("duration overflow")
-}
-
 pub fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Eval<Value<'a>> {
     Ok(match (left, right) {
         (Value::Int(a), Value::Int(b)) => Value::Int(a.checked_add(*b).ok_or_else(int_overflow)?),
@@ -26,11 +22,10 @@ pub fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Eval<Value<'a>> {
         (Value::Bytes(a), Value::Bytes(b)) => Value::Bytes([&a[..], &b[..]].concat().into()),
         (Value::List(a), Value::List(b)) => Value::List(a.concat(b)?),
         (Value::Duration(a), Value::Duration(b)) => {
-            Value::Duration(a.checked_add(*b).ok_or_else(duration_overflow)?)
+            Value::Duration(a.checked_add(*b).ok_or_else(int_overflow)?)
         }
-        (Value::Duration(nanos), Value::Timestamp(time)) | (Value::Timestamp(time), Value::Duration(nanos)) => {
-            Value::Timestamp(time.add(*nanos)?)
-        }
+        (Value::Duration(nanos), Value::Timestamp(time))
+        | (Value::Timestamp(time), Value::Duration(nanos)) => Value::Timestamp(time.add(*nanos)?),
         _ => return Err(EvalError::no_such_overload()),
     })
 }
@@ -51,10 +46,10 @@ pub fn subtract<'a>(left: &Value<'a>, right: &Value<'a>) -> Eval<Value<'a>> {
         (Value::Uint(a), Value::Uint(b)) => Value::Uint(a.checked_sub(*b).ok_or_else(uint_overflow)?),
         (Value::Double(a), Value::Double(b)) => Value::Double(a - b),
         (Value::Duration(a), Value::Duration(b)) => {
-            Value::Duration(a.checked_sub(*b).ok_or_else(duration_overflow)?)
+            Value::Duration(a.checked_sub(*b).ok_or_else(int_overflow)?)
         }
         (Value::Timestamp(time), Value::Duration(nanos)) => {
-            Value::Timestamp(time.add(nanos.checked_neg().ok_or_else(duration_overflow)?)?)
+            Value::Timestamp(time.add(nanos.checked_neg().ok_or_else(int_overflow)?)?)
         }
         (Value::Timestamp(a), Value::Timestamp(b)) => Value::Duration(a.since(b)?),
         _ => return Err(EvalError::no_such_overload()),
@@ -95,7 +90,7 @@ pub fn negate<'a>(value: &Value<'a>) -> Eval<Value<'a>> {
     Ok(match value {
         Value::Int(value) => Value::Int(value.checked_neg().ok_or_else(int_overflow)?),
         Value::Double(value) => Value::Double(-value),
-        Value::Duration(nanos) => Value::Duration(nanos.checked_neg().ok_or_else(duration_overflow)?),
+        Value::Duration(nanos) => Value::Duration(nanos.checked_neg().ok_or_else(int_overflow)?),
         _ => return Err(EvalError::no_such_overload()),
     })
 }

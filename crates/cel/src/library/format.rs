@@ -67,7 +67,10 @@ pub fn add(functions: &mut Functions) {
 }
 
 fn constant<'a>(index: usize) -> Eval<Value<'a>> {
-    FORMATS.get(index).map(|format| Value::Opaque(Opaque::Format(format))).ok_or_else(EvalError::no_such_overload)
+    FORMATS
+        .get(index)
+        .map(|format| Value::Opaque(Opaque::Format(format)))
+        .ok_or_else(EvalError::no_such_overload)
 }
 
 fn validate<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'a>> {
@@ -110,7 +113,7 @@ fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let padding = text.len() - digits.len();
     !text.is_empty()
-        && text.len() % 4 == 0
+        && text.len().is_multiple_of(4)
         && padding <= 2
         && digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
 }

@@ -2,12 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::{
-    arithmetic,
-    strings::int,
-};
+use super::{arithmetic, strings::int};
 use crate::{
-    error::{Eval, EvalError},
+    error::{ErrorKind, Eval, EvalError},
     functions::{Body, Context, Functions, Singleton},
     macros::MAP_INSERT,
     value::{List, Map, Value},
@@ -19,7 +16,12 @@ const ORDERED: &[&str] = &["int", "uint", "double", "bool", "duration", "timesta
 pub fn add_kubernetes(functions: &mut Functions) {
     for name in ORDERED {
         let is_sorted: Body = |_, args| is_sorted(args);
-        functions.add_named("isSorted", &format!("list_{name}_is_sorted_bool"), &format!("list({name}).() bool"), is_sorted);
+        functions.add_named(
+            "isSorted",
+            &format!("list_{name}_is_sorted_bool"),
+            &format!("list({name}).() bool"),
+            is_sorted,
+        );
     }
     let sums: [(&str, Body); 4] = [
         ("int", |_, args| sum(args, Value::Int(0))),
@@ -28,7 +30,12 @@ pub fn add_kubernetes(functions: &mut Functions) {
         ("duration", |_, args| sum(args, Value::Duration(0))),
     ];
     for (name, body) in sums {
-        functions.add_named("sum", &format!("list_{name}_sum_{name}"), &format!("list({name}).() {name}"), body);
+        functions.add_named(
+            "sum",
+            &format!("list_{name}_sum_{name}"),
+            &format!("list({name}).() {name}"),
+            body,
+        );
     }
     let extremes: [(&str, Body); 2] = [
         ("max", |_, args| extreme(args, "max", Ordering::Less)),
@@ -36,12 +43,19 @@ pub fn add_kubernetes(functions: &mut Functions) {
     ];
     for (extreme, body) in extremes {
         for name in ORDERED {
-            functions.add_named(extreme, &format!("list_{name}_{extreme}_{name}"), &format!("list({name}).() {name}"), body);
+            functions.add_named(
+                extreme,
+                &format!("list_{name}_{extreme}_{name}"),
+                &format!("list({name}).() {name}"),
+                body,
+            );
         }
     }
     functions.add(&[
         ("indexOf", "list_a_index_of_int", "list(A).(A) int", |context, args| position(context, args, false)),
-        ("lastIndexOf", "list_a_last_index_of_int", "list(A).(A) int", |context, args| position(context, args, true)),
+        ("lastIndexOf", "list_a_last_index_of_int", "list(A).(A) int", |context, args| {
+            position(context, args, true)
+        }),
     ]);
 }
 
@@ -97,7 +111,8 @@ pub fn add_extended(functions: &mut Functions) {
         ("sort", by_value, declare("sort", false)),
         ("@sortByAssociatedKeys", by_keys, declare("sortByAssociatedKeys", true)),
     ] {
-        let rows: Vec<(&str, &str)> = rows.iter().map(|(id, signature)| (id.as_str(), signature.as_str())).collect();
+        let rows: Vec<(&str, &str)> =
+            rows.iter().map(|(id, signature)| (id.as_str(), signature.as_str())).collect();
         functions.add_singleton(name, Singleton { body, accepts: is_list }, &rows);
     }
     functions.add(&[
@@ -170,8 +185,17 @@ fn position<'a>(context: &mut Context<'_>, args: &[Value<'a>], last: bool) -> Ev
     Ok(Value::Int(found))
 }
 
+/// Bytes are no keys: cel-go panics over them, here it is an ordinary failure.
+pub fn check_key(key: &Value<'_>) -> Eval<()> {
+    match key {
+        Value::Bytes(_) => Err(EvalError::invalid("hash of unhashable type types.Bytes")),
+        _ => Ok(()),
+    }
+}
+
 /// Adds entries whose keys must be new.
 pub fn insert_into<'a>(made: &mut crate::value::Made<'a>, key: &Value<'a>, value: &Value<'a>) -> Eval<()> {
+    check_key(key)?;
     if made.find(key).is_some() {
         return Err(EvalError::invalid(format!("insert failed: key {key} already exists")));
     }
@@ -212,8 +236,16 @@ fn slice<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'a>> {
 }
 
 fn flatten<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'a>> {
-    let list = list(args)?;
-    let depth = if args.len() > 1 { int(args, 1)? } else { 1 };
+    let (list, depth) = match args {
+        [Value::List(list)] => (list, 1),
+        [Value::List(list), Value::Int(depth)] => (list, *depth),
+        _ => {
+            let mut types = args.iter().map(|arg| arg.type_of().to_string());
+            let (target, rest) = (types.next().unwrap_or_default(), types.collect::<Vec<_>>().join(", "));
+            let message = format!("no such overload: {target}.flatten({rest})");
+            return Err(EvalError::new(ErrorKind::NoSuchOverload, message));
+        }
+    };
     if depth < 0 {
         return Err(EvalError::invalid("level must be non-negative"));
     }
@@ -222,7 +254,12 @@ fn flatten<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'a>>
     Ok(Value::list(flat))
 }
 
-fn flatten_into<'a>(context: &mut Context<'_>, list: &List<'a>, depth: i64, flat: &mut Vec<Value<'a>>) -> Eval<()> {
+fn flatten_into<'a>(
+    context: &mut Context<'_>,
+    list: &List<'a>,
+    depth: i64,
+    flat: &mut Vec<Value<'a>>,
+) -> Eval<()> {
     for element in list.iter() {
         context.budget.step()?;
         match element? {
@@ -259,7 +296,7 @@ fn sort<'a>(list: &List<'a>, keys: &List<'a>) -> Eval<Value<'a>> {
 fn range<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'a>> {
     let count = int(args, 0)?;
     // What the call will cost is known before it takes memory.
-    context.budget.affords(u64::try_from(count).unwrap_or(0))?;
+    context.budget.affords(u64::try_from(count).unwrap_or(0).saturating_add(11))?;
     Ok(Value::list((0..count).map(Value::Int).collect()))
 }
 

@@ -27,11 +27,18 @@ pub fn add(functions: &mut Functions) {
         }),
         ("isUnspecified", "ip_is_unspecified", "net.IP.() bool", test!(is_unspecified)),
         ("isLoopback", "ip_is_loopback", "net.IP.() bool", test!(is_loopback)),
-        ("isLinkLocalMulticast", "ip_is_link_local_multicast", "net.IP.() bool", test!(is_link_local_multicast)),
+        (
+            "isLinkLocalMulticast",
+            "ip_is_link_local_multicast",
+            "net.IP.() bool",
+            test!(is_link_local_multicast),
+        ),
         ("isLinkLocalUnicast", "ip_is_link_local_unicast", "net.IP.() bool", test!(is_link_local_unicast)),
         ("isGlobalUnicast", "ip_is_global_unicast", "net.IP.() bool", test!(is_global_unicast)),
         ("isIP", "is_ip", "(string) bool", |_, args| Ok(Value::Bool(Address::parse(text(args, 0)?).is_ok()))),
-        ("string", "ip_to_string", "(net.IP) string", |_, args| Ok(Value::string(address(args, 0)?.to_string()))),
+        ("string", "ip_to_string", "(net.IP) string", |_, args| {
+            Ok(Value::string(address(args, 0)?.to_string()))
+        }),
         ("cidr", "string_to_cidr", "(string) net.CIDR", |_, args| parse_prefix(text(args, 0)?).map(cidr)),
         ("containsIP", "cidr_contains_ip_string", "net.CIDR.(string) bool", |_, args| {
             let address = Address::parse(text(args, 1)?).map_err(EvalError::invalid);
@@ -52,8 +59,12 @@ pub fn add(functions: &mut Functions) {
             Ok(Value::Int(i64::from(prefix(args, 0)?.bits)))
         }),
         ("masked", "cidr_masked", "net.CIDR.() net.CIDR", |_, args| Ok(cidr(prefix(args, 0)?.masked()))),
-        ("isCIDR", "is_cidr", "(string) bool", |_, args| Ok(Value::Bool(Prefix::parse(text(args, 0)?).is_ok()))),
-        ("string", "cidr_to_string", "(net.CIDR) string", |_, args| Ok(Value::string(prefix(args, 0)?.to_string()))),
+        ("isCIDR", "is_cidr", "(string) bool", |_, args| {
+            Ok(Value::Bool(Prefix::parse(text(args, 0)?).is_ok()))
+        }),
+        ("string", "cidr_to_string", "(net.CIDR) string", |_, args| {
+            Ok(Value::string(prefix(args, 0)?.to_string()))
+        }),
     ]);
 }
 

@@ -9,12 +9,16 @@ use crate::{
 
 pub fn add(functions: &mut Functions) {
     functions.add(&[
-        ("optional.of", "optional_of", "(V) optional(V)", |_, args| Ok(Value::optional(args.first().cloned()))),
+        ("optional.of", "optional_of", "(V) optional(V)", |_, args| {
+            Ok(Value::optional(args.first().cloned()))
+        }),
         ("optional.ofNonZeroValue", "optional_ofNonZeroValue", "(V) optional(V)", |_, args| {
             Ok(Value::optional(args.first().filter(|value| !value.is_zero()).cloned()))
         }),
     ]);
-    functions.add_variadic(&[("optional.none", "optional_none", "() optional(V)", |_, _| Ok(Value::Optional(None)))]);
+    functions.add_variadic(&[("optional.none", "optional_none", "() optional(V)", |_, _| {
+        Ok(Value::Optional(None))
+    })]);
     functions.add(&[
         ("value", "optional_value", "optional(V).() V", |_, args| match args {
             [Value::Optional(Some(value))] => Ok((**value).clone()),
@@ -29,16 +33,22 @@ pub fn add(functions: &mut Functions) {
     functions.declare("or", &[("optional_or_optional", "optional(V).(optional(V)) optional(V)")]);
     functions.declare("orValue", &[("optional_orValue_value", "optional(V).(V) V")]);
     functions.declare(operator::OPT_SELECT, &[("select_optional_field", "(dyn, string) optional(V)")]);
-    functions.declare(operator::OPT_INDEX, &[
-        ("list_optindex_optional_int", "(list(V), int) optional(V)"),
-        ("optional_list_optindex_optional_int", "(optional(list(V)), int) optional(V)"),
-        ("map_optindex_optional_value", "(map(K, V), K) optional(V)"),
-        ("optional_map_optindex_optional_value", "(optional(map(K, V)), K) optional(V)"),
-    ]);
-    functions.declare(operator::INDEX, &[
-        ("optional_list_index_int", "(optional(list(V)), int) optional(V)"),
-        ("optional_map_index_value", "(optional(map(K, V)), K) optional(V)"),
-    ]);
+    functions.declare(
+        operator::OPT_INDEX,
+        &[
+            ("list_optindex_optional_int", "(list(V), int) optional(V)"),
+            ("optional_list_optindex_optional_int", "(optional(list(V)), int) optional(V)"),
+            ("map_optindex_optional_value", "(map(K, V), K) optional(V)"),
+            ("optional_map_optindex_optional_value", "(optional(map(K, V)), K) optional(V)"),
+        ],
+    );
+    functions.declare(
+        operator::INDEX,
+        &[
+            ("optional_list_index_int", "(optional(list(V)), int) optional(V)"),
+            ("optional_map_index_value", "(optional(map(K, V)), K) optional(V)"),
+        ],
+    );
     functions.add(&[
         ("last", "list_last", "list(V).() optional(V)", |_, args| end(args, true)),
         ("first", "list_first", "list(V).() optional(V)", |_, args| end(args, false)),

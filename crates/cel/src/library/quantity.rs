@@ -10,8 +10,6 @@ use crate::{
 };
 
 pub fn add(functions: &mut Functions) {
-    const Q: &str = "kubernetes.Quantity";
-    debug_assert_eq!(Q, crate::types::QUANTITY);
     functions.add(&[
         ("quantity", "string_to_quantity", "(string) kubernetes.Quantity", |context, args| {
             parse(context, text(args, 0)?).map(value).map_err(EvalError::invalid)
@@ -19,13 +17,21 @@ pub fn add(functions: &mut Functions) {
         ("isQuantity", "is_quantity_string", "(string) bool", |context, args| {
             Ok(Value::Bool(parse(context, text(args, 0)?).is_ok()))
         }),
-        ("sign", "quantity_sign", "(kubernetes.Quantity) int", |_, args| Ok(Value::Int(quantity(args, 0)?.sign()))),
-        ("isGreaterThan", "quantity_is_greater_than", "kubernetes.Quantity.(kubernetes.Quantity) bool", |_, args| {
-            Ok(Value::Bool(compare(args)? == Ordering::Greater))
+        ("sign", "quantity_sign", "(kubernetes.Quantity) int", |_, args| {
+            Ok(Value::Int(quantity(args, 0)?.sign()))
         }),
-        ("isLessThan", "quantity_is_less_than", "kubernetes.Quantity.(kubernetes.Quantity) bool", |_, args| {
-            Ok(Value::Bool(compare(args)? == Ordering::Less))
-        }),
+        (
+            "isGreaterThan",
+            "quantity_is_greater_than",
+            "kubernetes.Quantity.(kubernetes.Quantity) bool",
+            |_, args| Ok(Value::Bool(compare(args)? == Ordering::Greater)),
+        ),
+        (
+            "isLessThan",
+            "quantity_is_less_than",
+            "kubernetes.Quantity.(kubernetes.Quantity) bool",
+            |_, args| Ok(Value::Bool(compare(args)? == Ordering::Less)),
+        ),
         ("compareTo", "quantity_compare_to", "kubernetes.Quantity.(kubernetes.Quantity) int", |_, args| {
             Ok(Value::Int(compare(args)? as i64))
         }),

@@ -21,10 +21,11 @@ pub fn add(functions: &mut Functions) {
         },
         accepts: |value| matches!(value, Value::String(_)),
     };
-    functions.add_singleton("matches", matches, &[
-        ("matches", "(string, string) bool"),
-        ("matches_string", "string.(string) bool"),
-    ]);
+    functions.add_singleton(
+        "matches",
+        matches,
+        &[("matches", "(string, string) bool"), ("matches_string", "string.(string) bool")],
+    );
     functions.add(&[("find", "string_find_string", "string.(string) string", |_, args| {
         let regex = illegal(compile(text(args, 1)?))?;
         find_with(&regex, args)
@@ -60,6 +61,7 @@ pub(crate) fn find_all_with<'a>(regex: &Regex, args: &[Value<'a>]) -> Eval<Value
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     let translated = crate::re2::translate(pattern)?;
     ::regex::RegexBuilder::new(&translated)
+        .nest_limit(2048)
         .size_limit(MAX_COMPILED)
         .dfa_size_limit(MAX_COMPILED)
         .build()

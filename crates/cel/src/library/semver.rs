@@ -15,19 +15,30 @@ pub fn add(functions: &mut Functions) {
         ("semver", "string_to_semver", "(string) kubernetes.Semver", make),
         ("semver", "string_bool_to_semver", "(string, bool) kubernetes.Semver", make),
         ("isSemver", "is_semver_string", "(string) bool", |_, args| Ok(Value::Bool(parse(args)?.is_ok()))),
-        ("isSemver", "is_semver_string_bool", "(string, bool) bool", |_, args| Ok(Value::Bool(parse(args)?.is_ok()))),
-        ("isGreaterThan", "semver_is_greater_than", "kubernetes.Semver.(kubernetes.Semver) bool", |_, args| {
-            Ok(Value::Bool(compare(args)? == Ordering::Greater))
+        ("isSemver", "is_semver_string_bool", "(string, bool) bool", |_, args| {
+            Ok(Value::Bool(parse(args)?.is_ok()))
         }),
+        (
+            "isGreaterThan",
+            "semver_is_greater_than",
+            "kubernetes.Semver.(kubernetes.Semver) bool",
+            |_, args| Ok(Value::Bool(compare(args)? == Ordering::Greater)),
+        ),
         ("isLessThan", "semver_is_less_than", "kubernetes.Semver.(kubernetes.Semver) bool", |_, args| {
             Ok(Value::Bool(compare(args)? == Ordering::Less))
         }),
         ("compareTo", "semver_compare_to", "kubernetes.Semver.(kubernetes.Semver) int", |_, args| {
             Ok(Value::Int(compare(args)? as i64))
         }),
-        ("major", "semver_major", "kubernetes.Semver.() int", |_, args| Ok(Value::Int(version(args, 0)?.major as i64))),
-        ("minor", "semver_minor", "kubernetes.Semver.() int", |_, args| Ok(Value::Int(version(args, 0)?.minor as i64))),
-        ("patch", "semver_patch", "kubernetes.Semver.() int", |_, args| Ok(Value::Int(version(args, 0)?.patch as i64))),
+        ("major", "semver_major", "kubernetes.Semver.() int", |_, args| {
+            Ok(Value::Int(version(args, 0)?.major as i64))
+        }),
+        ("minor", "semver_minor", "kubernetes.Semver.() int", |_, args| {
+            Ok(Value::Int(version(args, 0)?.minor as i64))
+        }),
+        ("patch", "semver_patch", "kubernetes.Semver.() int", |_, args| {
+            Ok(Value::Int(version(args, 0)?.patch as i64))
+        }),
     ]);
 }
 

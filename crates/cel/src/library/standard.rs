@@ -37,8 +37,12 @@ pub fn add(functions: &mut Functions) {
     add_comparisons(functions);
     add_aggregates(functions);
     functions.add(&[
-        ("contains", "contains_string", "string.(string) bool", |_, args| text_test(args, |s, p| s.contains(p))),
-        ("endsWith", "ends_with_string", "string.(string) bool", |_, args| text_test(args, |s, p| s.ends_with(p))),
+        ("contains", "contains_string", "string.(string) bool", |_, args| {
+            text_test(args, |s, p| s.contains(p))
+        }),
+        ("endsWith", "ends_with_string", "string.(string) bool", |_, args| {
+            text_test(args, |s, p| s.ends_with(p))
+        }),
         ("startsWith", "starts_with_string", "string.(string) bool", |_, args| {
             text_test(args, |s, p| s.starts_with(p))
         }),
@@ -77,47 +81,77 @@ fn add_operators(functions: &mut Functions) {
     let binary = |functions: &mut Functions, name, body: Body, accepts, overloads: &[(&str, &str)]| {
         functions.add_singleton(name, Singleton { body, accepts }, overloads);
     };
-    binary(functions, operator::ADD, |_, args| pair(args, arithmetic::add), adds, &[
-        ("add_bytes", "(bytes, bytes) bytes"),
-        ("add_double", "(double, double) double"),
-        ("add_duration_duration", "(duration, duration) duration"),
-        ("add_duration_timestamp", "(duration, timestamp) timestamp"),
-        ("add_timestamp_duration", "(timestamp, duration) timestamp"),
-        ("add_int64", "(int, int) int"),
-        ("add_list", "(list(A), list(A)) list(A)"),
-        ("add_string", "(string, string) string"),
-        ("add_uint64", "(uint, uint) uint"),
-    ]);
-    binary(functions, operator::DIVIDE, |_, args| pair(args, arithmetic::divide), is_number, &[
-        ("divide_double", "(double, double) double"),
-        ("divide_int64", "(int, int) int"),
-        ("divide_uint64", "(uint, uint) uint"),
-    ]);
-    binary(functions, operator::MODULO, |_, args| pair(args, arithmetic::modulo), is_integer, &[
-        ("modulo_int64", "(int, int) int"),
-        ("modulo_uint64", "(uint, uint) uint"),
-    ]);
-    binary(functions, operator::MULTIPLY, |_, args| pair(args, arithmetic::multiply), is_number, &[
-        ("multiply_double", "(double, double) double"),
-        ("multiply_int64", "(int, int) int"),
-        ("multiply_uint64", "(uint, uint) uint"),
-    ]);
+    binary(
+        functions,
+        operator::ADD,
+        |_, args| pair(args, arithmetic::add),
+        adds,
+        &[
+            ("add_bytes", "(bytes, bytes) bytes"),
+            ("add_double", "(double, double) double"),
+            ("add_duration_duration", "(duration, duration) duration"),
+            ("add_duration_timestamp", "(duration, timestamp) timestamp"),
+            ("add_timestamp_duration", "(timestamp, duration) timestamp"),
+            ("add_int64", "(int, int) int"),
+            ("add_list", "(list(A), list(A)) list(A)"),
+            ("add_string", "(string, string) string"),
+            ("add_uint64", "(uint, uint) uint"),
+        ],
+    );
+    binary(
+        functions,
+        operator::DIVIDE,
+        |_, args| pair(args, arithmetic::divide),
+        is_number,
+        &[
+            ("divide_double", "(double, double) double"),
+            ("divide_int64", "(int, int) int"),
+            ("divide_uint64", "(uint, uint) uint"),
+        ],
+    );
+    binary(
+        functions,
+        operator::MODULO,
+        |_, args| pair(args, arithmetic::modulo),
+        is_integer,
+        &[("modulo_int64", "(int, int) int"), ("modulo_uint64", "(uint, uint) uint")],
+    );
+    binary(
+        functions,
+        operator::MULTIPLY,
+        |_, args| pair(args, arithmetic::multiply),
+        is_number,
+        &[
+            ("multiply_double", "(double, double) double"),
+            ("multiply_int64", "(int, int) int"),
+            ("multiply_uint64", "(uint, uint) uint"),
+        ],
+    );
     let negate: Body = |_, args| match args {
         [value] => arithmetic::negate(value),
         _ => Err(EvalError::no_such_overload()),
     };
-    binary(functions, operator::NEGATE, negate, negates, &[
-        ("negate_double", "(double) double"),
-        ("negate_int64", "(int) int"),
-    ]);
-    binary(functions, operator::SUBTRACT, |_, args| pair(args, arithmetic::subtract), subtracts, &[
-        ("subtract_double", "(double, double) double"),
-        ("subtract_duration_duration", "(duration, duration) duration"),
-        ("subtract_int64", "(int, int) int"),
-        ("subtract_timestamp_duration", "(timestamp, duration) timestamp"),
-        ("subtract_timestamp_timestamp", "(timestamp, timestamp) duration"),
-        ("subtract_uint64", "(uint, uint) uint"),
-    ]);
+    binary(
+        functions,
+        operator::NEGATE,
+        negate,
+        negates,
+        &[("negate_double", "(double) double"), ("negate_int64", "(int) int")],
+    );
+    binary(
+        functions,
+        operator::SUBTRACT,
+        |_, args| pair(args, arithmetic::subtract),
+        subtracts,
+        &[
+            ("subtract_double", "(double, double) double"),
+            ("subtract_duration_duration", "(duration, duration) duration"),
+            ("subtract_int64", "(int, int) int"),
+            ("subtract_timestamp_duration", "(timestamp, duration) timestamp"),
+            ("subtract_timestamp_timestamp", "(timestamp, timestamp) duration"),
+            ("subtract_uint64", "(uint, uint) uint"),
+        ],
+    );
 }
 
 fn add_comparisons(functions: &mut Functions) {
@@ -128,9 +162,12 @@ fn add_comparisons(functions: &mut Functions) {
         (operator::GREATER_EQUALS, "greater_equals", |_, args| order(args, Ordering::is_ge)),
     ];
     for (name, prefix, body) in rows {
-        let ids: Vec<(String, &str)> =
-            NUMBER_PAIRS.iter().map(|(suffix, signature)| (format!("{prefix}_{suffix}"), *signature)).collect();
-        let overloads: Vec<(&str, &str)> = ids.iter().map(|(id, signature)| (id.as_str(), *signature)).collect();
+        let ids: Vec<(String, &str)> = NUMBER_PAIRS
+            .iter()
+            .map(|(suffix, signature)| (format!("{prefix}_{suffix}"), *signature))
+            .collect();
+        let overloads: Vec<(&str, &str)> =
+            ids.iter().map(|(id, signature)| (id.as_str(), *signature)).collect();
         functions.add_singleton(name, Singleton { body, accepts: |value| value.is_ordered() }, &overloads);
     }
 }
@@ -147,24 +184,26 @@ fn add_aggregates(functions: &mut Functions) {
         [value] => value.size().map(|size| Value::Int(size as i64)).ok_or_else(EvalError::no_such_overload),
         _ => Err(EvalError::no_such_overload()),
     };
-    let has_size =
-        |value: &Value<'_>| matches!(value, Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_));
-    functions.add_singleton("size", Singleton { body: size, accepts: has_size }, &[
-        ("size_bytes", "(bytes) int"),
-        ("bytes_size", "bytes.() int"),
-        ("size_list", "(list(A)) int"),
-        ("list_size", "list(A).() int"),
-        ("size_map", "(map(A, B)) int"),
-        ("map_size", "map(A, B).() int"),
-        ("size_string", "(string) int"),
-        ("string_size", "string.() int"),
-    ]);
+    let has_size = |value: &Value<'_>| {
+        matches!(value, Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))
+    };
+    functions.add_singleton(
+        "size",
+        Singleton { body: size, accepts: has_size },
+        &[
+            ("size_bytes", "(bytes) int"),
+            ("bytes_size", "bytes.() int"),
+            ("size_list", "(list(A)) int"),
+            ("list_size", "list(A).() int"),
+            ("size_map", "(map(A, B)) int"),
+            ("map_size", "map(A, B).() int"),
+            ("size_string", "(string) int"),
+            ("string_size", "string.() int"),
+        ],
+    );
 }
 
-fn pair<'a>(
-    args: &[Value<'a>],
-    operation: fn(&Value<'a>, &Value<'a>) -> Eval<Value<'a>>,
-) -> Eval<Value<'a>> {
+fn pair<'a>(args: &[Value<'a>], operation: fn(&Value<'a>, &Value<'a>) -> Eval<Value<'a>>) -> Eval<Value<'a>> {
     match args {
         [left, right] => operation(left, right),
         _ => Err(EvalError::no_such_overload()),

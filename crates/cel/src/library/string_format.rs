@@ -1,6 +1,6 @@
 //! `"%s is %d".format([…])`, as cel-go's string library has it in version 2.
 
-use std::fmt::Write;
+use std::{cell::Cell, fmt::Write};
 
 use super::{convert::string_of, strings::text};
 use crate::{
@@ -11,6 +11,8 @@ use crate::{
     value::{List, Value},
 };
 
+/// The most elements one clause writes: lists share their parts and can be far longer written out than they are.
+const MAX_ELEMENTS: u32 = 1 << 20;
 /// Digits behind the point unless the clause says how many.
 const DEFAULT_PRECISION: usize = 6;
 
@@ -91,7 +93,9 @@ fn parse_clause(text: &str) -> Result<(Clause, &str), String> {
         Some(after) => {
             let end = after.bytes().take_while(u8::is_ascii_digit).count();
             if end == after.len() {
-                return Err("error while parsing precision: could not find end of precision specifier".to_owned());
+                return Err(
+                    "error while parsing precision: could not find end of precision specifier".to_owned()
+                );
             }
             let digits = &after[..end];
             let reason = if digits.is_empty() { "invalid syntax" } else { "value out of range" };
@@ -145,9 +149,10 @@ pub fn format<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Eval<Value<'
 }
 
 fn apply(clause: &Clause, value: &Value<'_>) -> Eval<String> {
+    let room = &Cell::new(MAX_ELEMENTS);
     let refuse = || EvalError::invalid(clause.complaint(value.type_name()));
     match (clause.verb, value) {
-        (Verb::String, _) => string_clause(value, clause),
+        (Verb::String, _) => string_clause(value, clause, room),
         (Verb::Decimal, Value::Int(value)) => Ok(value.to_string()),
         (Verb::Decimal, Value::Uint(value)) => Ok(value.to_string()),
         (Verb::Fixed | Verb::Scientific, _) => {
@@ -155,7 +160,7 @@ fn apply(clause: &Clause, value: &Value<'_>) -> Eval<String> {
             let precision = clause.precision.unwrap_or(DEFAULT_PRECISION);
             Ok(match clause.verb {
                 Verb::Fixed => localized_fixed(double, precision),
-                _ => localized_scientific(double),
+                _ => format!("{:>precision$}", localized_scientific(double)),
             })
         }
         (Verb::Binary, Value::Int(value)) => Ok(signed(*value, format!("{:b}", value.unsigned_abs()))),
@@ -219,7 +224,7 @@ fn localized_fixed(value: f64, precision: usize) -> String {
         Some((whole, fraction)) => (whole, Some(fraction)),
         None => (plain.as_str(), None),
     };
-    let mut text = if value.is_sign_negative() { "-".to_owned() } else { String::new() };
+    let mut text = if value < 0.0 { "-".to_owned() } else { String::new() };
     for (index, digit) in whole.chars().enumerate() {
         if index > 0 && (whole.len() - index) % 3 == 0 {
             text.push(',');
@@ -233,26 +238,29 @@ fn localized_fixed(value: f64, precision: usize) -> String {
     text
 }
 
-/// `1.052033 × 10⁰³`, with narrow spaces; the precision of the clause has no effect.
+/// `1.052033×10⁰³`; the precision of the clause is taken for the least width.
 fn localized_scientific(value: f64) -> String {
     if let Some(special) = localized_special(value) {
         return special;
     }
+    // Zero has no sign.
+    let value = if value == 0.0 { 0.0 } else { value };
     let plain = format!("{value:.DEFAULT_PRECISION$e}");
     let Some((mantissa, exponent)) = plain.split_once('e') else { return plain };
     let (sign, digits) = match exponent.strip_prefix('-') {
         Some(digits) => ("⁻", digits),
         None => ("", exponent),
     };
-    let superscript = |digit: char| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10).unwrap_or(0) as usize).unwrap_or('⁰');
+    let superscript =
+        |digit: char| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10).unwrap_or(0) as usize).unwrap_or('⁰');
     let digits: String = format!("{digits:0>2}").chars().map(superscript).collect();
-    format!("{mantissa}\u{202f}×\u{202f}10{sign}{digits}")
+    format!("{mantissa}×10{sign}{digits}")
 }
 
-fn string_clause(value: &Value<'_>, clause: &Clause) -> Eval<String> {
+fn string_clause(value: &Value<'_>, clause: &Clause, room: &Cell<u32>) -> Eval<String> {
     match value {
-        Value::List(list) => list_text(list, clause),
-        Value::Map(_) => map_text(value, clause),
+        Value::List(list) => list_text(list, clause, room),
+        Value::Map(_) => map_text(value, clause, room),
         Value::Null => Ok("null".to_owned()),
         Value::Optional(_) | Value::Opaque(_) | Value::Preserved(_) => {
             Err(EvalError::invalid(clause.complaint(value.type_name())))
@@ -268,45 +276,48 @@ fn string_clause(value: &Value<'_>, clause: &Clause) -> Eval<String> {
 }
 
 /// An element of a list or map, quoted so that it can be told from the text around it.
-fn nested(value: &Value<'_>, clause: &Clause) -> Eval<String> {
+fn nested(value: &Value<'_>, clause: &Clause, room: &Cell<u32>) -> Eval<String> {
+    room.set(room.get().checked_sub(1).ok_or_else(EvalError::cost_limit)?);
     Ok(match value {
         Value::String(text) => quote(text),
-        Value::Bytes(_) => format!("b{}", quote(&string_clause(value, clause)?)),
+        Value::Bytes(_) => format!("b{}", quote(&string_clause(value, clause, room)?)),
         Value::Double(double) if double.is_finite() => format!("{double:.DEFAULT_PRECISION$}"),
         Value::Double(double) if double.is_nan() => "\"NaN\"".to_owned(),
         Value::Double(double) => if *double > 0.0 { "\"+Inf\"" } else { "\"-Inf\"" }.to_owned(),
         Value::Timestamp(time) => format!("timestamp({})", quote(&time.rfc3339())),
         Value::Duration(nanos) => format!("duration({})", quote(&time::cel_duration(*nanos))),
         Value::Optional(_) | Value::Opaque(_) | Value::Preserved(_) => {
-            let message = format!("error during formatting: no formatting function for {}", value.type_name());
+            let message =
+                format!("error during formatting: no formatting function for {}", value.type_name());
             return Err(EvalError::invalid(message));
         }
-        other => string_clause(other, clause)?,
+        other => string_clause(other, clause, room)?,
     })
 }
 
-fn list_text(list: &List<'_>, clause: &Clause) -> Eval<String> {
+fn list_text(list: &List<'_>, clause: &Clause, room: &Cell<u32>) -> Eval<String> {
     let mut text = String::from("[");
     for (index, element) in list.iter().enumerate() {
         if index > 0 {
             text.push_str(", ");
         }
-        text.push_str(&nested(&element?, clause)?);
+        text.push_str(&nested(&element?, clause, room)?);
     }
     text.push(']');
     Ok(text)
 }
 
-fn map_text(value: &Value<'_>, clause: &Clause) -> Eval<String> {
+fn map_text(value: &Value<'_>, clause: &Clause, room: &Cell<u32>) -> Eval<String> {
     let Value::Map(map) = value else { return Err(EvalError::no_such_overload()) };
     let mut pairs = Vec::with_capacity(map.len());
     for (key, value) in map.entries()? {
         if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
             let name = key.type_name();
-            let message = format!("error during formatting: no formatting function for map key of type {name}");
+            let message =
+                format!("error during formatting: no formatting function for map key of type {name}");
             return Err(EvalError::invalid(message));
         }
-        pairs.push((nested(&key, clause)?, nested(&value, clause)?));
+        pairs.push((nested(&key, clause, room)?, nested(&value, clause, room)?));
     }
     pairs.sort();
     let pairs: Vec<String> = pairs.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();

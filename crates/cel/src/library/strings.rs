@@ -27,9 +27,16 @@ pub fn add(functions: &mut Functions) {
             Ok(Value::string(text(args, 0)?.to_ascii_uppercase()))
         }),
     ]);
-    functions.add_variadic(&[("format", "string_format", "string.(list(dyn)) string", super::string_format::format)]);
+    functions.add_variadic(&[(
+        "format",
+        "string_format",
+        "string.(list(dyn)) string",
+        super::string_format::format,
+    )]);
     functions.add(&[
-        ("strings.quote", "strings_quote", "(string) string", |_, args| Ok(Value::string(quote(text(args, 0)?)))),
+        ("strings.quote", "strings_quote", "(string) string", |_, args| {
+            Ok(Value::string(quote(text(args, 0)?)))
+        }),
         ("join", "list_join", "list(string).() string", join),
         ("join", "list_join_string", "list(string).(string) string", join),
     ]);

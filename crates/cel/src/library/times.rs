@@ -22,26 +22,36 @@ pub fn add(functions: &mut Functions) {
     let parts: [[Row; 2]; 10] = [
         part!("getFullYear", "timestamp_to_year", "timestamp_to_year_with_tz", |_, civil| civil.year),
         part!("getMonth", "timestamp_to_month", "timestamp_to_month_with_tz", |_, civil| civil.month - 1),
-        part!("getDayOfYear", "timestamp_to_day_of_year", "timestamp_to_day_of_year_with_tz", |_, civil| civil
-            .day_of_year
-            - 1),
-        part!("getDayOfMonth", "timestamp_to_day_of_month", "timestamp_to_day_of_month_with_tz", |_, civil| civil
-            .day
-            - 1),
+        part!(
+            "getDayOfYear",
+            "timestamp_to_day_of_year",
+            "timestamp_to_day_of_year_with_tz",
+            |_, civil| civil.day_of_year - 1
+        ),
+        part!(
+            "getDayOfMonth",
+            "timestamp_to_day_of_month",
+            "timestamp_to_day_of_month_with_tz",
+            |_, civil| civil.day - 1
+        ),
         part!(
             "getDate",
             "timestamp_to_day_of_month_1_based",
             "timestamp_to_day_of_month_1_based_with_tz",
             |_, civil| civil.day
         ),
-        part!("getDayOfWeek", "timestamp_to_day_of_week", "timestamp_to_day_of_week_with_tz", |_, civil| civil
-            .day_of_week),
+        part!("getDayOfWeek", "timestamp_to_day_of_week", "timestamp_to_day_of_week_with_tz", |_, civil| {
+            civil.day_of_week
+        }),
         part!("getHours", "timestamp_to_hours", "timestamp_to_hours_with_tz", |_, civil| civil.hour),
         part!("getMinutes", "timestamp_to_minutes", "timestamp_to_minutes_with_tz", |_, civil| civil.minute),
         part!("getSeconds", "timestamp_to_seconds", "timestamp_to_seconds_tz", |_, civil| civil.second),
-        part!("getMilliseconds", "timestamp_to_milliseconds", "timestamp_to_milliseconds_with_tz", |time, _| {
-            i64::from(time.nanos() / 1_000_000)
-        }),
+        part!(
+            "getMilliseconds",
+            "timestamp_to_milliseconds",
+            "timestamp_to_milliseconds_with_tz",
+            |time, _| { i64::from(time.nanos() / 1_000_000) }
+        ),
     ];
     for rows in parts {
         functions.add(&rows);

@@ -21,17 +21,23 @@ pub fn add(functions: &mut Functions) {
         ("getScheme", "url_get_scheme", "kubernetes.URL.() string", |_, args| {
             Ok(Value::string(url(args)?.scheme.as_str()))
         }),
-        ("getHost", "url_get_host", "kubernetes.URL.() string", |_, args| Ok(Value::string(url(args)?.host.as_str()))),
+        ("getHost", "url_get_host", "kubernetes.URL.() string", |_, args| {
+            Ok(Value::string(url(args)?.host.as_str()))
+        }),
         ("getHostname", "url_get_hostname", "kubernetes.URL.() string", |_, args| {
             Ok(Value::string(url(args)?.hostname()))
         }),
-        ("getPort", "url_get_port", "kubernetes.URL.() string", |_, args| Ok(Value::string(url(args)?.port()))),
+        ("getPort", "url_get_port", "kubernetes.URL.() string", |_, args| {
+            Ok(Value::string(url(args)?.port()))
+        }),
         ("getEscapedPath", "url_get_escaped_path", "kubernetes.URL.() string", |_, args| {
             Ok(Value::string(url(args)?.escaped_path()))
         }),
         ("getQuery", "url_get_query", "kubernetes.URL.() map(string, list(string))", |_, args| {
             let parameters = url(args)?.query().into_iter();
-            Ok(Value::Map(Map::new(parameters.map(|(key, values)| (Value::string(key), Value::strings(values))))))
+            Ok(Value::Map(Map::new(
+                parameters.map(|(key, values)| (Value::string(key), Value::strings(values))),
+            )))
         }),
         ("isURL", "is_url_string", "(string) bool", |_, args| {
             Ok(Value::Bool(Url::check_request_uri(text(args, 0)?).is_ok()))

@@ -27,9 +27,10 @@ impl<'a> Value<'a> {
         Ok(match (self, other) {
             (Value::Null, Value::Null) => true,
             (Value::Bool(a), Value::Bool(b)) => a == b,
-            (Value::Int(_) | Value::Uint(_) | Value::Double(_), Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
-                compare_numbers(self, other) == Some(Ordering::Equal)
-            }
+            (
+                Value::Int(_) | Value::Uint(_) | Value::Double(_),
+                Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            ) => compare_numbers(self, other) == Some(Ordering::Equal),
             (Value::String(a), Value::String(b)) => a == b,
             (Value::Bytes(a), Value::Bytes(b)) => a == b,
             (Value::Duration(a), Value::Duration(b)) => a == b,
@@ -53,10 +54,15 @@ impl<'a> Value<'a> {
     /// -1, 0 or 1, where the types have an order.
     pub fn compare(&self, other: &Value<'a>) -> Eval<Ordering> {
         match (self, other) {
-            (Value::Int(_) | Value::Uint(_) | Value::Double(_), Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
+            (
+                Value::Int(_) | Value::Uint(_) | Value::Double(_),
+                Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            ) => {
                 compare_numbers(self, other).ok_or_else(|| EvalError::invalid("NaN values cannot be ordered"))
             }
-            (Value::Double(double), _) if double.is_nan() => Err(EvalError::invalid("NaN values cannot be ordered")),
+            (Value::Double(double), _) if double.is_nan() => {
+                Err(EvalError::invalid("NaN values cannot be ordered"))
+            }
             (Value::Bool(a), Value::Bool(b)) => Ok(a.cmp(b)),
             (Value::String(a), Value::String(b)) => Ok((**a).cmp(&**b)),
             (Value::Bytes(a), Value::Bytes(b)) => Ok(a.cmp(b)),
@@ -238,9 +244,12 @@ fn equal_typed_maps<'a>(a: &Map<'a>, b: &Map<'a>, budget: &mut Budget) -> Eval<b
 /// Equal data: empty and absent lists and maps are the same, as in Kubernetes' semantic equality.
 fn deep_equal(a: &Json, b: &Json) -> bool {
     match (a, b) {
-        (Json::Array(a), Json::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| deep_equal(a, b)),
+        (Json::Array(a), Json::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| deep_equal(a, b))
+        }
         (Json::Object(a), Json::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| deep_equal(value, other)))
+            a.len() == b.len()
+                && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| deep_equal(value, other)))
         }
         (a, b) => a == b,
     }

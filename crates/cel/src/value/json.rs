@@ -12,6 +12,9 @@ use crate::{
     time::{self, Time},
 };
 
+/// The most values a value becomes as JSON.
+const MAX_JSON_VALUES: u32 = 1 << 20;
+
 impl<'a> Value<'a> {
     /// JSON read as its schema says.
     pub fn from_json(json: &'a Json, decl: &'a Decl) -> Eval<Value<'a>> {
@@ -28,11 +31,17 @@ impl<'a> Value<'a> {
             Shape::Dyn => Ok(Value::from_untyped_json(json)),
             Shape::Preserved => Ok(Value::Preserved(json)),
             Shape::IntOrString => int_or_string(json),
-            Shape::Object(object) => object_entries(json).map(|m| Value::Map(Map::json_view(m, View::Object(object)))),
-            Shape::Map(values) => object_entries(json).map(|m| Value::Map(Map::json_view(m, View::Values(values)))),
+            Shape::Object(object) => {
+                object_entries(json).map(|m| Value::Map(Map::json_view(m, View::Object(object))))
+            }
+            Shape::Map(values) => {
+                object_entries(json).map(|m| Value::Map(Map::json_view(m, View::Values(values))))
+            }
             Shape::List(items, kind) => match json {
                 Json::Array(elements) => Ok(Value::List(List::typed(elements, items, kind))),
-                _ => Err(EvalError::invalid("invalid data, expected an array for the provided schema with type=array")),
+                _ => Err(EvalError::invalid(
+                    "invalid data, expected an array for the provided schema with type=array",
+                )),
             },
             Shape::Bool => json.as_bool().map(Value::Bool).ok_or_else(|| unexpected("bool", json)),
             Shape::Int => json.as_i64().map(Value::Int).ok_or_else(|| unexpected("int", json)),
@@ -59,8 +68,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value as JSON, where it has that form: what conversions of results and messages need.
+    /// The value as JSON, where it has that form. Values share their parts; one that would take too much memory when it
+    /// is written out fails as one that costs too much.
     pub fn to_json(&self) -> Eval<Json> {
+        self.write_json(&mut { MAX_JSON_VALUES })
+    }
+
+    fn write_json(&self, room: &mut u32) -> Eval<Json> {
+        *room = room.checked_sub(1).ok_or_else(EvalError::cost_limit)?;
         Ok(match self {
             Value::Null | Value::Optional(None) => Json::Null,
             Value::Bool(value) => Json::Bool(*value),
@@ -72,16 +87,16 @@ impl<'a> Value<'a> {
             Value::Duration(nanos) => Json::String(time::cel_duration(*nanos)),
             Value::Timestamp(time) => Json::String(time.rfc3339()),
             Value::List(list) => {
-                Json::Array(list.iter().map(|value| value?.to_json()).collect::<Eval<Vec<_>>>()?)
+                Json::Array(list.iter().map(|value| value?.write_json(room)).collect::<Eval<Vec<_>>>()?)
             }
             Value::Map(map) => {
                 let mut object = serde_json::Map::new();
                 for (key, value) in map.entries()? {
-                    object.insert(key.to_string(), value.to_json()?);
+                    object.insert(key.to_string(), value.write_json(room)?);
                 }
                 Json::Object(object)
             }
-            Value::Optional(Some(value)) => value.to_json()?,
+            Value::Optional(Some(value)) => value.write_json(room)?,
             Value::Preserved(json) => (*json).clone(),
             Value::Type(_) | Value::Opaque(_) => {
                 return Err(EvalError::invalid(format!("a value of type {} is no JSON", self.type_name())));
@@ -118,6 +133,20 @@ fn unexpected(expected: &str, json: &Json) -> EvalError {
     EvalError::invalid(format!("invalid data, expected {expected}, got {found}"))
 }
 
+/// Kubernetes' expressions take the alphabet of URLs for such strings, though its validation takes the other.
+fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
+    use base64::{
+        DecodeError, alphabet,
+        engine::{GeneralPurpose, GeneralPurposeConfig},
+    };
+    let config = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    let text = text.replace(['\n', '\r'], "");
+    GeneralPurpose::new(&alphabet::URL_SAFE, config).decode(&text).map_err(|error| match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+        DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => text.len() / 4 * 4,
+    })
+}
+
 fn formatted<'a>(text: &'a str, shape: &Shape) -> Eval<Value<'a>> {
     match shape {
         Shape::Duration => time::parse_schema_duration(text)
@@ -127,13 +156,13 @@ fn formatted<'a>(text: &'a str, shape: &Shape) -> Eval<Value<'a>> {
             let reason = format!("parsing time {text:?} as \"2006-01-02\": cannot parse");
             EvalError::invalid(format!("Invalid date formatted string {text}: {reason}"))
         }),
-        Shape::DateTime => Time::parse_schema_date_time(text)
-            .map(Value::Timestamp)
-            .map_err(|reason| EvalError::invalid(format!("Invalid date-time formatted string {text}: {reason}"))),
-        Shape::Bytes => base64::engine::general_purpose::STANDARD
-            .decode(text)
-            .map(|bytes| Value::Bytes(Arc::from(bytes)))
-            .map_err(|_| EvalError::invalid(format!("Invalid byte formatted string {text}: illegal base64 data"))),
+        Shape::DateTime => Time::parse_schema_date_time(text).map(Value::Timestamp).map_err(|reason| {
+            EvalError::invalid(format!("Invalid date-time formatted string {text}: {reason}"))
+        }),
+        Shape::Bytes => decode_base64(text).map(|bytes| Value::Bytes(Arc::from(bytes))).map_err(|at| {
+            let reason = format!("illegal base64 data at input byte {at}");
+            EvalError::invalid(format!("Invalid byte formatted string {text}: {reason}"))
+        }),
         _ => Ok(Value::String(Text::Borrowed(text))),
     }
 }

@@ -42,6 +42,16 @@ impl<'a> List<'a> {
         self.kind.is_none()
     }
 
+    /// The name of the type Kubernetes keeps such a list in.
+    pub(crate) fn go_type(&self) -> &'static str {
+        match self.kind {
+            None => "*types.baseList",
+            Some(ListType::Atomic) => "*common.unstructuredList",
+            Some(ListType::Set) => "*common.unstructuredSetList",
+            Some(ListType::Map(_)) => "*common.unstructuredMapList",
+        }
+    }
+
     pub(super) fn kind(&self) -> Option<&'a ListType> {
         self.kind
     }

@@ -5,50 +5,78 @@ use std::fmt;
 use super::{Opaque, Value};
 use crate::{number, time};
 
+/// Values share their parts, so that one can be exponentially long when it is written out. What is longer is cut.
+const MAX_SHOWN: usize = 16 * 1024;
+
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // cel-go's null is an enumeration whose only member is 0.
-            Value::Null => f.write_str("0"),
-            Value::Bool(value) => write!(f, "{value}"),
-            Value::Int(value) => write!(f, "{value}"),
-            Value::Uint(value) => write!(f, "{value}"),
-            Value::Double(value) => f.write_str(&number::shortest(*value)),
-            Value::String(text) => f.write_str(text),
-            Value::Bytes(bytes) => {
-                f.write_str("[")?;
-                for (index, byte) in bytes.iter().enumerate() {
-                    write!(f, "{}{byte}", if index > 0 { " " } else { "" })?;
-                }
-                f.write_str("]")
-            }
-            Value::Duration(nanos) => f.write_str(&time::go_duration(*nanos)),
-            Value::Timestamp(time) => f.write_str(&time.go_string()),
-            Value::List(list) => {
-                f.write_str("[")?;
-                for (index, value) in list.iter().enumerate() {
-                    let separator = if index > 0 { ", " } else { "" };
-                    match value {
-                        Ok(value) => write!(f, "{separator}{value}")?,
-                        Err(error) => write!(f, "{separator}{error}")?,
-                    }
-                }
-                f.write_str("]")
-            }
-            Value::Map(map) => {
-                f.write_str("{")?;
-                let entries = map.entries().unwrap_or_default();
-                for (index, (key, value)) in entries.iter().enumerate() {
-                    write!(f, "{}{key}: {value}", if index > 0 { ", " } else { "" })?;
-                }
-                f.write_str("}")
-            }
-            Value::Type(of) => write!(f, "{of}"),
-            Value::Optional(Some(value)) => write!(f, "optional({value})"),
-            Value::Optional(None) => f.write_str("optional.none()"),
-            Value::Opaque(opaque) => opaque.fmt(f),
-            Value::Preserved(json) => write!(f, "{json}"),
+        let mut shown = String::new();
+        write(self, &mut shown);
+        f.write_str(&shown)
+    }
+}
+
+fn write(value: &Value<'_>, out: &mut String) {
+    if out.len() > MAX_SHOWN {
+        if !out.ends_with('…') {
+            out.push('…');
         }
+        return;
+    }
+    match value {
+        // cel-go's null is an enumeration whose only member is 0.
+        Value::Null => out.push('0'),
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Value::Int(value) => out.push_str(&value.to_string()),
+        Value::Uint(value) => out.push_str(&value.to_string()),
+        Value::Double(value) => out.push_str(&number::shortest(*value)),
+        Value::String(text) => out.push_str(text),
+        Value::Bytes(bytes) => {
+            let bytes: Vec<String> = bytes.iter().map(u8::to_string).collect();
+            out.push_str(&format!("[{}]", bytes.join(" ")));
+        }
+        Value::Duration(nanos) => out.push_str(&time::go_duration(*nanos)),
+        Value::Timestamp(time) => out.push_str(&time.go_string()),
+        Value::List(list) => {
+            out.push('[');
+            for (index, element) in list.iter().enumerate() {
+                if index > 0 {
+                    out.push_str(", ");
+                }
+                match element {
+                    Ok(element) => write(&element, out),
+                    Err(error) => out.push_str(error.message()),
+                }
+                if out.len() > MAX_SHOWN {
+                    return;
+                }
+            }
+            out.push(']');
+        }
+        Value::Map(map) => {
+            out.push('{');
+            for (index, (key, value)) in map.entries().unwrap_or_default().iter().enumerate() {
+                if index > 0 {
+                    out.push_str(", ");
+                }
+                write(key, out);
+                out.push_str(": ");
+                write(value, out);
+                if out.len() > MAX_SHOWN {
+                    return;
+                }
+            }
+            out.push('}');
+        }
+        Value::Type(of) => out.push_str(&of.to_string()),
+        Value::Optional(Some(value)) => {
+            out.push_str("optional(");
+            write(value, out);
+            out.push(')');
+        }
+        Value::Optional(None) => out.push_str("optional.none()"),
+        Value::Opaque(opaque) => out.push_str(&opaque.to_string()),
+        Value::Preserved(json) => out.push_str(&json.to_string()),
     }
 }
 

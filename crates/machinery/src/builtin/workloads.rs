@@ -204,6 +204,7 @@ pub const ROWS: &[Row] = &[
             Subresource::SCALE,
             Subresource {
                 prepare: v::only_deployment_status,
+                resets: &["spec", "metadata.labels"],
                 validate: v::deployment_status,
                 ..Subresource::status("Deployment", "apps", "v1")
             },
@@ -287,6 +288,17 @@ pub const ROWS: &[Row] = &[
         warn: v::warn_stateful_set,
         ..APPS
     },
+    // Clients prefer the first.
+    Row {
+        version: "v2",
+        type_name: "autoscaling/v2.HorizontalPodAutoscaler",
+        subresources: &[Subresource {
+            prepare: v::only_autoscaler_status,
+            validate: v::autoscaler_status,
+            ..Subresource::status("HorizontalPodAutoscaler", "autoscaling", "v2")
+        }],
+        ..AUTOSCALER
+    },
     Row {
         version: "v1",
         type_name: "autoscaling/v1.HorizontalPodAutoscaler",
@@ -297,16 +309,6 @@ pub const ROWS: &[Row] = &[
         }],
         stored_as: Some(("autoscaling", "v2")),
         convert: Some(Conversion { to_storage: v::autoscaler_from_v1, from_storage: v::autoscaler_to_v1 }),
-        ..AUTOSCALER
-    },
-    Row {
-        version: "v2",
-        type_name: "autoscaling/v2.HorizontalPodAutoscaler",
-        subresources: &[Subresource {
-            prepare: v::only_autoscaler_status,
-            validate: v::autoscaler_status,
-            ..Subresource::status("HorizontalPodAutoscaler", "autoscaling", "v2")
-        }],
         ..AUTOSCALER
     },
     Row {

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    Column, Conversion, Definition, Names, Subresources, Version, approval, internal, schema_check::SchemaCheck,
-    selectable,
+    Column, Conversion, Definition, Names, Subresources, Version, approval, internal,
+    schema_check::SchemaCheck,
 };
 use crate::{
     field_error::Cause,
     gotext, names as rules,
     resource::Tree,
-    structural::{Path, Structural},
+    structural::{Path, Structural, fieldpath},
 };
 
 pub use ratchet::Leniency;
@@ -205,7 +205,11 @@ impl Check<'_> {
         let field = path.child("versions").to_string();
         let shown = || internal::versions(self.definition, &self.shared);
         if names.len() != versions.len() {
-            self.causes.push(Cause::invalid_text(field.clone(), &shown(), "must contain unique version names"));
+            self.causes.push(Cause::invalid_text(
+                field.clone(),
+                &shown(),
+                "must contain unique version names",
+            ));
         }
         if versions.iter().filter(|version| version.storage).count() != 1 {
             let why = "must have exactly one version marked as storage version";
@@ -233,8 +237,11 @@ impl Check<'_> {
     /// What all versions share.
     fn shared_parts(&mut self, path: &Path<'_>) {
         let Some(first) = self.definition.versions.first() else { return };
-        let any_status =
-            self.definition.versions.iter().any(|version| version.subresources.as_ref().is_some_and(|it| it.status));
+        let any_status = self
+            .definition
+            .versions
+            .iter()
+            .any(|version| version.subresources.as_ref().is_some_and(|it| it.status));
         if let Some(schema) = first.schema.as_ref().filter(|_| self.shared.schema) {
             self.schema(schema.as_ref(), any_status, Some(&first.name), &path.child("validation"));
         }
@@ -258,7 +265,13 @@ impl Check<'_> {
         }
     }
 
-    fn schema(&mut self, schema: Option<&Structural>, has_status: bool, version: Option<&str>, path: &Path<'_>) {
+    fn schema(
+        &mut self,
+        schema: Option<&Structural>,
+        has_status: bool,
+        version: Option<&str>,
+        path: &Path<'_>,
+    ) {
         let Some(schema) = schema else { return };
         let unchanged = version.is_some_and(|version| self.leniency.unchanged_schemas.contains(version));
         let check = SchemaCheck::new(&self.leniency, unchanged);
@@ -333,7 +346,7 @@ impl Check<'_> {
                 self.causes.push(Cause::required(item.to_string(), ""));
                 continue;
             }
-            let found = match selectable::follow(json_path, schema, false) {
+            let found = match fieldpath::follow(json_path, schema, false) {
                 Ok(found) => found,
                 Err(error) => {
                     self.invalid(&item, json_path, &format!("is an invalid path: {error}"));
@@ -504,7 +517,11 @@ pub fn names(names: &Names, path: &Path<'_>) -> Vec<Cause> {
     }
     if !names.kind.is_empty() && names.kind == names.list_kind {
         let why = "kind and listKind may not be the same";
-        causes.push(Cause::invalid(path.child("listKind").to_string(), &names.list_kind.as_str().into(), why));
+        causes.push(Cause::invalid(
+            path.child("listKind").to_string(),
+            &names.list_kind.as_str().into(),
+            why,
+        ));
     }
     causes
 }

@@ -86,7 +86,11 @@ impl Estimator<'_> {
             }
             (id, Some(target), []) if id.starts_with("list_") && id.ends_with("_sort") => sorted(target, id),
             (id, Some(_), [keys]) if id.ends_with("_sortByAssociatedKeys") => sorted(keys, id),
-            ("list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list", _, [a, b]) => {
+            (
+                "list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list",
+                _,
+                [a, b],
+            ) => {
                 let factor = if overload == "list_sets_equivalent_list" { 2.0 } else { 1.0 };
                 let product = self.measured(a).multiply(self.measured(b));
                 only(product.by_factor(factor).add(Cost::fixed(1)))
@@ -106,8 +110,8 @@ impl Estimator<'_> {
         match (function, target, args) {
             ("check", _, _) => only(Cost::fixed(350_000)),
             (
-                "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed"
-                | "reason" | "error" | "errored",
+                "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name"
+                | "allowed" | "reason" | "error" | "errored",
                 _,
                 _,
             ) => only(Cost::fixed(1)),
@@ -148,17 +152,27 @@ impl Estimator<'_> {
                 sized(text.multiply(regex), Size { min: 0, max: size.max })
             }
             ("ip", _, _) if overload == "cidr_ip" => only(Cost::fixed(1)),
-            ("cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver", _, [text, ..]) => {
-                only(scan(self.measured(text), 1.0))
-            }
+            (
+                "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver",
+                _,
+                [text, ..],
+            ) => only(scan(self.measured(text), 1.0)),
             ("ip.isCanonical", _, [text, ..]) => only(scan(self.measured(text), 2.0)),
             (
-                "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback" | "isLinkLocalMulticast"
-                | "isLinkLocalUnicast" | "isGlobalUnicast",
+                "masked"
+                | "prefixLength"
+                | "family"
+                | "isUnspecified"
+                | "isLoopback"
+                | "isLinkLocalMulticast"
+                | "isLinkLocalUnicast"
+                | "isGlobalUnicast",
                 _,
                 _,
             ) => only(Cost::fixed(1)),
-            ("containsIP" | "containsCIDR", _, [other, ..]) => only(self.contains_network(function, overload, other)),
+            ("containsIP" | "containsCIDR", _, [other, ..]) => {
+                only(self.contains_network(function, overload, other))
+            }
             ("validate", _, [text, ..]) => {
                 only(scan(self.measured(text), 1.0).by_factor(128.0 * REGEX_FACTOR))
             }
@@ -169,7 +183,9 @@ impl Estimator<'_> {
                 _,
                 _,
             ) => only(Cost::fixed(1)),
-            (operator::EQUALS, _, [left, right]) if left.of == right.of => only(library_equality(&left.of, right)?),
+            (operator::EQUALS, _, [left, right]) if left.of == right.of => {
+                only(library_equality(&left.of, right)?)
+            }
             _ => None,
         }
     }
@@ -246,7 +262,9 @@ impl Estimator<'_> {
                     Size { min: size.min.wrapping_add(2), max: size.max.wrapping_mul(2).wrapping_add(2) };
                 (scan(size, 1.0).add(sum), Some(result))
             }
-            ("starts_with_string" | "ends_with_string", _, [part]) => (scan(size_of(part), 1.0).add(sum), None),
+            ("starts_with_string" | "ends_with_string", _, [part]) => {
+                (scan(size_of(part), 1.0).add(sum), None)
+            }
             ("in_list", _, [_, list]) => (size_of(list).by_factor(1.0).add(sum), None),
             ("matches_string", Some(target), [regex]) => {
                 let text = scan(size_of(target).add(Size::fixed(1)), 1.0);
@@ -277,8 +295,16 @@ impl Estimator<'_> {
                 (own.add(sum), Some(size))
             }
             (
-                "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-                | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals",
+                "less_string"
+                | "greater_string"
+                | "less_equals_string"
+                | "greater_equals_string"
+                | "less_bytes"
+                | "greater_bytes"
+                | "less_equals_bytes"
+                | "greater_equals_bytes"
+                | "equals"
+                | "not_equals",
                 _,
                 [left, right],
             ) => {
@@ -306,8 +332,13 @@ fn library_equality(of: &Type, right: &Operand<'_>) -> Option<Cost> {
     match of {
         Type::Opaque(name, _) if matches!(&**name, types::IP | types::CIDR) => Some(Cost::fixed(1)),
         Type::Object(name) => match &**name {
-            types::QUANTITY | types::SEMVER | types::AUTHORIZER | types::PATH_CHECK | types::GROUP_CHECK
-            | types::RESOURCE_CHECK | types::DECISION => Some(Cost::fixed(1)),
+            types::QUANTITY
+            | types::SEMVER
+            | types::AUTHORIZER
+            | types::PATH_CHECK
+            | types::GROUP_CHECK
+            | types::RESOURCE_CHECK
+            | types::DECISION => Some(Cost::fixed(1)),
             types::FORMAT => Some(Cost { min: 1, max: 64 }.by_factor(STRING_FACTOR)),
             types::URL => {
                 let most = right.size.map_or(1, |size| size.max);

@@ -1,5 +1,7 @@
 //! Which nodes something may be on: node selectors, taints and tolerations.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::{Path, dns_subdomain, items, list, number, object, qualified_name, text, texts};
@@ -113,15 +115,14 @@ pub fn weight(term: &Tree, path: &Path<'_>) -> Option<Cause> {
 pub fn topology_selector_term(term: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let expressions = path.child("matchLabelExpressions");
-    let mut keys = Vec::new();
+    let mut keys = BTreeSet::new();
     for (at, requirement) in items(term, "matchLabelExpressions") {
         let requirement_path = expressions.index(at);
         causes.extend(topology_requirement(requirement, &requirement_path));
         let key = text(requirement, "key");
-        if keys.contains(&key) {
+        if !keys.insert(key) {
             causes.push(Cause::duplicate(&requirement_path.child("key"), &json!(key)));
         }
-        keys.push(key);
     }
     causes
 }
@@ -129,15 +130,14 @@ pub fn topology_selector_term(term: &Tree, path: &Path<'_>) -> Vec<Cause> {
 fn topology_requirement(requirement: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let values = path.child("values");
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
     if list(requirement, "values").is_empty() {
         causes.push(Cause::required(&values, ""));
     }
     for (at, value) in texts(requirement, "values").enumerate() {
-        if seen.contains(&value) {
+        if !seen.insert(value) {
             causes.push(Cause::duplicate(&values.index(at), &json!(value)));
         }
-        seen.push(value);
     }
     causes.extend(qualified_name(text(requirement, "key"), &path.child("key")));
     causes
@@ -151,7 +151,7 @@ fn taint_effect(effect: &str, path: &Path<'_>) -> Option<Cause> {
 pub fn taints(spec: &Tree, key: &str, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let taints = path.child(key);
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
     for (at, taint) in items(spec, key) {
         let taint_path = taints.index(at);
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
@@ -165,10 +165,9 @@ pub fn taints(spec: &Tree, key: &str, path: &Path<'_>) -> Vec<Cause> {
             "" => causes.push(Cause::required(&effect_path, "")),
             _ => causes.extend(taint_effect(effect, &effect_path)),
         }
-        if seen.contains(&(key, effect)) {
+        if !seen.insert((key, effect)) {
             causes.push(duplicate_taint(taint, &taint_path));
         }
-        seen.push((key, effect));
     }
     causes
 }

@@ -1,5 +1,7 @@
 //! Environment variables and what they are taken from.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::super::parts::{
@@ -235,14 +237,15 @@ fn env_from_source(source: &Tree, list: &Path<'_>, at: usize) -> Vec<Cause> {
 /// Variables from files need a volume that the pod has and that is empty when it starts.
 pub fn file_volumes(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
+    // The last one of a name counts.
+    let volumes: BTreeMap<&str, &Tree> =
+        items(spec, "volumes").map(|(_, volume)| (text(volume, "name"), volume)).collect();
     for (container, kind, index) in super::each_container(spec) {
         for (at, variable) in items(container, "env") {
             let source = object(variable, "valueFrom").and_then(|source| object(source, "fileKeyRef"));
             let Some(reference) = source else { continue };
             let name = text(reference, "volumeName");
-            // The last one of a name counts.
-            let volume = items(spec, "volumes").filter(|(_, it)| text(it, "name") == name).last();
-            let fits = volume.map(|(_, volume)| volume.contains_key("emptyDir"));
+            let fits = volumes.get(name).map(|volume| volume.contains_key("emptyDir"));
             if fits == Some(true) {
                 continue;
             }

@@ -9,8 +9,8 @@ use super::{
         Path, container_resource_name, divides_into_huge_pages, dns_label, entries, invalid_each, is_huge_pages,
         is_overcommit_allowed, items, list, object, resource_name, resource_quantity, text,
     },
-    amounts::{aggregate, amounts, is_pod_level},
     NOWHERE,
+    amounts::{aggregate, amounts, is_pod_level},
     options::Options,
     shape,
 };
@@ -178,7 +178,8 @@ fn claims_of_container(resources: &Tree, of_pod: &BTreeSet<&str>, path: &Path<'_
             if taken.contains(&key) {
                 causes.push(Cause::duplicate(&claim_path, &json!(key)));
             } else if request.is_empty() {
-                let parts = taken.iter().filter(|it| it.split_once('/').is_some_and(|(it, _)| it == name));
+                let prefix = format!("{name}/");
+                let parts = taken.range(prefix.clone()..).take_while(|it| it.starts_with(&prefix));
                 causes.extend(parts.map(|_| Cause::duplicate(&claim_path, &json!(name))));
             }
             taken.insert(key);
