@@ -81,6 +81,25 @@ pub struct Request<'a> {
     pub now: &'a str,
 }
 
+/// Managers have names no longer than this.
+const MAX_MANAGER_BYTES: usize = 128;
+
+/// What a client is called as a manager: what it calls itself, or else what its user agent says before the first `/`.
+pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
+    if !field_manager.is_empty() {
+        return field_manager.to_owned();
+    }
+    let name = user_agent.split('/').next().unwrap_or_default();
+    let mut out = String::new();
+    for c in name.chars().filter(|c| gotext::is_print(*c)) {
+        if out.len() + c.len_utf8() > MAX_MANAGER_BYTES {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
 /// Why an apply was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
@@ -153,12 +172,13 @@ fn show_manager(identifier: &str) -> String {
 /// `resets`: the request asked to forget all managers ([`asks_for_reset`], to be looked at before the object is
 /// conformed, which drops an empty list). A write to a subresource cannot.
 pub fn track_update(request: &Request<'_>, live: Option<&Tree>, new: &mut Tree, resets: bool) {
-    let is_create = live.is_none();
     let live = live.unwrap_or(request.empty);
+    let is_stored =
+        live.get("metadata").and_then(|metadata| metadata.get("uid")).is_some_and(|uid| uid != "");
     let managed = managed_before(request, live, new, resets);
     managers::remove_managed_fields(new);
     // An object whose managers are not tracked stays so, until it is applied to.
-    if managed.fields.is_empty() && !is_create {
+    if managed.fields.is_empty() && is_stored {
         return;
     }
     // Without a schema that fits nothing can be said about owners; the write itself goes on.
@@ -267,7 +287,8 @@ impl<'a> Request<'a> {
         };
         let typed_new = self.typed(new, Duplicates::Allowed).map_err(|why| what("new", new, why))?;
         let typed_live = self.typed(live, Duplicates::Allowed).map_err(|why| what("live", live, why))?;
-        let fields = Updater { versions: self.versions, filters: self.filters }
+        let fields = self
+            .updater()
             .update(&typed_live, &typed_new, managed.fields, CURRENT_OPERATION)
             .map_err(|why| format!("failed to update ManagedFields ({}): {why}", describe(new)))?;
         let mut managed = Managed { fields, times: managed.times };
@@ -281,7 +302,7 @@ impl<'a> Request<'a> {
             managed.fields.insert(identifier.clone(), owned);
             managed.times.insert(identifier, Some(self.now.to_owned()));
         }
-        managed.cap();
+        managed.join_oldest(managers::MAX_UPDATERS);
         Ok(managed)
     }
 

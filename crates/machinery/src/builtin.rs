@@ -139,7 +139,9 @@ const EVENT_TTL_SECONDS: Option<u32> = Some(3600);
 
 /// Every built-in kind and version that is served.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS, definitions::ROWS].into_iter().flatten()
+    [ROWS, pods::ROWS, workloads::ROWS, policies::ROWS, network::ROWS, cluster::ROWS, definitions::ROWS]
+        .into_iter()
+        .flatten()
 }
 
 /// Kinds that belong to no other file.
@@ -191,12 +193,11 @@ const ROWS: &[Row] = &[
                 name: "finalize",
                 verbs: &["update"],
                 prepare: v::only_namespace_finalizers,
-                ..Subresource::status("Namespace", "", "v1")
-            },
-            Subresource {
                 validate: |new, old| v::namespace(new, Some(old)),
+                resets: &["status"],
                 ..Subresource::status("Namespace", "", "v1")
             },
+            Subresource { validate: v::namespace_status, ..Subresource::status("Namespace", "", "v1") },
         ],
         type_name: "core/v1.Namespace",
         columns: &[NAME, path("Status", 0, ".status.phase", "The state of the namespace."), AGE],

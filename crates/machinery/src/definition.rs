@@ -10,7 +10,6 @@ mod hooks;
 mod internal;
 mod read;
 mod schema_check;
-mod selectable;
 mod served;
 mod status;
 mod validate;
@@ -18,7 +17,8 @@ mod validate;
 use crate::structural::Structural;
 
 pub use hooks::{
-    CLEANUP_FINALIZER, default, mark_deleted, only_status, prepare_create, prepare_update, validate_status, warnings,
+    CLEANUP_FINALIZER, default, mark_deleted, only_status, prepare_create, prepare_update, validate_status,
+    warnings,
 };
 pub use served::{
     CustomColumn, CustomVersion, SelectablePath, compare_versions, finalizer_warnings, is_served, served,

@@ -4,6 +4,11 @@ use std::{any::Any, cmp::Ordering, sync::Arc};
 
 use crate::{names, quantity::Quantity};
 
+/// The environment of expressions, without variables.
+pub fn environment() -> cel::Env {
+    cel::Env::kubernetes(Arc::new(Host))
+}
+
 /// Lends this crate's quantities and names to expressions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Host;

@@ -1,5 +1,5 @@
 //! The Kubernetes API's own rules, without I/O: objects and their heads, revisions, names, selectors, quantities,
-//! schemas, patches, tables, discovery and `Status` errors.
+//! schemas, patches, server-side apply, tables, discovery and `Status` errors.
 
 pub mod apply;
 pub mod builtin;

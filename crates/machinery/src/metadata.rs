@@ -144,6 +144,31 @@ fn namespace(metadata: &Metadata, namespaced: bool) -> Vec<Cause> {
     }
 }
 
+/// Takes out owners that come again, and says whose; upstream does so with a warning.
+pub fn drop_doubled_owners(metadata: &mut Metadata) -> Option<String> {
+    let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut)?;
+    let mut seen: Vec<Value> = Vec::new();
+    let mut doubled: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        if seen.contains(owner) {
+            let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
+            doubled.push(uid.to_owned());
+            return false;
+        }
+        seen.push(owner.clone());
+        true
+    });
+    doubled.sort();
+    doubled.dedup();
+    (!doubled.is_empty()).then(|| {
+        format!(
+            "metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            doubled.join(", ")
+        )
+    })
+}
+
 fn owner_references(metadata: &Metadata) -> Vec<Cause> {
     const FIELD: &str = "metadata.ownerReferences";
     let owners: Vec<&Metadata> =

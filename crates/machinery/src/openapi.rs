@@ -4,6 +4,7 @@
 //! has, of which kind it is, and that the server checks fields (`fieldValidation`). The table holds no descriptions,
 //! so neither do the documents.
 
+mod custom;
 pub mod gnostic;
 mod paths;
 pub mod v2;
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    resource::Resource,
+    resource::{Resource, Schema, Subresource},
     schema::{Field, Message, MessageId, Type, Types},
 };
 
@@ -30,10 +31,14 @@ pub fn document(resources: &[&Resource]) -> Value {
     let list_names: Vec<String> =
         resources.iter().map(|resource| format!("{}List", resource.row.type_name)).collect();
     for (resource, list_name) in resources.iter().zip(&list_names) {
-        if types.get(resource.row.type_name).is_none() {
-            extra.insert(schema_name(resource), untyped_object());
-        } else {
-            roots.push(resource.row.type_name);
+        match &resource.schema {
+            Schema::Typed(message) => roots.push(message.name),
+            Schema::Custom(custom) => {
+                extra.insert(schema_name(resource), custom::schema(custom));
+            }
+            Schema::Untyped => {
+                extra.insert(schema_name(resource), untyped_object());
+            }
         }
         if types.get(list_name).is_some() {
             roots.push(list_name);
@@ -42,9 +47,7 @@ pub fn document(resources: &[&Resource]) -> Value {
             extra.insert(list_schema_name(resource), untyped_list(resource));
         }
         for subresource in &resource.subresources {
-            let (group, version, kind) = resource.kind_at(subresource);
-            let kind = types.get_kind(group, version, kind);
-            roots.extend(kind.map(|message| message.name));
+            roots.extend(other_kind(types, resource, subresource).map(|message| message.name));
         }
     }
     if extra.keys().next().is_some() {
@@ -107,8 +110,8 @@ pub fn component_name(table_name: &str) -> String {
 
 /// The name of a resource's schema; kinds without a message are named after their group, as custom resources are.
 fn schema_name(resource: &Resource) -> String {
-    if Types::builtin().get(resource.row.type_name).is_some() {
-        return component_name(resource.row.type_name);
+    if let Schema::Typed(message) = &resource.schema {
+        return component_name(message.name);
     }
     let group: Vec<&str> = resource.group.split('.').rev().collect();
     format!("{}.{}.{}", group.join("."), resource.version, resource.kind)
@@ -119,8 +122,16 @@ fn list_schema_name(resource: &Resource) -> String {
     if Types::builtin().get(&typed).is_some() {
         component_name(&typed)
     } else {
-        format!("{}List", schema_name(resource))
+        let group: Vec<&str> = resource.group.split('.').rev().collect();
+        format!("{}.{}.{}", group.join("."), resource.version, resource.list_kind)
     }
+}
+
+/// The type of what is sent and answered at a path below an object, unless it is the object's own.
+fn other_kind<'t>(types: &'t Types, resource: &Resource, subresource: &Subresource) -> Option<&'t Message> {
+    let (group, version, kind) = resource.kind_at(subresource);
+    let own = (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str());
+    if (group, version, kind) == own { None } else { types.get_kind(group, version, kind) }
 }
 
 fn untyped_object() -> Value {
@@ -136,7 +147,7 @@ fn untyped_object() -> Value {
 }
 
 fn untyped_list(resource: &Resource) -> Value {
-    json!({
+    let mut list = json!({
         "type": "object",
         "required": ["items"],
         "properties": {
@@ -145,7 +156,11 @@ fn untyped_list(resource: &Resource) -> Value {
             "items": {"type": "array", "items": reference(&schema_name(resource))},
             "metadata": {"allOf": [reference(&format!("{META}.ListMeta"))]},
         },
-    })
+    });
+    if let (Schema::Custom(custom), Some(list)) = (&resource.schema, list.as_object_mut()) {
+        custom::mark_selectable(list, custom);
+    }
+    list
 }
 
 fn reference(name: &str) -> Value {

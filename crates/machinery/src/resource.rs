@@ -9,6 +9,8 @@ mod served;
 pub use custom::{Custom, custom_resources};
 pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColumn};
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use crate::{
@@ -137,6 +139,15 @@ pub struct Conversion {
 /// How another version of a kind spells the fields of the stored one: (stored, here), top level.
 pub type Renames = &'static [(&'static str, &'static str)];
 
+/// Who makes an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Author<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub groups: &'a [String],
+    pub extra: &'a BTreeMap<String, Vec<String>>,
+}
+
 /// A kind, written down.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -181,6 +192,8 @@ pub struct Row {
     pub ttl_seconds: Option<u32>,
     /// Before a new object is checked, beside `default`: what only creation sets.
     pub prepare_create: fn(&mut Tree),
+    /// Writes into a new object who made it, as signing requests have it.
+    pub sign: Option<fn(&mut Tree, &Author<'_>)>,
     /// Given the new object and the old one: keeps what an update of the main resource may not change.
     pub prepare_update: fn(&mut Tree, &Tree),
     /// Fills in what the user left open; before every check.
@@ -208,6 +221,8 @@ pub struct Row {
     pub takes_addresses: bool,
     /// Dependents stay when a deletion does not say what becomes of them.
     pub orphans_by_default: bool,
+    /// Given an object as it was sent: why it cannot be read, though its types are right.
+    pub readable: fn(&Tree) -> Result<(), String>,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
     pub warn: fn(&Tree, Option<&Tree>) -> Vec<String>,
     /// Served only in the workspace of platform admins.
@@ -254,6 +269,7 @@ impl Row {
         omit_empty: &[],
         ttl_seconds: None,
         prepare_create: no_default,
+        sign: None,
         prepare_update: keep_nothing,
         default: no_default,
         stamp: |_, _, _| {},
@@ -268,6 +284,7 @@ impl Row {
         grace: None,
         takes_addresses: false,
         orphans_by_default: false,
+        readable: |_| Ok(()),
         warn: |_, _| Vec::new(),
         only_in_root: false,
     };

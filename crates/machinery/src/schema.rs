@@ -161,6 +161,11 @@ impl Types {
         &BUILTIN
     }
 
+    /// The types of another table, in the form of `data/types.txt`.
+    pub fn read(table: &'static str) -> Types {
+        read::read(table)
+    }
+
     /// By the table's name: `core/v1.ConfigMap`.
     pub fn get(&self, name: &str) -> Option<&Message> {
         self.id(name).map(|id| self.message(id))

@@ -227,7 +227,7 @@ impl Status {
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut texts: Vec<String> = Vec::new();
-        let mut said = std::collections::HashSet::new();
+        let mut said = HashSet::new();
         // What is wrong twice is listed twice, and said once.
         for text in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
             if said.insert(text.clone()) {

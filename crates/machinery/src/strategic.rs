@@ -129,6 +129,8 @@ impl<'t> Merge<'t> {
             (ty, false) => self.of_type(ty),
             (Type::List(element) | Type::Wrapped(element), true) => self.of_type(element),
             (Type::Bytes, true) => Lookup::Other("uint8"),
+            // Upstream takes a pointer for one to a list.
+            (ty, true) if field.pointer => self.of_type(ty),
             _ => return Err(failed("expected slice or array type, but got: struct".to_owned())),
         };
         Ok(Rule { element, strategy: field.patch_strategy, merge_key: field.patch_merge_key })

@@ -9,9 +9,11 @@
 //!                     └─> unknown fields                                        (values, embedded metadata, lists)
 //! ```
 
+mod declare;
 mod default_check;
 mod defaults;
 mod embedded;
+pub mod fieldpath;
 mod format;
 mod invariants;
 mod lists;
@@ -21,6 +23,7 @@ mod pattern;
 mod prune;
 mod ratchet;
 mod read;
+pub mod rules;
 mod value;
 
 use std::collections::BTreeMap;
@@ -32,6 +35,7 @@ pub use format::is_known_format;
 pub use objects::Malformed;
 pub use path::Path;
 pub use pattern::Pattern;
+pub use rules::{Findings, RuleSet};
 
 /// A node of a schema.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,7 +50,7 @@ pub struct Structural {
     /// Description and URL.
     pub external_docs: Option<(String, String)>,
     pub properties: BTreeMap<String, Structural>,
-    pub additional: Option<Box<Additional>>,
+    pub additional: Option<Additional>,
     pub items: Option<Box<Structural>>,
 
     pub format: String,
@@ -88,7 +92,7 @@ pub struct Structural {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Additional {
     Allowed(bool),
-    Schema(Structural),
+    Schema(Box<Structural>),
 }
 
 impl Additional {
@@ -125,12 +129,27 @@ pub struct Unsupported {
     pub schema: String,
     pub reference: Option<String>,
     pub pattern_properties: BTreeMap<String, Structural>,
-    /// By name: a schema, or none where it is a list of names.
-    pub dependencies: Option<BTreeMap<String, Option<Structural>>>,
+    pub dependencies: Option<BTreeMap<String, Dependency>>,
     pub additional_items: Option<Additional>,
     pub definitions: BTreeMap<String, Structural>,
     /// `items` as a list.
     pub item_schemas: Vec<Structural>,
+}
+
+/// What the presence of a property asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Dependency {
+    Schema(Box<Structural>),
+    Properties(Vec<String>),
+}
+
+impl Dependency {
+    pub fn schema(&self) -> Option<&Structural> {
+        match self {
+            Dependency::Schema(schema) => Some(schema),
+            Dependency::Properties(_) => None,
+        }
+    }
 }
 
 impl Structural {
@@ -155,7 +174,8 @@ impl Structural {
     pub fn children(&self) -> impl Iterator<Item = &Structural> {
         let junctors = self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_deref());
         let unsupported = self.unsupported.as_deref().into_iter().flat_map(|it| {
-            let dependencies = it.dependencies.iter().flat_map(|all| all.values().flatten());
+            let dependencies =
+                it.dependencies.iter().flat_map(|all| all.values().filter_map(Dependency::schema));
             it.item_schemas
                 .iter()
                 .chain(it.pattern_properties.values())

@@ -238,8 +238,11 @@ pub fn only_namespace_finalizers(new: &mut Tree, old: &Tree) {
 
 pub fn default_namespace(tree: &mut Tree) {
     let deleting = tree.get("metadata").is_some_and(|metadata| metadata.get("deletionTimestamp").is_some());
-    if tree.get("status").and_then(|status| status.get("phase")).is_none() {
-        tree.insert("status".into(), json!({"phase": if deleting { "Terminating" } else { "Active" }}));
+    let status = tree.entry("status").or_insert_with(|| json!({}));
+    if let Some(status) = status.as_object_mut()
+        && status.get("phase").and_then(Value::as_str).unwrap_or_default().is_empty()
+    {
+        status.insert("phase".into(), json!(if deleting { "Terminating" } else { "Active" }));
     }
     let name = tree.get("metadata").and_then(|metadata| metadata.get("name")).cloned();
     if let (Some(Value::String(name)), Some(metadata)) =
@@ -251,6 +254,23 @@ pub fn default_namespace(tree: &mut Tree) {
             labels.insert("kubernetes.io/metadata.name".into(), json!(name));
         }
     }
+}
+
+/// A namespace says itself whether it is on its way out, and says so rightly.
+pub fn namespace_status(new: &Tree, old: &Tree) -> Vec<Cause> {
+    let mut causes = namespace(new, Some(old));
+    let deleting = new.get("metadata").is_some_and(|metadata| metadata.get("deletionTimestamp").is_some());
+    let phase = new.get("status").and_then(|status| status.get("phase")).and_then(Value::as_str);
+    let phase = phase.unwrap_or_default();
+    let wrong = match deleting {
+        false if phase != "Active" => Some("may only be 'Active' if `deletionTimestamp` is empty"),
+        true if phase != "Terminating" => {
+            Some("may only be 'Terminating' if `deletionTimestamp` is not empty")
+        }
+        _ => None,
+    };
+    causes.extend(wrong.map(|why| Cause::invalid("status.Phase", &json!(phase), why)));
+    causes
 }
 
 pub fn namespace(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {

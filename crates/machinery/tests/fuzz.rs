@@ -9,13 +9,15 @@
 use std::time::{Duration, Instant};
 
 use machinery::{
-    gojson,
+    apply::{self, BuiltinVersion, FieldSet, PathElement, Request, Schema, SchemaBuilder},
+    definition, gojson,
     jsonpath::JsonPath,
     names, patch, protobuf,
     quantity::Quantity,
     schema::{self, Options, Types},
     selector::{FieldSelector, LabelSelector},
     strategic,
+    structural::{Malformed, Path, RuleSet, Structural},
 };
 use serde_json::{Value, json};
 
@@ -292,6 +294,166 @@ fn protobuf_bodies() {
             assert!(tree.to_string().len() <= 100 * bytes.len() + 4096);
             if let Some(message) = gvk.message(types) {
                 drop(schema::conform(types, message, &mut tree, Options::default()));
+            }
+        }
+    });
+}
+
+/// A schema and two values, in one document.
+#[test]
+fn schemas_of_custom_resources() {
+    let schema = json!({
+    "type": "object", "required": ["spec"], "properties": {
+        "spec": {"type": "object", "x-kubernetes-validations": [{"rule": "has(self.a) && self.a.size() < 3", "messageExpression": "'x' + self.a"}],
+                 "properties": {"a": {"type": "string", "pattern": "^[a-z\\d]+(b|c)*$", "default": "b", "maxLength": 5, "format": "email"}}},
+        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                 "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "integer", "enum": [1, 2.5, "A"]}}}},
+        "any": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}], "nullable": true},
+        "map": {"type": "object", "additionalProperties": {"type": "number", "multipleOf": 0.1, "maximum": 1e30, "format": "float"}},
+        "in": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+    }});
+    let value = json!({"metadata": {"name": "n"}, "spec": {"a": "ab", "x": 1}, "list": [{"k": 1}, {"k": 1}, null],
+        "any": "1", "map": {"k": 0.3, "l": null}, "in": {"kind": "K", "metadata": {"labels": {"a": "b"}, "odd": 1}}});
+    let corpus = [
+        json!([schema, value, {"spec": {"a": "abcdefg"}}]).to_string(),
+        json!([schema, {}, value]).to_string(),
+    ];
+    fuzz("schemas of custom resources", &corpus.each_ref().map(String::as_str), |bytes| {
+        let Ok(Value::Array(parts)) = serde_json::from_slice(bytes) else { return };
+        let [source, new, old, ..] = parts.as_slice() else { return };
+        let schema = Structural::read(source);
+        schema.violations(&Path::Root);
+        schema.default_mistakes(&Path::Root, true);
+        let served = schema.with_pruned_defaults();
+        served.check_update(new, old);
+        served.check_status(new, old);
+        if let Some(rules) = RuleSet::of(&served, true) {
+            let mut budget = 100_000;
+            rules.check(new, Some(old), &served, true, &Path::Root, &mut budget);
+        }
+        if let Value::Object(mut tree) = new.clone()
+            && served.accept(&mut tree, true, Malformed::Refuse).is_ok()
+        {
+            served.fill_defaults(&mut tree);
+            let once = tree.clone();
+            served.fill_defaults(&mut tree);
+            assert_eq!(tree, once, "what is complete stays");
+        }
+    });
+}
+
+#[test]
+fn custom_resource_definitions() {
+    let definition = json!({"metadata": {"name": "foos.g.io"}, "spec": {
+        "group": "g.io", "scope": "Namespaced", "names": {"plural": "foos", "kind": "Foo", "shortNames": ["f"]},
+        "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://a/b", "caBundle": "YQ=="}}},
+        "versions": [{"name": "v1", "served": true, "storage": true, "deprecated": true, "deprecationWarning": "old",
+            "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}},
+            "selectableFields": [{"jsonPath": ".spec.c"}], "additionalPrinterColumns": [{"name": "A", "type": "date", "jsonPath": ".a[?(@.b==1)]"}],
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"c": {"type": "string"}}}}}}}]}});
+    fuzz("custom resource definitions", &[&definition.to_string()], |bytes| {
+        let Ok(Value::Object(mut tree)) = serde_json::from_slice(bytes) else { return };
+        definition::default(&mut tree);
+        definition::prepare_create(&mut tree);
+        let is_valid = definition::validate(&tree, None).is_empty();
+        definition::validate(&tree, definition.as_object());
+        definition::warnings(&tree, None);
+        if let Some(next) = definition::next_status(&tree, [].into_iter(), "2024-01-01T00:00:00Z") {
+            let again = definition::next_status(&next, [].into_iter(), "2024-01-02T00:00:00Z");
+            assert!(!is_valid || again.is_none(), "what is settled stays");
+            for version in definition::served(&next) {
+                version.check_create(&json!({"spec": {"n": -1}}));
+            }
+        }
+    });
+}
+
+#[test]
+fn sets_of_fields() {
+    let corpus = [
+        r#"{"f:metadata":{"f:labels":{".":{},"f:app":{}},"f:finalizers":{"v:\"a\"":{},"v:1":{}}}}"#,
+        r#"{"f:spec":{"f:ports":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{}},"i:3":{}}}}"#,
+        r#"{"k:{\"a\":null,\"b\":[1.5,{}]}":{},"v:1e3":{},"v:-0":{},"v:9007199254740993":{},"x:later":{}}"#,
+    ];
+    fuzz("sets of fields", &corpus, |bytes| {
+        drop(PathElement::parse(&text(bytes)));
+        if let Ok(set) = FieldSet::from_json(&text(bytes)) {
+            let written = set.to_json();
+            assert!(written.len() <= 30 * bytes.len() + 64);
+            let again = FieldSet::from_json(&written).expect("what is written can be read");
+            assert_eq!(again, set);
+            assert_eq!(FieldSet::from_value(&set.to_value()), Ok(set.clone()));
+            assert_eq!(again.clone().union(set.clone()), set);
+            assert!(again.difference(&set).is_empty());
+            let _ = set.to_string();
+        }
+    });
+}
+
+#[test]
+fn applied_configurations() {
+    let whole = document();
+    let pruned = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "finalizers": ["f/b", "f/c"]},
+        "spec": {"replicas": null, "template": {"spec": {"containers": [{"name": "b", "ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "UDP"}]}]}}}});
+    let wrong = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"labels": [1], "x": {}, "managedFields": [{}]},
+        "spec": {"template": {"spec": {"containers": [{"name": 5}, null, {}], "volumes": {"a": []}}}}});
+    let corpus = [whole.to_string(), pruned.to_string(), wrong.to_string()];
+    let message = Types::builtin().get("apps/v1.Deployment").unwrap();
+    let version = BuiltinVersion { api_version: "apps/v1", ty: Schema::of_message(message).unwrap() };
+    let empty = apply::empty_object(message, "apps/v1", "Deployment");
+    let request = |manager| Request {
+        versions: &version,
+        api_version: "apps/v1",
+        kind: "Deployment",
+        empty: &empty,
+        manager,
+        subresource: "",
+        filters: &[],
+        now: "2024-01-01T00:00:00Z",
+    };
+    let live = apply::apply(&request("one"), &empty, whole.as_object().unwrap(), false).unwrap();
+    let owned = live["metadata"]["managedFields"].clone();
+    fuzz("applied configurations", &corpus.each_ref().map(String::as_str), |bytes| {
+        let Ok(Value::Object(config)) = serde_json::from_slice(bytes) else { return };
+        for manager in ["one", "kubectl"] {
+            let Ok(object) = apply::apply(&request(manager), &live, &config, true) else { continue };
+            assert!(Value::Object(object.clone()).to_string().len() <= 30 * bytes.len() + 8192);
+            apply::apply(&request(manager), &object, &config, false)
+                .expect("what was applied can be applied again");
+        }
+        // The same as an update, with whatever managers it brings.
+        let mut new = config;
+        apply::track_update(&request("two"), Some(&live), &mut new, false);
+        let mut live = live.clone();
+        live["metadata"]["managedFields"] =
+            new.get("metadata").and_then(|it| it.get("managedFields")).cloned().unwrap_or(owned.clone());
+        apply::track_update(&request("three"), Some(&new), &mut live, true);
+    });
+}
+
+#[test]
+fn schemas_of_custom_kinds() {
+    let corpus = [
+        r#"{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"}}}}}"#,
+        r#"{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"spec":{"additionalProperties":{"x-kubernetes-embedded-resource":true}}}}"#,
+        r#"{"properties":{"spec":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","properties":{"k":{"default":1}}}}}}"#,
+    ];
+    let value =
+        json!({"apiVersion": "v1", "kind": "K", "metadata": {"finalizers": ["a"]}, "spec": [{"k": 2}, {}]});
+    fuzz("schemas of custom kinds", &corpus, |bytes| {
+        let Ok(schema) = serde_json::from_slice::<Value>(bytes) else { return };
+        let mut builder = SchemaBuilder::new();
+        let Ok(id) = builder.custom_resource(&schema, false) else { return };
+        let built = builder.build();
+        let ty = built.get(id);
+        for value in [&value, &schema] {
+            if apply::validate(ty, value, apply::Duplicates::Refused).is_ok() {
+                let set = apply::field_set(ty, value).expect("what fits has fields");
+                let same = apply::compare(ty, value, value).expect("what fits can be compared");
+                assert!(same.is_same(), "a value is the same as itself");
+                apply::remove_from_value(ty, value.clone(), &set);
+                let merged = apply::merge_values(ty, value, value).expect("what fits can be merged");
+                assert_eq!(&merged, value, "a value laid over itself stays the same");
             }
         }
     });

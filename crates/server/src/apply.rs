@@ -17,8 +17,9 @@ use crate::{
     decode::{self, Decoded},
     managers,
     metrics::{Stage, Stopwatch},
+    replace::{self, Replacement},
     versions,
-    write::{self, ATTEMPTS, Managers, Replacement, Written, metadata_of, text},
+    write::{self, ATTEMPTS, Managers, Written, metadata_of, text},
 };
 
 pub async fn apply(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {
@@ -38,7 +39,7 @@ pub async fn apply(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
                 let old = versions::bring(&context.hub, &context.resource, old).await?;
                 let replacement = replacement(context, &config, force, &old, current.expect)?;
                 watch.lap(Stage::Track);
-                write::replace(context, &key, replacement, dry_run, &mut watch).await?
+                replace::replace(context, &key, replacement, dry_run, &mut watch).await?
             }
         };
         if let Some(written) = written {

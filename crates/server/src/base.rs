@@ -8,7 +8,13 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use machinery::{Draft, EventType, Object, Revision, resource::Tree, validation};
+use machinery::{
+    Draft, EventType, Object, Revision,
+    apply::{self, BuiltinVersion, Request},
+    builtin,
+    resource::{Resource, Row, Tree, group_version},
+    validation,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::{Collection, ItemKey};
@@ -36,6 +42,9 @@ pub fn seal(template: &Tree, identity: &str, created: &str, item: &ItemKey) -> O
     let metadata = tree.get_mut("metadata")?.as_object_mut()?;
     metadata.insert("uid".into(), json!(derive_uid(&[identity, &kind, &item.0])));
     metadata.insert("creationTimestamp".into(), json!(created));
+    for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
+        entry["time"] = json!(created);
+    }
     let draft = Draft::encode(&tree).ok()?;
     Some(Arc::new(draft.seal(Revision::BASE, EventType::Added)))
 }
@@ -73,7 +82,8 @@ pub fn is_whiteout(object: &Object) -> bool {
 fn build() -> Table {
     let mut table = Table::new();
     let mut add = |group: &str, resource: &str, namespace: &str, name: &str, tree: Value| {
-        if let Value::Object(tree) = tree {
+        if let Value::Object(mut tree) = tree {
+            manage(&mut tree);
             let items = table.entry(Collection::new(group, resource)).or_default();
             items.insert(ItemKey::new(namespace, name), tree);
         }
@@ -112,6 +122,37 @@ fn build() -> Table {
         add("scheduling.k8s.io", "priorityclasses", "", name, tree);
     }
     table
+}
+
+/// Whoever changes an object of the base takes its fields from Hanse, as from anybody else.
+fn manage(tree: &mut Tree) {
+    let text = |key: &str| tree.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let same = |row: &&Row| row.kind == kind && group_version(row.group, row.version) == api_version;
+    let Some(resource) = builtin::rows().find(same).map(|row| Resource::new(row.clone())) else { return };
+    let ty = resource.message().and_then(apply::Schema::of_message);
+    let Some(ty) = ty else { return };
+    let versions = BuiltinVersion { api_version: &api_version, ty };
+    let request = Request {
+        versions: &versions,
+        api_version: &api_version,
+        kind: &kind,
+        empty: resource.empty(),
+        manager: "hanse",
+        subresource: "",
+        filters: &[],
+        now: "",
+    };
+    let mut tracked = tree.clone();
+    // What the server says by itself is nobody's.
+    for key in ["spec", "status"] {
+        tracked.remove(key);
+    }
+    apply::track_update(&request, None, &mut tracked, false);
+    let managed = tracked.get("metadata").and_then(|metadata| metadata.get("managedFields")).cloned();
+    if let (Some(managed), Some(metadata)) = (managed, tree.get_mut("metadata")) {
+        metadata["managedFields"] = managed;
+    }
 }
 
 /// Priority classes that nobody may define otherwise.

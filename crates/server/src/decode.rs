@@ -49,7 +49,7 @@ fn strictness(context: &Context) -> Result<Strictness, Status> {
 /// The body of a create or an update.
 pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
     let strictness = strictness(context)?;
-    let content = negotiate::content(&context.headers)?;
+    let content = negotiate::content(&context.headers, context.shown.message().is_some())?;
     let value = parse(context, content, bytes)?;
     // Only the text shows what stands in it twice; a tree with fewer members than the text says that something does.
     let text = (content == Content::Json && strictness != Strictness::Ignore).then_some(bytes);
@@ -235,6 +235,7 @@ fn conform(
         }
     };
     let Value::Object(tree) = value else { return Err(Status::bad_request("the body is not an object")) };
+    (resource.row.readable)(&tree).map_err(|why| not_handled(context, &why))?;
     match strictness {
         Strictness::Strict if !found.is_empty() => {
             Err(not_handled(context, &format!("strict decoding error: {}", found.join(", "))))
@@ -297,7 +298,7 @@ pub fn applied(context: &Context, tree: Tree) -> Result<Tree, Status> {
 
 /// A body of options, as DELETE has them.
 pub fn options(context: &Context, bytes: &Bytes, kind: &str) -> Result<Tree, Status> {
-    let content = negotiate::content(&context.headers)?;
+    let content = negotiate::content(&context.headers, true)?;
     let mut value = match content {
         Content::Json => gojson::parse(bytes).map_err(|error| {
             Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))

@@ -22,9 +22,10 @@ use crate::{
     hub::seconds_text,
     options::ListOptions,
     read,
+    replace::removal,
     selection::Selection,
     space::Current,
-    write::{Along, commit_one, expiry, removal},
+    write::{Along, commit_one, expiry},
 };
 
 pub const ORPHAN: &str = "orphan";

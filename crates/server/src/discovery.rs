@@ -219,7 +219,8 @@ fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {
 /// Changes when the stored form does; clients only compare it.
 fn storage_hash(resource: &Resource) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    let digest = Sha256::digest(format!("{}/{}", resource.stored_api_version, resource.kind));
+    let version = resource.stored_api_version.rsplit('/').next().unwrap_or_default();
+    let digest = Sha256::digest(format!("{}/{version}/{}", resource.stored_group, resource.kind));
     STANDARD.encode(&digest[..8])
 }
 

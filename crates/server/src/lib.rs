@@ -37,6 +37,7 @@ mod present;
 pub mod rbac;
 mod read;
 pub mod registry;
+mod replace;
 pub mod request;
 mod reviews;
 mod selection;

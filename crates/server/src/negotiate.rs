@@ -119,11 +119,13 @@ fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-pub fn content(headers: &HeaderMap) -> Result<Content, Status> {
+/// `typed`: the kind has numbers for its fields, which protobuf needs.
+pub fn content(headers: &HeaderMap, typed: bool) -> Result<Content, Status> {
     match media_type(headers) {
         "" | "application/json" => Ok(Content::Json),
         "application/yaml" => Ok(Content::Yaml),
-        "application/vnd.kubernetes.protobuf" => Ok(Content::Protobuf),
+        "application/vnd.kubernetes.protobuf" if typed => Ok(Content::Protobuf),
+        _ if !typed => Err(unsupported(&["application/json", "application/yaml"])),
         _ => {
             Err(unsupported(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]))
         }

@@ -17,7 +17,7 @@ use crate::{
     context::Context,
     decode,
     delete::{self, Options},
-    write,
+    replace,
 };
 
 /// More evictions than this must not be waiting to be confirmed; as upstream.
@@ -127,7 +127,7 @@ pub async fn bind(context: &Context, name: &str, binding: &Tree) -> Result<(), S
         return assign(&pod, &mut pod.tree().map_err(Status::internal)?);
     }
     let context = own(context, "", "pods", name)?;
-    write::try_edit(&context, &key, &pod.head.uid, assign).await
+    replace::try_edit(&context, &key, &pod.head.uid, assign).await
 }
 
 /// The UID and the resource version in a body, if it has them, are those of `object`.
@@ -204,7 +204,7 @@ async fn mark_disrupted(
 ) -> Result<(), Status> {
     let now = pods.hub.now_text();
     let expected = options.revision.clone();
-    write::try_edit(pods, key, &pod.head.uid, |old, tree| {
+    replace::try_edit(pods, key, &pod.head.uid, |old, tree| {
         if expected.as_ref().is_some_and(|revision| Revision::parse(revision) != Some(old.revision)) {
             return Err(Status::modified(pods.about(&old.head.name)));
         }
@@ -262,7 +262,7 @@ async fn take_one(context: &Context, pod: &str, budget: &Tree, dry_run: bool) ->
     let budgets = own(context, "policy", "poddisruptionbudgets", name)?;
     let now = context.hub.now_text();
     let key = budgets.key(name);
-    write::try_edit(&budgets, &key, text(budget, &["metadata", "uid"]), |_, tree| {
+    replace::try_edit(&budgets, &key, text(budget, &["metadata", "uid"]), |_, tree| {
         check_budget(tree)?;
         let allowed = number(tree, &["status", "disruptionsAllowed"]) - 1;
         *member(tree, "status", "disruptionsAllowed", Value::Null) = json!(allowed);

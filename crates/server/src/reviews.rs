@@ -9,6 +9,7 @@ use crate::{
     body::{self, Body},
     context::Context,
     decode::{self, Decoded},
+    managers,
     rbac::{Attributes, Rule},
     user::{MASTERS, User},
 };
@@ -29,10 +30,13 @@ pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status
         "SelfSubjectRulesReview" => rules(context, &tree)?,
         kind => return Err(Status::internal(format!("no review of kind {kind}"))),
     };
-    tree.insert("status".into(), status);
+    // Upstream answers this one with a new object that says nothing of what was asked.
     if context.resource.kind == "SelfSubjectRulesReview" {
         tree.insert("spec".into(), json!({}));
+    } else {
+        managers::track(context, None, &mut tree, false);
     }
+    tree.insert("status".into(), status);
     let metadata = tree.entry("metadata").or_insert_with(|| json!({}));
     if context.resource.namespaced {
         metadata["namespace"] = json!(context.target.namespace);

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use http::{HeaderMap, HeaderValue};
-use machinery::status::{Reason, Status};
+use machinery::{
+    resource::Author,
+    status::{Reason, Status},
+};
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
@@ -23,6 +26,10 @@ pub struct User {
 impl User {
     pub fn anonymous() -> User {
         User { name: "system:anonymous".into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() }
+    }
+
+    pub fn as_author(&self) -> Author<'_> {
+        Author { name: &self.name, uid: &self.uid, groups: &self.groups, extra: &self.extra }
     }
 
     pub fn in_group(&self, group: &str) -> bool {

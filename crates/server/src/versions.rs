@@ -12,7 +12,7 @@
 use std::{borrow::Cow, fmt::Display, sync::Arc, time::Duration};
 
 use machinery::{
-    Draft, EventType, Object,
+    Draft, EventType, Object, Revision,
     definition::conversion::{self, Subject},
     resource::{Custom, Resource, Tree},
     status::Status,
@@ -63,7 +63,11 @@ pub async fn bring_all(
         for (at, mut tree) in batch.iter().zip(converted) {
             custom.renew(&mut tree);
             let draft = Draft::encode(&tree).map_err(Status::internal)?;
-            objects[*at] = Arc::new(draft.seal(objects[*at].revision, EventType::Modified));
+            // What was only tried has no revision, and must not get one.
+            objects[*at] = Arc::new(match objects[*at].revision {
+                Revision::ZERO => draft.preview(),
+                revision => draft.seal(revision, EventType::Modified),
+            });
         }
     }
     Ok(objects)

@@ -55,6 +55,17 @@ impl Relation {
         }
     }
 
+    /// A key of the real server, as it would be in Hanse.
+    fn translate(&self, key: &str) -> String {
+        match key.strip_prefix("k:{\"uid\":\"").and_then(|rest| rest.strip_suffix("\"}")) {
+            Some(uid) => match self.to_hanse.get(uid) {
+                Some(hanse) => format!("k:{{\"uid\":\"{hanse}\"}}"),
+                None => key.to_owned(),
+            },
+            None => key.to_owned(),
+        }
+    }
+
     fn knows(&self, kube: &str, hanse: &str) -> bool {
         self.to_hanse.get(kube).is_some_and(|known| known == hanse)
     }
@@ -121,18 +132,17 @@ impl Walk<'_> {
     fn value(&mut self, place: &str, kube: &Value, hanse: &Value) {
         match (kube, hanse) {
             (Value::Object(k), Value::Object(h)) => {
-                for (key, value) in k {
+                // Items of some lists are named by a UID in `managedFields`.
+                let named: Vec<String> = k.keys().map(|key| self.relation.translate(key)).collect();
+                for ((key, value), named) in k.iter().zip(&named) {
                     let below = below(place, key);
-                    match h.get(key) {
-                        _ if key == "managedFields" => {}
+                    match h.get(named) {
                         Some(other) if is_moment(kube, place, key) => self.moment(&below, value, other),
                         Some(other) => self.value(&below, value, other),
                         None => self.differ(&below, value, "(absent)"),
                     }
                 }
-                for (key, value) in
-                    h.iter().filter(|(key, _)| !k.contains_key(*key) && *key != "managedFields")
-                {
+                for (key, value) in h.iter().filter(|(key, _)| !named.contains(key)) {
                     self.differ(&below(place, key), "(absent)", value);
                 }
             }
@@ -339,7 +349,7 @@ mod tests {
         assert_eq!(places(relation, named("a-bcdfg"), named("b-xz245")), [".message"]);
         let row = |cell: &str| json!({"cells": ["a", cell], "text": cell});
         assert_eq!(places(relation, row("3s"), row("2m10s")), [".text"]);
-        let (kube, hanse) = (json!({"a": 1, "managedFields": []}), json!({"b": [2]}));
+        let (kube, hanse) = (json!({"a": 1}), json!({"b": [2]}));
         assert_eq!(places(relation, kube, hanse), [".a", ".b"]);
     }
 }

@@ -36,6 +36,8 @@ use tempfile::TempDir;
 pub struct Options {
     /// Also run kube-controller-manager: service accounts, garbage collection, workloads (but no pods run).
     pub controller_manager: bool,
+    /// Run only these of its controllers; all if there are none here.
+    pub controllers: Vec<String>,
     /// Off only where durability is not what is tested or measured.
     pub fsync: bool,
     /// Further flags of kube-apiserver; a repeated flag overrides the one given here.
@@ -44,7 +46,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { controller_manager: false, fsync: true, apiserver_args: Vec::new() }
+        Self { controller_manager: false, controllers: Vec::new(), fsync: true, apiserver_args: Vec::new() }
     }
 }
 
@@ -122,9 +124,11 @@ impl RealCluster {
         cluster.wait_for("/readyz")?;
         cluster.wait_for("/api/v1/namespaces/default")?;
         if options.controller_manager {
-            cluster.start_controller_manager(manager_port)?;
-            cluster.wait_for("/api/v1/namespaces/default/serviceaccounts/default")?;
-            cluster.wait_for("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")?;
+            cluster.start_controller_manager(manager_port, &options.controllers)?;
+            if options.controllers.is_empty() {
+                cluster.wait_for("/api/v1/namespaces/default/serviceaccounts/default")?;
+                cluster.wait_for("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")?;
+            }
         }
         Ok(cluster)
     }
@@ -207,10 +211,10 @@ impl RealCluster {
         self.spawn("kube-apiserver", &args)
     }
 
-    fn start_controller_manager(&mut self, port: u16) -> Result<()> {
+    fn start_controller_manager(&mut self, port: u16, controllers: &[String]) -> Result<()> {
         let kubeconfig = self.kubeconfig_for("system:kube-controller-manager", &[])?;
         self.write("ca.key", &self.authority.key_pem())?;
-        let args = [
+        let mut args = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--authentication-kubeconfig={}", kubeconfig.display()),
             format!("--authorization-kubeconfig={}", kubeconfig.display()),
@@ -224,6 +228,9 @@ impl RealCluster {
             "--use-service-account-credentials=true".to_owned(),
             "--leader-elect=false".to_owned(),
         ];
+        if !controllers.is_empty() {
+            args.push(format!("--controllers={}", controllers.join(",")));
+        }
         self.spawn("kube-controller-manager", &args)
     }
 

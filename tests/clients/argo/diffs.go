@@ -80,7 +80,7 @@ func (w *world) diff(t *check.T, options ...diff.Option) {
 	} {
 		object := find(t, objects, drift.kind, drift.name)
 		t.Must(w.meddle(t.Context(), object, drift.patch), "meddle")
-		t.Eventually("the set", func() error {
+		t.Eventually("the set with another "+drift.kind, func() error {
 			if different := ours(); len(different) != 1 || !different[drift.kind+" "+drift.name] {
 				return fmt.Errorf("differs in %v", different)
 			}

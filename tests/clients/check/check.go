@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// No check may take longer, however slow the machine.
-const limit = 40 * time.Second
+// No check may take longer, however slow the machine. The real garbage collector looks for new kinds only twice a minute.
+const limit = 80 * time.Second
 
 const pollInterval = 50 * time.Millisecond
 

@@ -127,10 +127,12 @@ fn decode(resource: &Resource, sent: &Value) -> Result<Tree, Status> {
             ))
         })?;
     }
-    match value {
-        Value::Object(tree) => Ok(tree),
-        _ => Err(Status::bad_request("the body is not an object")),
-    }
+    let Value::Object(tree) = value else { return Err(Status::bad_request("the body is not an object")) };
+    (resource.row.readable)(&tree).map_err(|error| {
+        let (kind, version) = (&resource.kind, &resource.version);
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+    })?;
+    Ok(tree)
 }
 
 /// From storage and through the type, as objects go out.

@@ -42,9 +42,16 @@ impl PathElement {
         Self::Field(name.into())
     }
 
+    /// An item of a set.
+    pub fn value(mut value: Value) -> Self {
+        settle_scalar(&mut value);
+        Self::Value(value)
+    }
+
     /// An item with these key fields, in any order.
     pub fn key(fields: impl IntoIterator<Item = (CompactString, Value)>) -> Self {
         let mut fields: Vec<_> = fields.into_iter().collect();
+        fields.iter_mut().for_each(|(_, value)| settle_scalar(value));
         fields.sort_by(|(a, _), (b, _)| a.cmp(b));
         Self::Key(fields.into())
     }
@@ -301,15 +308,32 @@ fn first_value(text: &str) -> Result<Value, String> {
 /// they would be other numbers.
 fn as_floats(value: &mut Value) {
     match value {
-        Value::Number(number) => {
-            let integer = number.as_i64().filter(|integer| (-EXACT..=EXACT).contains(integer));
-            if let Some(float) = integer.and_then(|integer| Number::from_f64(integer as f64)) {
-                *number = float;
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) if (-EXACT..=EXACT).contains(&integer) => {
+                if let Some(float) = Number::from_f64(integer as f64) {
+                    *number = float;
+                }
             }
-        }
+            Some(_) => {}
+            None => settle(number),
+        },
         Value::Array(items) => items.iter_mut().for_each(as_floats),
         Value::Object(members) => members.values_mut().for_each(as_floats),
         _ => {}
+    }
+}
+
+/// A large float is written in digits that are another integer; takes it for that one, as who reads them will.
+fn settle(number: &mut Number) {
+    let float = number.as_f64().filter(|float| !number.is_i64() && float.abs() > EXACT as f64);
+    if let Some(integer) = float.and_then(|float| gotext::float(float).parse::<i64>().ok()) {
+        *number = integer.into();
+    }
+}
+
+fn settle_scalar(value: &mut Value) {
+    if let Value::Number(number) = value {
+        settle(number);
     }
 }
 

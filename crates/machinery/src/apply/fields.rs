@@ -206,6 +206,14 @@ impl FieldSet {
         both
     }
 
+    /// Whether all paths are in `other` too.
+    pub fn is_within(&self, other: &FieldSet) -> bool {
+        self.nodes.iter().all(|node| {
+            let same = other.node(&node.element);
+            same.is_some_and(|same| (same.owned || !node.owned) && node.below.is_within(&same.below))
+        })
+    }
+
     /// The paths that no other path of the set goes on from.
     pub fn leaves(&self) -> FieldSet {
         let mut leaves = FieldSet::default();
@@ -243,7 +251,7 @@ impl FieldSet {
         }
     }
 
-    /// FieldsV1 as part of an object's tree.
+    /// FieldsV1 as part of an object's tree, whose members are in the order of their names.
     pub fn to_value(&self) -> Value {
         let mut members = Map::new();
         for node in &self.nodes {
@@ -401,3 +409,6 @@ impl Matcher {
         set
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

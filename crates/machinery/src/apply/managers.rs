@@ -14,7 +14,7 @@ use crate::{gotext, resource::Tree, schema};
 const FIELDS_V1: &str = "FieldsV1";
 
 /// How many managers may own fields by writes other than apply.
-const MAX_UPDATERS: usize = 10;
+pub(super) const MAX_UPDATERS: usize = 10;
 /// Owns what the oldest of more managers did.
 const ANCIENT: &str = "ancient-changes";
 
@@ -207,18 +207,18 @@ impl Managed {
         time.and_then(|time| schema::parse_time(time).ok()).map_or(0, |(seconds, _)| seconds)
     }
 
-    /// Joins the oldest updaters while there are too many: those of a version go together.
-    pub(super) fn cap(&mut self) {
+    /// Joins the oldest updaters while there are more than `most`: those of a version go together.
+    pub fn join_oldest(&mut self, most: usize) {
         let mut updaters: Vec<String> =
             self.fields.iter().filter(|(_, owned)| !owned.applied).map(|(id, _)| id.clone()).collect();
-        if updaters.len() <= MAX_UPDATERS {
+        if updaters.len() <= most {
             return;
         }
         updaters.sort_by_cached_key(|updater| (self.seconds(updater), updater.clone()));
         let mut left = updaters.len();
         let mut first_of_version: BTreeMap<String, String> = BTreeMap::new();
         for updater in updaters {
-            if left <= MAX_UPDATERS {
+            if left <= most {
                 return;
             }
             let Some(version) = self.fields.get(&updater).map(|owned| owned.api_version.clone()) else {

@@ -372,3 +372,6 @@ impl Differences {
 fn same_tree(a: &Tree, b: &Tree) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|((key_a, a), (key_b, b))| key_a == key_b && same_value(a, b))
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,8 +127,13 @@ impl<'s> TypeRef<'s> {
         self.schema.atom(self.id)
     }
 
-    pub(super) fn at(self, id: TypeId) -> Self {
+    /// A type that this one refers to.
+    pub fn at(self, id: TypeId) -> Self {
         Self { schema: self.schema, id }
+    }
+
+    pub fn id(self) -> TypeId {
+        self.id
     }
 
     pub(super) fn is(self, other: TypeRef<'_>) -> bool {
@@ -304,3 +309,6 @@ impl SchemaBuilder {
         Schema { atoms: self.atoms, names: self.names }
     }
 }
+
+#[cfg(test)]
+mod tests;

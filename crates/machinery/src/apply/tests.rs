@@ -348,3 +348,17 @@ fn an_empty_object_is_what_go_makes_of_nothing() {
         })
     );
 }
+
+#[test]
+fn managers_are_named_after_their_program() {
+    let long = "x".repeat(127) + "é";
+    for (field_manager, user_agent, name) in [
+        ("me", "kubectl/v1.36 (linux)", "me"),
+        ("", "kubectl/v1.36 (linux)", "kubectl"),
+        ("", "", ""),
+        ("", "a\u{1}b\tc", "abc"),
+        ("", &long, &long[..127]),
+    ] {
+        assert_eq!(manager_name(field_manager, user_agent), name);
+    }
+}

@@ -120,7 +120,7 @@ pub(super) fn item_element(ty: TypeRef<'_>, list: &ListAtom, item: &Value) -> Re
             Value::Null => {
                 Err("associative list without keys has an element that's an explicit null".to_owned())
             }
-            scalar => Ok(PathElement::Value(scalar.clone())),
+            scalar => Ok(PathElement::value(scalar.clone())),
         },
     }
 }

@@ -243,6 +243,7 @@ pub const ROWS: &[Row] = &[
         singular: "volumeattachment",
         subresources: &[Subresource {
             prepare: v::storage::only_status_of_attachment,
+            resets: &["metadata", "spec"],
             validate: |new, old| v::storage::validate_attachment(new, Some(old)),
             ..Subresource::status("VolumeAttachment", "storage.k8s.io", "v1")
         }],
@@ -268,16 +269,7 @@ pub const ROWS: &[Row] = &[
         singular: "csistoragecapacity",
         namespaced: true,
         type_name: "storage/v1.CSIStorageCapacity",
-        columns: &[
-            NAME,
-            path("StorageClassName", 0, ".storageClassName", "The class whose volumes would fit."),
-            compute(
-                "Capacity",
-                0,
-                |o, _| json!(o["capacity"].as_str().unwrap_or("<unset>")),
-                "What is free.",
-            ),
-        ],
+        columns: &[NAME, CREATED_AT],
         unconditional_update: false,
         validate: v::storage::validate_capacity,
         warn: v::storage::warn_capacity,

@@ -161,6 +161,7 @@ pub const ROWS: &[Row] = &[
         namespaced: false,
         subresources: &[Subresource {
             prepare: v::only_status_of_range,
+            resets: &["metadata", "spec"],
             ..Subresource::status("ServiceCIDR", "networking.k8s.io", "v1")
         }],
         type_name: "networking/v1.ServiceCIDR",

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{AGE, NAME, compute, field};
 use crate::{
-    resource::{Row, Subresource, Tree},
+    resource::{Row, SelectableField, Subresource, Tree},
     validation::pod,
 };
 
@@ -23,12 +23,14 @@ pub const ROWS: &[Row] = &[
         short_names: &["po"],
         categories: &["all"],
         type_name: "core/v1.Pod",
+        grace: Some(pod::grace),
         subresources: &[
             Subresource { name: "binding", kind: "Binding", ..ACTION },
             Subresource {
                 name: "ephemeralcontainers",
                 prepare: pod::only_ephemeral_containers,
                 validate: pod::added_ephemeral_containers,
+                owns: &["spec.ephemeralContainers"],
                 ..STATUS
             },
             Subresource { name: "eviction", kind: "Eviction", group: "policy", ..ACTION },
@@ -36,9 +38,20 @@ pub const ROWS: &[Row] = &[
                 name: "resize",
                 prepare: pod::only_resources,
                 validate: pod::resized_pod,
+                owns: &[
+                    "spec.containers.*.resources",
+                    "spec.containers.*.resizePolicy",
+                    "spec.initContainers.*.resources",
+                    "spec.initContainers.*.resizePolicy",
+                ],
                 ..STATUS
             },
-            Subresource { prepare: pod::only_status, validate: pod::changed_status, ..STATUS },
+            Subresource {
+                prepare: pod::only_status,
+                validate: pod::changed_status,
+                resets: &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
+                ..STATUS
+            },
         ],
         columns: &[
             NAME,
@@ -54,14 +67,19 @@ pub const ROWS: &[Row] = &[
                 |it, _| columns::or_none(it, "/status/nominatedNodeName"),
                 "Where the pod is meant to run once there is room.",
             ),
-            compute("Readiness Gates", 1, columns::readiness_gates, "Conditions that are met, of those it waits for."),
+            compute(
+                "Readiness Gates",
+                1,
+                columns::readiness_gates,
+                "Conditions that are met, of those it waits for.",
+            ),
         ],
         fields: &[
             field("spec.nodeName", &["spec.nodeName"]),
             field("spec.restartPolicy", &["spec.restartPolicy"]),
             field("spec.schedulerName", &["spec.schedulerName"]),
             field("spec.serviceAccountName", &["spec.serviceAccountName"]),
-            field("spec.hostNetwork", &["spec.hostNetwork"]),
+            SelectableField { absent: "false", ..field("spec.hostNetwork", &["spec.hostNetwork"]) },
             field("status.phase", &["status.phase"]),
             field("status.podIP", &["status.podIP"]),
             field("status.podIPs", &["status.podIPs"]),

@@ -95,6 +95,7 @@ pub const ROWS: &[Row] = &[
         type_name: "admissionregistration/v1.ValidatingAdmissionPolicy",
         subresources: &[Subresource {
             prepare: v::only_policy_status,
+            resets: &["metadata", "spec"],
             validate: v::validating_policy_status,
             ..Subresource::status("ValidatingAdmissionPolicy", "admissionregistration.k8s.io", "v1")
         }],
@@ -147,6 +148,7 @@ pub const ROWS: &[Row] = &[
         type_name: "apiregistration/v1.APIService",
         name_rule: names::path_segment_name,
         unconditional_update: false,
+        qualified_finalizers: false,
         subresources: &[Subresource {
             prepare: v::only_api_service_status,
             validate: v::api_service_status,
@@ -176,12 +178,14 @@ pub const ROWS: &[Row] = &[
             Subresource {
                 name: "approval",
                 prepare: v::only_approval,
+                resets: &["spec", "status.certificate"],
                 validate: v::approval,
                 stamped: v::STAMPED,
                 ..Subresource::status("CertificateSigningRequest", "certificates.k8s.io", "v1")
             },
             Subresource {
                 prepare: v::only_signing_status,
+                resets: &["spec", "status.conditions"],
                 validate: v::signing_status,
                 stamped: v::STAMPED,
                 ..Subresource::status("CertificateSigningRequest", "certificates.k8s.io", "v1")
@@ -197,6 +201,8 @@ pub const ROWS: &[Row] = &[
             compute("Condition", 0, signing_condition, "What became of it."),
         ],
         prepare_create: v::no_status_yet,
+        sign: Some(v::sign_request),
+        resets: &["spec", "status"],
         prepare_update: v::keep_signing_request,
         validate: v::signing_request,
         ..Row::PLAIN
@@ -208,6 +214,7 @@ pub const ROWS: &[Row] = &[
         type_name: "flowcontrol/v1.FlowSchema",
         subresources: &[Subresource {
             prepare: v::only_flow_status,
+            resets: &["metadata", "spec"],
             validate: v::flow_schema_status,
             ..Subresource::status("FlowSchema", "flowcontrol.apiserver.k8s.io", "v1")
         }],
@@ -241,6 +248,7 @@ pub const ROWS: &[Row] = &[
         type_name: "flowcontrol/v1.PriorityLevelConfiguration",
         subresources: &[Subresource {
             prepare: v::only_flow_status,
+            resets: &["metadata", "spec"],
             validate: v::priority_level_status,
             ..Subresource::status("PriorityLevelConfiguration", "flowcontrol.apiserver.k8s.io", "v1")
         }],

@@ -93,6 +93,7 @@ pub const ROWS: &[Row] = &[
         generation: true,
         type_name: "core/v1.ReplicationController",
         name_rule: names::long_name,
+        orphans_by_default: true,
         subresources: &[
             Subresource::SCALE,
             Subresource {
@@ -184,6 +185,7 @@ pub const ROWS: &[Row] = &[
             IMAGES,
             SELECTOR,
         ],
+        readable: v::has_template_generation,
         prepare_create: v::prepare_daemon_set,
         prepare_update: v::count_daemon_set_template,
         default: v::default_daemon_set,
@@ -202,6 +204,7 @@ pub const ROWS: &[Row] = &[
             Subresource::SCALE,
             Subresource {
                 prepare: v::only_deployment_status,
+                resets: &["spec", "metadata.labels"],
                 validate: v::deployment_status,
                 ..Subresource::status("Deployment", "apps", "v1")
             },
@@ -227,6 +230,7 @@ pub const ROWS: &[Row] = &[
             IMAGES,
             compute("Selector", 1, deployment_selector, "Labels of the pods that belong to it."),
         ],
+        readable: v::has_rollback_revision,
         prepare_create: |new| v::zero_status(new, json!({})),
         default: v::default_deployment,
         validate: v::deployment,
@@ -284,6 +288,17 @@ pub const ROWS: &[Row] = &[
         warn: v::warn_stateful_set,
         ..APPS
     },
+    // Clients prefer the first.
+    Row {
+        version: "v2",
+        type_name: "autoscaling/v2.HorizontalPodAutoscaler",
+        subresources: &[Subresource {
+            prepare: v::only_autoscaler_status,
+            validate: v::autoscaler_status,
+            ..Subresource::status("HorizontalPodAutoscaler", "autoscaling", "v2")
+        }],
+        ..AUTOSCALER
+    },
     Row {
         version: "v1",
         type_name: "autoscaling/v1.HorizontalPodAutoscaler",
@@ -294,16 +309,6 @@ pub const ROWS: &[Row] = &[
         }],
         stored_as: Some(("autoscaling", "v2")),
         convert: Some(Conversion { to_storage: v::autoscaler_from_v1, from_storage: v::autoscaler_to_v1 }),
-        ..AUTOSCALER
-    },
-    Row {
-        version: "v2",
-        type_name: "autoscaling/v2.HorizontalPodAutoscaler",
-        subresources: &[Subresource {
-            prepare: v::only_autoscaler_status,
-            validate: v::autoscaler_status,
-            ..Subresource::status("HorizontalPodAutoscaler", "autoscaling", "v2")
-        }],
         ..AUTOSCALER
     },
     Row {
@@ -350,6 +355,7 @@ pub const ROWS: &[Row] = &[
         kind: "Job",
         plural: "jobs",
         singular: "job",
+        orphans_by_default: true,
         type_name: "batch/v1.Job",
         subresources: &[Subresource { validate: v::job_status, ..Subresource::status("Job", "batch", "v1") }],
         fields: &[SelectableField { absent: "0", ..field("status.successful", &["status.succeeded"]) }],

@@ -24,7 +24,10 @@ fn is_protected(group: &str) -> bool {
 
 fn annotation(definition: &Tree) -> &str {
     let annotations = definition.get("metadata").and_then(|metadata| metadata.get("annotations"));
-    annotations.and_then(|annotations| annotations.get(ANNOTATION)).and_then(Value::as_str).unwrap_or_default()
+    annotations
+        .and_then(|annotations| annotations.get(ANNOTATION))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// What the annotation says, and why.

@@ -4,8 +4,9 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Map, Value, json};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::{gotext, metadata, resource::Tree};
+use crate::{gotext, metadata, resource::Tree, validation::policies::pem};
 
 /// Strategy `None`: every version has the same fields.
 pub fn rename(object: &mut Tree, api_version: &str) {
@@ -146,7 +147,9 @@ fn restore_metadata(object: &mut Tree, original: &Tree) -> Result<(), String> {
     let mut restored = match original.get("metadata") {
         None => Map::new(),
         Some(Value::Object(metadata)) => metadata.clone(),
-        Some(other) => return Err(format!("invalid metadata of type {} in input object", gotext::type_of(other))),
+        Some(other) => {
+            return Err(format!("invalid metadata of type {} in input object", gotext::type_of(other)));
+        }
     };
     for key in ["labels", "annotations"] {
         match answered.get(key).filter(|value| !value.is_null()) {
@@ -182,56 +185,39 @@ fn check_texts(key: &str, value: &Value, original: Option<&Value>) -> Result<(),
 /// Why a bundle in base 64 holds no certificates that a webhook could be trusted by; an empty one is fine.
 pub fn ca_bundle_mistake(bundle: &str) -> Option<String> {
     let bytes = BASE64.decode(bundle).unwrap_or_default();
-    if bytes.is_empty() {
+    if bytes.is_empty() || holds_certificate(&bytes) {
         return None;
     }
-    let text = String::from_utf8_lossy(&bytes);
-    let mut rest: &str = &text;
-    let mut problem = None;
-    loop {
-        let Some((block, after)) = next_pem(rest) else {
-            let leftover = problem.unwrap_or("no valid certificate authority data seen");
-            let why = if rest.trim().is_empty() { leftover } else { "unable to parse bytes as PEM block" };
-            return Some(format!("unable to load root certificates: {why}"));
-        };
-        rest = after;
-        match block {
-            Pem::Certificate(der) if is_der_sequence(&der) => return None,
-            Pem::Certificate(_) => {
-                problem = problem.or(Some("failed to parse certificate: x509: malformed certificate"));
-            }
-            Pem::Other => {}
+    Some(format!("unable to load root certificates: {}", why_none(&bytes)))
+}
+
+fn is_certificate(block: &pem::Block) -> bool {
+    block.label == "CERTIFICATE" && !block.has_headers
+}
+
+fn is_well_formed(block: &pem::Block) -> bool {
+    X509Certificate::from_der(&block.bytes).is_ok()
+}
+
+fn holds_certificate(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while let Some((block, after)) = pem::decode(rest) {
+        if is_certificate(&block) && is_well_formed(&block) {
+            return true;
         }
+        rest = after;
     }
+    false
 }
 
-enum Pem {
-    Certificate(Vec<u8>),
-    Other,
-}
-
-/// The first block of a text, and what follows it.
-fn next_pem(text: &str) -> Option<(Pem, &str)> {
-    let start = text.find("-----BEGIN ")?;
-    let (kind, body) = text[start + "-----BEGIN ".len()..].split_once("-----")?;
-    let (body, after) = body.split_once(&format!("-----END {kind}-----"))?;
-    let encoded: String = body.split_ascii_whitespace().collect();
-    let block = match (kind, BASE64.decode(encoded)) {
-        ("CERTIFICATE", Ok(der)) => Pem::Certificate(der),
-        _ => Pem::Other,
-    };
-    Some((block, after))
-}
-
-/// Whether the outermost thing in `der` is a sequence that ends where the bytes end, as a certificate is.
-fn is_der_sequence(der: &[u8]) -> bool {
-    let [0x30, len, rest @ ..] = der else { return false };
-    if *len < 0x80 {
-        return rest.len() == usize::from(*len);
+fn why_none(bytes: &[u8]) -> &'static str {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let Some((block, after)) = pem::decode(rest) else { return "unable to parse bytes as PEM block" };
+        if is_certificate(&block) && !is_well_formed(&block) {
+            return "failed to parse certificate: x509: malformed certificate";
+        }
+        rest = after;
     }
-    let digits = usize::from(*len & 0x7f);
-    let Some((digits, content)) = rest.split_at_checked(digits).filter(|(digits, _)| digits.len() <= 4) else {
-        return false;
-    };
-    content.len() == digits.iter().fold(0, |len, digit| len << 8 | usize::from(*digit))
+    "no valid certificate authority data seen"
 }

@@ -1,13 +1,15 @@
 //! Values of a definition as upstream prints them in messages: Go's internal types, in the order of their fields,
 //! without the names that JSON gives them.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Definition, Version};
 use crate::{
     gotext,
-    structural::{Additional, Rule, Structural},
+    structural::{Additional, Dependency, Rule, Structural},
 };
 
 /// Writes the fields of a Go struct.
@@ -41,11 +43,15 @@ fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
     format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(","))
 }
 
-fn map<'a, T: 'a>(items: impl ExactSizeIterator<Item = (&'a String, &'a T)>, show: impl Fn(&T) -> String) -> String {
+fn map<'a, T: 'a>(
+    items: impl ExactSizeIterator<Item = (&'a String, &'a T)>,
+    show: impl Fn(&T) -> String,
+) -> String {
     if items.len() == 0 {
         return null();
     }
-    let members: Vec<String> = items.map(|(key, value)| format!("{}:{}", gotext::json(key), show(value))).collect();
+    let members: Vec<String> =
+        items.map(|(key, value)| format!("{}:{}", gotext::json(key), show(value))).collect();
     format!("{{{}}}", members.join(","))
 }
 
@@ -85,16 +91,16 @@ pub fn schema(node: &Structural) -> String {
         .text("Enum", list(&node.enumeration, |value: &Value| gotext::json(value)))
         .field("MaxProperties", &node.max_properties)
         .field("MinProperties", &node.min_properties)
-        .text("Required", list(&node.required, |name| gotext::json(name)))
+        .text("Required", list(&node.required, gotext::json))
         .text("Items", items(node, &unsupported.item_schemas))
         .text("AllOf", list(&node.all_of, schema))
         .text("OneOf", list(&node.one_of, schema))
         .text("AnyOf", list(&node.any_of, schema))
         .text("Not", node.not.as_deref().map_or_else(null, schema))
         .text("Properties", map(node.properties.iter(), schema))
-        .text("AdditionalProperties", additional(node.additional.as_deref()))
+        .text("AdditionalProperties", additional(node.additional.as_ref()))
         .text("PatternProperties", map(unsupported.pattern_properties.iter(), schema))
-        .text("Dependencies", null())
+        .text("Dependencies", dependencies(unsupported.dependencies.as_ref()))
         .text("AdditionalItems", additional(unsupported.additional_items.as_ref()))
         .text("Definitions", map(unsupported.definitions.iter(), schema))
         .text("ExternalDocs", external_docs(node))
@@ -102,14 +108,27 @@ pub fn schema(node: &Structural) -> String {
         .field("XPreserveUnknownFields", &node.preserve_unknown_fields)
         .field("XEmbeddedResource", &node.embedded_resource)
         .field("XIntOrString", &node.int_or_string)
-        .text("XListMapKeys", list(&node.list_map_keys, |key| gotext::json(key)))
+        .text("XListMapKeys", list(&node.list_map_keys, gotext::json))
         .field("XListType", &node.list_type)
         .field("XMapType", &node.map_type)
         .text("XValidations", list(&node.rules, rule));
     out.finish()
 }
 
-fn items(node: &Structural, schemas: &[Structural]) -> String {
+fn dependencies(all: Option<&BTreeMap<String, Dependency>>) -> String {
+    let Some(all) = all else { return null() };
+    let show = |dependency: &Dependency| {
+        let (schema, names) = match dependency {
+            Dependency::Schema(schema) => (self::schema(schema), null()),
+            Dependency::Properties(names) => (null(), gotext::json(names)),
+        };
+        Struct::default().text("Schema", schema).text("Property", names).finish()
+    };
+    map(all.iter(), show)
+}
+
+/// An `apiextensions.JSONSchemaPropsOrArray`.
+pub fn items(node: &Structural, schemas: &[Structural]) -> String {
     if node.items.is_none() && schemas.is_empty() {
         return null();
     }
@@ -181,9 +200,6 @@ fn version(version: &Version, shared: &super::validate::Shared) -> String {
                     .finish()
             }),
         )
-        .text(
-            "SelectableFields",
-            list(selectable, |path| Struct::default().field("JSONPath", path).finish()),
-        )
+        .text("SelectableFields", list(selectable, |path| Struct::default().field("JSONPath", path).finish()))
         .finish()
 }

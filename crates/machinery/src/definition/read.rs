@@ -51,7 +51,13 @@ impl<'t> Reader<'t> {
     }
 
     pub fn objects(&self, key: &str) -> impl Iterator<Item = Reader<'t>> {
-        self.0.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).map(Reader)
+        self.0
+            .get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object)
+            .map(Reader)
     }
 
     pub fn texts(&self, key: &str) -> Vec<String> {
@@ -121,7 +127,9 @@ impl<'t> Reader<'t> {
                     ca_bundle: client.text("caBundle"),
                 }
             }),
-            review_versions: webhook.map(|webhook| webhook.texts("conversionReviewVersions")).unwrap_or_default(),
+            review_versions: webhook
+                .map(|webhook| webhook.texts("conversionReviewVersions"))
+                .unwrap_or_default(),
         }
     }
 }

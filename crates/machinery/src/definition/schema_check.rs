@@ -1,39 +1,22 @@
 //! What a schema in a definition may be, beyond being structural.
 
-use super::{internal, selectable, validate::Leniency};
+mod lists;
+mod rules;
+
+use super::{internal, validate::Leniency};
 use crate::{
     field_error::Cause,
-    gotext,
-    structural::{Additional, Path, Rule, Structural},
+    structural::{Additional, Path, Structural},
 };
 
+pub use lists::{is_loose_set, is_unsound_map};
+use rules::{RuleCauses, RuleScope};
+
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// Whether a type is none or one that OpenAPI has.
 pub fn is_valid_type(type_name: &str) -> bool {
     type_name.is_empty() || TYPES.contains(&type_name)
-}
-
-/// Whether the items of a set can change in part.
-pub fn is_loose_set(schema: &Structural) -> bool {
-    loose_set(schema).is_some()
-}
-
-/// Whether a list of type `map` or `set` has items or keys that may be missing.
-pub fn is_unsound_map(schema: &Structural) -> bool {
-    let mut causes = Vec::new();
-    sound_map(schema, &Path::Root, &mut causes);
-    !causes.is_empty()
-}
-
-fn loose_set(schema: &Structural) -> Option<&'static str> {
-    let items = schema.items.as_ref().filter(|_| schema.list_type.as_deref() == Some("set"))?;
-    match items.type_name.as_str() {
-        "array" if items.list_type.as_deref().is_some_and(|it| it != "atomic") => Some("x-kubernetes-list-type"),
-        "object" if items.map_type.as_deref() != Some("atomic") => Some("x-kubernetes-map-type"),
-        _ => None,
-    }
 }
 
 /// The check of one schema.
@@ -41,6 +24,12 @@ pub struct SchemaCheck<'l> {
     leniency: &'l Leniency,
     /// The schema is what it was: costs of rules are not asked again.
     unchanged: bool,
+}
+
+/// What is wrong: with the schema, and then with its rules.
+struct Found {
+    causes: Vec<Cause>,
+    rules: RuleCauses,
 }
 
 /// What the place of a schema says about it.
@@ -84,55 +73,79 @@ impl<'l> SchemaCheck<'l> {
             }
         }
         let place = Place { no_defaults: None, in_meta: false, uncorrelatable: None };
-        self.node(schema, true, place, path, &mut causes);
+        let mut found = Found { causes, rules: RuleCauses::new(self.unchanged) };
+        // Rules are compiled only for a schema that can be relied upon.
+        let scope = is_sound.then(RuleScope::root);
+        self.node(schema, true, place, scope, path, &mut found);
+        let Found { mut causes, rules } = found;
+        causes.extend(rules.causes);
         if causes.is_empty()
             && let Some(why) = unsupported
         {
             causes.push(Cause::invalid(path.to_string(), &"".into(), &why));
         }
-        let _ = (is_sound, self.unchanged);
+        causes.extend(rules.costs.mistakes(path));
         causes
     }
 
-    fn node(&self, schema: &Structural, is_root: bool, place: Place<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
-        self.members(schema, place, path, causes);
+    fn node(
+        &self,
+        schema: &Structural,
+        is_root: bool,
+        place: Place<'_>,
+        scope: Option<RuleScope>,
+        path: &Path<'_>,
+        found: &mut Found,
+    ) {
+        let before = found.causes.len();
+        let below_scope = scope.map(|scope| scope.below(schema));
+        self.members(schema, place, path, &mut found.causes);
         if schema.unique_items {
             let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-            causes.push(Cause::forbidden(path.child("uniqueItems").to_string(), why));
+            found.causes.push(Cause::forbidden(path.child("uniqueItems").to_string(), why));
         }
-        self.additional(schema, place, path, causes);
+        self.additional(schema, place, below_scope, path, found);
         for (key, property) in &schema.properties {
             let forbidden = format!("in top-level {key}");
             let mut place = place;
             if !is_correlatable(schema) {
                 place.uncorrelatable = place.uncorrelatable.or(Some(path));
             }
-            if (is_root || schema.embedded_resource) && matches!(key.as_str(), "metadata" | "kind" | "apiVersion") {
+            if (is_root || schema.embedded_resource)
+                && matches!(key.as_str(), "metadata" | "kind" | "apiVersion")
+            {
                 place.in_meta = true;
                 if is_root {
                     place.no_defaults = Some(&forbidden);
                 }
             }
-            self.node(property, false, place, &path.child("properties").key(key), causes);
+            let scope = below_scope.map(|scope| scope.of(property));
+            self.node(property, false, place, scope, &path.child("properties").key(key), found);
         }
-        self.junctors(schema, place, path, causes);
+        self.junctors(schema, place, path, found);
         let mut below = place;
         if schema.list_type.as_deref() != Some("map") {
             below.uncorrelatable = below.uncorrelatable.or(Some(path));
         }
         if let Some(items) = &schema.items {
-            self.node(items, false, below, &path.child("items"), causes);
+            let scope = below_scope.map(|scope| scope.of(items));
+            self.node(items, false, below, scope, &path.child("items"), found);
         }
         if schema.preserve_unknown_fields == Some(false) {
             let field = path.child("x-kubernetes-preserve-unknown-fields").to_string();
-            causes.push(Cause::invalid(field, &false.into(), "must be true or undefined"));
+            found.causes.push(Cause::invalid(field, &false.into(), "must be true or undefined"));
         }
-        self.topology(schema, path, causes);
+        lists::topology(schema, self.leniency.require_atomic_sets, path, &mut found.causes);
         if self.leniency.require_sound_maps {
-            sound_map(schema, path, causes);
+            lists::sound_map(schema, path, &mut found.causes);
         }
         for (at, rule) in schema.rules.iter().enumerate() {
-            rule_mistakes(rule, schema, &path.child("x-kubernetes-validations").index(at), causes);
+            let path = path.child("x-kubernetes-validations");
+            rules::mistakes(rule, schema, &path.index(at), &mut found.causes);
+        }
+        if let Some(scope) = scope.filter(|_| !schema.rules.is_empty() && found.causes.len() == before) {
+            let within = place.uncorrelatable;
+            found.rules.compile(schema, scope, within, &path.child("x-kubernetes-validations"));
         }
     }
 
@@ -153,12 +166,20 @@ impl<'l> SchemaCheck<'l> {
         for (is_set, name, why) in [
             (has(|it| !it.id.is_empty()), "id", "id is not supported"),
             (has(|it| it.additional_items.is_some()), "additionalItems", "additionalItems is not supported"),
-            (has(|it| !it.pattern_properties.is_empty()), "patternProperties", "patternProperties is not supported"),
+            (
+                has(|it| !it.pattern_properties.is_empty()),
+                "patternProperties",
+                "patternProperties is not supported",
+            ),
             (has(|it| !it.definitions.is_empty()), "definitions", "definitions is not supported"),
             (has(|it| it.dependencies.is_some()), "dependencies", "dependencies is not supported"),
             (has(|it| it.reference.is_some()), "$ref", "$ref is not supported"),
             (type_name == "null", "type", "type cannot be set to null, use nullable as an alternative"),
-            (has(|it| !it.item_schemas.is_empty()), "items", "items must be a schema object and not an array"),
+            (
+                has(|it| !it.item_schemas.is_empty()),
+                "items",
+                "items must be a schema object and not an array",
+            ),
             (
                 place.in_meta && schema.embedded_resource,
                 "x-kubernetes-embedded-resource",
@@ -171,169 +192,52 @@ impl<'l> SchemaCheck<'l> {
         }
     }
 
-    fn additional(&self, schema: &Structural, place: Place<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
-        let Some(additional) = schema.additional.as_deref() else { return };
+    fn additional(
+        &self,
+        schema: &Structural,
+        place: Place<'_>,
+        scope: Option<RuleScope>,
+        path: &Path<'_>,
+        found: &mut Found,
+    ) {
+        let Some(additional) = &schema.additional else { return };
         let path = path.child("additionalProperties");
         if !schema.properties.is_empty() && *additional != Additional::Allowed(true) {
             let why = "additionalProperties and properties are mutual exclusive";
-            causes.push(Cause::forbidden(path.to_string(), why));
+            found.causes.push(Cause::forbidden(path.to_string(), why));
         }
         let Additional::Schema(schema) = additional else { return };
         let mut place = place;
         if place.in_meta {
             place.no_defaults = Some("inside additionalProperties applying to object metadata");
         }
-        self.node(schema, false, place, &path, causes);
+        let scope = scope.map(|scope| scope.of(schema));
+        self.node(schema, false, place, scope, &path, found);
     }
 
-    fn junctors(&self, schema: &Structural, place: Place<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    /// Rules below junctors are refused elsewhere, and so never compiled.
+    fn junctors(&self, schema: &Structural, place: Place<'_>, path: &Path<'_>, found: &mut Found) {
         if let Some(not) = &schema.not {
-            self.node(not, false, place, &path.child("not"), causes);
+            self.node(not, false, place, None, &path.child("not"), found);
         }
-        for (name, branches) in [("allOf", &schema.all_of), ("oneOf", &schema.one_of), ("anyOf", &schema.any_of)] {
+        for (name, branches) in
+            [("allOf", &schema.all_of), ("oneOf", &schema.one_of), ("anyOf", &schema.any_of)]
+        {
             for (at, branch) in branches.iter().enumerate() {
-                self.node(branch, false, place, &path.child(name).index(at), causes);
+                self.node(branch, false, place, None, &path.child(name).index(at), found);
             }
         }
         let Some(unsupported) = schema.unsupported.as_deref() else { return };
         for (key, definition) in &unsupported.definitions {
-            self.node(definition, false, place, &path.child("definitions").key(key), causes);
+            self.node(definition, false, place, None, &path.child("definitions").key(key), found);
         }
         for (at, item) in unsupported.item_schemas.iter().enumerate() {
-            self.node(item, false, place, &path.child("items").index(at), causes);
+            self.node(item, false, place, None, &path.child("items").index(at), found);
         }
         for (key, dependency) in unsupported.dependencies.iter().flatten() {
-            if let Some(dependency) = dependency {
-                self.node(dependency, false, place, &path.child("dependencies").key(key), causes);
+            if let Some(dependency) = dependency.schema() {
+                self.node(dependency, false, place, None, &path.child("dependencies").key(key), found);
             }
-        }
-    }
-
-    /// How lists and maps merge.
-    fn topology(&self, schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
-        let type_name = schema.type_name.as_str();
-        let mut expect_type = |is_set: bool, expected: &str, member: &str| {
-            if !is_set || type_name == expected {
-                return false;
-            }
-            let field = path.child("type").to_string();
-            let why = format!("must be {expected} if {member} is specified");
-            causes.push(match type_name {
-                "" => Cause::required(field, &why),
-                _ => Cause::invalid(field, &type_name.into(), &why),
-            });
-            true
-        };
-        expect_type(schema.map_type.is_some(), "object", "x-kubernetes-map-type");
-        if let Some(map_type) = schema.map_type.as_deref()
-            && !matches!(map_type, "atomic" | "granular")
-        {
-            let field = path.child("x-kubernetes-map-type").to_string();
-            causes.push(Cause::not_supported(field, &map_type.into(), &["atomic", "granular"]));
-        }
-        let mut wrong_type = false;
-        if schema.list_type.is_some() && type_name != "array" {
-            wrong_type = true;
-            let field = path.child("type").to_string();
-            let why = "must be array if x-kubernetes-list-type is specified";
-            causes.push(match type_name {
-                "" => Cause::required(field, why),
-                _ => Cause::invalid(field, &type_name.into(), why),
-            });
-        }
-        if !wrong_type
-            && self.leniency.require_atomic_sets
-            && let Some(member) = loose_set(schema)
-        {
-            // Upstream shows the list type of the items in either case.
-            let shown = schema.items.as_ref().and_then(|items| items.list_type.as_ref());
-            let field = path.child("items").child(member).to_string();
-            let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            causes.push(Cause::invalid_text(field, &gotext::json(&shown), why));
-        }
-        if let Some(list_type) = schema.list_type.as_deref()
-            && !matches!(list_type, "atomic" | "set" | "map")
-        {
-            let field = path.child("x-kubernetes-list-type").to_string();
-            causes.push(Cause::not_supported(field, &list_type.into(), &["atomic", "set", "map"]));
-        }
-        map_keys(schema, path, causes);
-    }
-}
-
-fn map_keys(schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let list_type = schema.list_type.as_deref();
-    if !schema.list_map_keys.is_empty() && list_type != Some("map") {
-        let field = path.child("x-kubernetes-list-type").to_string();
-        let why = "must be map if x-kubernetes-list-map-keys is non-empty";
-        causes.push(match list_type {
-            None => Cause::required(field, why),
-            Some(list_type) => Cause::invalid(field, &list_type.into(), why),
-        });
-    }
-    if list_type != Some("map") {
-        return;
-    }
-    let keys_field = || path.child("x-kubernetes-list-map-keys").to_string();
-    if schema.list_map_keys.is_empty() {
-        causes.push(Cause::required(keys_field(), "must not be empty if x-kubernetes-list-type is map"));
-    }
-    let items_path = path.child("items");
-    let Some(items) = &schema.items else {
-        let why = "must have a schema if x-kubernetes-list-type is map";
-        if schema.unsupported.as_ref().is_none_or(|it| it.item_schemas.is_empty()) {
-            causes.push(Cause::required(items_path.to_string(), why));
-        }
-        return;
-    };
-    if items.type_name != "object" {
-        let why = "must be object if parent array's x-kubernetes-list-type is map";
-        let field = items_path.child("type").to_string();
-        causes.push(Cause::invalid(field, &items.type_name.as_str().into(), why));
-        return;
-    }
-    let shown = serde_json::json!(schema.list_map_keys);
-    for (at, key) in schema.list_map_keys.iter().enumerate() {
-        match items.properties.get(key) {
-            Some(property) if matches!(property.type_name.as_str(), "array" | "object") => {
-                let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                let field = items_path.child("properties").key(key).child("type").to_string();
-                causes.push(Cause::invalid(field, &items.type_name.as_str().into(), why));
-            }
-            Some(_) => {}
-            None => {
-                causes.push(Cause::invalid(keys_field(), &shown, "entries must all be names of item properties"));
-            }
-        }
-        if schema.list_map_keys[..at].contains(key) {
-            causes.push(Cause::invalid(keys_field(), &shown, "must not contain duplicate entries"));
-        }
-    }
-}
-
-fn sound_map(schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let (Some(items), Some(list_type @ ("set" | "map"))) = (&schema.items, schema.list_type.as_deref()) else {
-        return;
-    };
-    let path = path.child("items");
-    if items.nullable {
-        let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
-        causes.push(Cause::forbidden(path.child("nullable").to_string(), &why));
-    }
-    if list_type != "map" {
-        return;
-    }
-    for key in &schema.list_map_keys {
-        let Some(property) = items.properties.get(key) else { continue };
-        let path = path.child("properties");
-        let path = path.key(key);
-        if !items.required.contains(key) && property.default.is_none() {
-            let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-            causes.push(Cause::required(path.child("default").to_string(), why));
-        }
-        if property.nullable {
-            let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            causes.push(Cause::forbidden(path.child("nullable").to_string(), why));
         }
     }
 }
@@ -343,60 +247,12 @@ fn is_correlatable(schema: &Structural) -> bool {
     matches!(schema.map_type.as_deref(), None | Some("granular" | "atomic"))
 }
 
-fn has_line_break(text: &str) -> bool {
-    text.contains(['\n', '\r'])
-}
-
-/// Go's `strings.TrimSpace`.
-fn trimmed(text: &str) -> &str {
-    text.trim_matches(|c: char| c.is_whitespace() || c == '\u{85}')
-}
-
-/// What is wrong with a rule, whatever it says.
-fn rule_mistakes(rule: &Rule, schema: &Structural, path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let invalid = |name: &str, value: &str, why: &str| {
-        Cause::invalid(path.child(name).to_string(), &value.into(), why)
-    };
-    let required = |name: &str, why: &str| Cause::required(path.child(name).to_string(), why);
-    let (expression, message) = (trimmed(&rule.rule), trimmed(&rule.message));
-    if expression.is_empty() {
-        causes.push(required("rule", "rule is not specified"));
-    } else if !rule.message.is_empty() && message.is_empty() {
-        causes.push(invalid("message", &rule.message, "must be non-empty if specified"));
-    } else if has_line_break(message) {
-        causes.push(invalid("message", &rule.message, "must not contain line breaks"));
-    } else if has_line_break(expression) && message.is_empty() {
-        causes.push(required("message", "message must be specified if rule contains line breaks"));
-    }
-    if !rule.message_expression.is_empty() && trimmed(&rule.message_expression).is_empty() {
-        causes.push(required("messageExpression", "messageExpression must be non-empty if specified"));
-    }
-    if let Some(reason) = rule.reason.as_deref()
-        && !REASONS.contains(&reason)
-    {
-        causes.push(Cause::not_supported(path.child("reason").to_string(), &reason.into(), &REASONS));
-    }
-    if rule.field_path.is_empty() {
-        return;
-    }
-    if trimmed(&rule.field_path).is_empty() {
-        causes.push(invalid("fieldPath", &rule.field_path, "must be non-empty if specified"));
-    }
-    if has_line_break(&rule.field_path) {
-        causes.push(invalid("fieldPath", &rule.field_path, "must not contain line breaks"));
-    }
-    let fits = schema.unsupported_member().is_some() || selectable::follow(&rule.field_path, schema, true).is_ok();
-    if !fits {
-        causes.push(invalid("fieldPath", &rule.field_path, "must be a valid path"));
-    }
-}
-
 /// Where a status is checked alone, the root may only say what does not concern it.
 fn root_mistake(schema: &Structural, path: &Path<'_>) -> Option<Cause> {
     const ALLOWED: &str = "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations";
     let unsupported = schema.unsupported.as_deref();
-    let before_type = unsupported
-        .is_some_and(|it| !it.id.is_empty() || !it.schema.is_empty() || it.reference.is_some());
+    let before_type =
+        unsupported.is_some_and(|it| !it.id.is_empty() || !it.schema.is_empty() || it.reference.is_some());
     if !before_type && !schema.type_name.is_empty() && schema.type_name != "object" {
         let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
         return Some(Cause::invalid(format!("{path}.type"), &schema.type_name.as_str().into(), why));
@@ -425,7 +281,8 @@ fn root_mistake(schema: &Structural, path: &Path<'_>) -> Option<Cause> {
     if !before_type && !after_type {
         return None;
     }
-    let why =
-        format!("only [{ALLOWED}] fields are allowed at the root of the schema if the status subresource is enabled");
+    let why = format!(
+        "only [{ALLOWED}] fields are allowed at the root of the schema if the status subresource is enabled"
+    );
     Some(Cause::invalid_text(path.to_string(), &internal::schema(schema), &why))
 }

@@ -11,7 +11,7 @@ use crate::{
     jsonpath::JsonPath,
     names,
     resource::{ScalePaths, Tree},
-    structural::{Malformed, Structural},
+    structural::{Findings, Malformed, Path, RuleSet, Structural, rules},
 };
 
 /// A version of a custom resource.
@@ -29,6 +29,8 @@ pub struct CustomVersion {
     pub deprecation: Option<String>,
     /// None: nothing is known of the objects.
     pub schema: Option<Arc<Structural>>,
+    /// The rules of the schema, compiled.
+    pub rules: Option<Arc<RuleSet>>,
     /// Whether unknown fields go.
     pub prunes: bool,
     pub has_status: bool,
@@ -75,7 +77,8 @@ pub fn served(definition: &Tree) -> Vec<CustomVersion> {
     let read = Definition::read(definition);
     let names = Names::read(definition.get("status").and_then(|status| status.get("acceptedNames")));
     let in_use = read.versions.iter().filter(|version| version.served || version.storage);
-    let mut versions: Vec<CustomVersion> = in_use.map(|version| custom_version(&read, version, &names)).collect();
+    let mut versions: Vec<CustomVersion> =
+        in_use.map(|version| custom_version(&read, version, &names)).collect();
     versions.sort_by(|one, other| compare_versions(&other.version, &one.version));
     versions
 }
@@ -91,6 +94,7 @@ fn custom_version(definition: &Definition, version: &Version, names: &Names) -> 
         served: version.served,
         storage: version.storage,
         deprecation: deprecation(definition, version),
+        rules: schema.as_ref().and_then(|schema| RuleSet::of(schema, true)).map(Arc::new),
         schema: schema.map(Arc::new),
         prunes: !definition.preserve_unknown_fields,
         has_status: subresources.status,
@@ -205,24 +209,40 @@ impl CustomVersion {
     }
 
     /// What is wrong with a new object, its own metadata apart.
-    pub fn check_create(&self, new: &Value) -> Vec<Cause> {
+    pub fn check_create(&self, new: &Value) -> Findings {
         let mut causes = self.schema.as_ref().map(|schema| schema.check_create(new)).unwrap_or_default();
         causes.extend(self.scale_mistakes(new, true));
-        causes
+        self.with_rules(causes, new, None)
     }
 
     /// What is wrong with an object that replaces another, its own metadata apart.
-    pub fn check_update(&self, new: &Value, old: &Value) -> Vec<Cause> {
+    pub fn check_update(&self, new: &Value, old: &Value) -> Findings {
         let mut causes = self.schema.as_ref().map(|schema| schema.check_update(new, old)).unwrap_or_default();
         causes.extend(self.scale_mistakes(new, true));
-        causes
+        self.with_rules(causes, new, Some(old))
     }
 
     /// What is wrong with a change of `status`.
-    pub fn check_status(&self, new: &Value, old: &Value) -> Vec<Cause> {
+    pub fn check_status(&self, new: &Value, old: &Value) -> Findings {
         let mut causes = self.schema.as_ref().map(|schema| schema.check_status(new, old)).unwrap_or_default();
         causes.extend(self.scale_mistakes(new, false));
-        causes
+        self.with_rules(causes, new, Some(old))
+    }
+
+    /// Rules are asked only of an object whose shape they can rely on.
+    fn with_rules(&self, mut causes: Vec<Cause>, new: &Value, old: Option<&Value>) -> Findings {
+        let (Some(schema), Some(rules)) = (&self.schema, &self.rules) else {
+            return Findings { causes, warnings: Vec::new() };
+        };
+        if causes.iter().any(rules::is_blocked_by) {
+            let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+            causes.push(Cause::invalid("<nil>", &Value::Null, why));
+            return Findings { causes, warnings: Vec::new() };
+        }
+        let mut budget = rules::REQUEST_BUDGET;
+        let found = rules.check(new, old, schema, true, &Path::Root, &mut budget);
+        causes.extend(found.causes);
+        Findings { causes, warnings: found.warnings }
     }
 
     fn scale_mistakes(&self, object: &Value, with_spec: bool) -> Vec<Cause> {
@@ -276,7 +296,9 @@ fn replicas_mistake(object: &Value, path: &str) -> Option<Cause> {
     };
     match found {
         Err(error) => Some(Cause::invalid(path, &0.into(), &error)),
-        Ok(replicas @ ..0) => Some(Cause::invalid(path, &replicas.into(), "should be a non-negative integer")),
+        Ok(replicas @ ..0) => {
+            Some(Cause::invalid(path, &replicas.into(), "should be a non-negative integer"))
+        }
         Ok(replicas) if replicas > i64::from(i32::MAX) => {
             Some(Cause::invalid(path, &replicas.into(), "should be less than or equal to 2147483647"))
         }
@@ -296,7 +318,8 @@ fn selector_mistake(object: &Value, path: &str) -> Option<Cause> {
 /// Finalizers that a custom resource should better not have.
 pub fn finalizer_warnings(new: &Map<String, Value>, old: Option<&Map<String, Value>>) -> Vec<String> {
     let finalizers = |tree: &Map<String, Value>| -> Vec<String> {
-        let list = tree.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
+        let list =
+            tree.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let known = old.map(finalizers).unwrap_or_default();
@@ -309,7 +332,8 @@ pub fn finalizer_warnings(new: &Map<String, Value>, old: Option<&Map<String, Val
 
 fn finalizer_warning(finalizer: &str) -> Vec<String> {
     let told = |what: &str| format!("metadata.finalizers: {}: {what}", gotext::quote(finalizer));
-    let mut warnings: Vec<String> = names::is_qualified_name(finalizer).iter().map(|what| told(what)).collect();
+    let mut warnings: Vec<String> =
+        names::is_qualified_name(finalizer).iter().map(|what| told(what)).collect();
     if !finalizer.contains('/') && !matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes") {
         let better = if finalizer.contains('.') {
             "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"

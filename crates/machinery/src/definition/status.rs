@@ -26,7 +26,12 @@ pub struct Condition {
 }
 
 impl Condition {
-    pub fn new(kind: &'static str, status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(
+        kind: &'static str,
+        status: &'static str,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
         Self { kind, status, reason, message: message.into() }
     }
 
@@ -49,7 +54,8 @@ impl Condition {
 
 /// The conditions of a definition.
 pub fn conditions_of(definition: &Tree) -> impl Iterator<Item = &Tree> {
-    let conditions = definition.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    let conditions =
+        definition.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
     conditions.into_iter().flatten().filter_map(Value::as_object)
 }
 
@@ -59,7 +65,8 @@ fn find<'t>(definition: &'t Tree, kind: &str) -> Option<&'t Tree> {
 
 /// Whether a condition is `True`.
 pub fn is_true(definition: &Tree, kind: &str) -> bool {
-    find(definition, kind).is_some_and(|condition| condition.get("status").is_some_and(|status| status == "True"))
+    find(definition, kind)
+        .is_some_and(|condition| condition.get("status").is_some_and(|status| status == "True"))
 }
 
 /// Sets a condition of a definition; `now` is an RFC 3339 time.
@@ -77,7 +84,8 @@ pub fn set_condition(definition: &mut Tree, condition: &Condition, now: &str) {
     match conditions.iter_mut().find(|it| it["type"] == condition.kind) {
         None => conditions.push(entry),
         Some(existing) => {
-            let unchanged = existing["status"] == condition.status && existing["lastTransitionTime"].is_string();
+            let unchanged =
+                existing["status"] == condition.status && existing["lastTransitionTime"].is_string();
             if unchanged {
                 entry["lastTransitionTime"] = existing["lastTransitionTime"].take();
             }
@@ -251,7 +259,8 @@ fn establish(next: &mut Tree, read: &Definition, now: &str) {
         return;
     }
     let bundle = read.conversion.as_ref().and_then(|conversion| conversion.client.as_ref());
-    let bad_bundle = bundle.and_then(|client| super::conversion::ca_bundle_mistake(&client.ca_bundle)).is_some();
+    let bad_bundle =
+        bundle.and_then(|client| super::conversion::ca_bundle_mistake(&client.ca_bundle)).is_some();
     let condition = if bad_bundle {
         let message = "The conversion webhook CABundle is invalid";
         Condition::new("Established", "False", "InvalidCABundle", message)

@@ -73,17 +73,25 @@ fn mistakes_in_specs_are_told() {
         ),
         (
             |spec| spec["versions"][0]["deprecationWarning"] = json!("x"),
-            &[r#"spec.versions[0].deprecationWarning: Invalid value: "x": can only be set for deprecated versions"#],
+            &[
+                r#"spec.versions[0].deprecationWarning: Invalid value: "x": can only be set for deprecated versions"#,
+            ],
         ),
         (
-            |spec| spec["versions"][0]["additionalPrinterColumns"] = json!([{"name": "A", "type": "text", "jsonPath": "spec"}]),
+            |spec| {
+                spec["versions"][0]["additionalPrinterColumns"] =
+                    json!([{"name": "A", "type": "text", "jsonPath": "spec"}])
+            },
             &[
                 r#"spec.additionalPrinterColumns[0].type: Invalid value: "text": must be one of boolean,date,integer,number,string"#,
                 r#"spec.additionalPrinterColumns[0].JSONPath: Invalid value: "spec": must be a simple json path starting with ."#,
             ],
         ),
         (
-            |spec| spec["versions"][0]["subresources"] = json!({"scale": {"specReplicasPath": ".status.x", "statusReplicasPath": ""}}),
+            |spec| {
+                spec["versions"][0]["subresources"] =
+                    json!({"scale": {"specReplicasPath": ".status.x", "statusReplicasPath": ""}})
+            },
             &[
                 r#"spec.subresources.scale.specReplicasPath: Invalid value: ".status.x": should be a json path under .spec"#,
                 "spec.subresources.scale.statusReplicasPath: Required value",
@@ -117,7 +125,9 @@ fn mistakes_in_specs_are_told() {
         ),
         (
             |spec| spec["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.x"}]),
-            &[r#"spec.selectableFields[0].jsonPath: Invalid value: ".spec.x": is an invalid path: does not refer to a valid field"#],
+            &[
+                r#"spec.selectableFields[0].jsonPath: Invalid value: ".spec.x": is an invalid path: does not refer to a valid field"#,
+            ],
         ),
     ];
     for (change, wrong) in cases {
@@ -314,7 +324,8 @@ fn names_are_accepted_once() {
     assert_eq!(next_status(&first, [&first].into_iter(), now), None);
 
     let second = definition(|spec| {
-        spec["names"] = json!({"plural": "bars", "kind": "Foo", "shortNames": ["foo", "b"], "categories": ["all"]});
+        spec["names"] =
+            json!({"plural": "bars", "kind": "Foo", "shortNames": ["foo", "b"], "categories": ["all"]});
     });
     let second = next_status(&second, [&first].into_iter(), now).unwrap();
     assert_eq!(
@@ -353,7 +364,7 @@ fn each_version_is_served_as_declared() {
     assert_eq!(v1.selectable[0].value(&json!({"spec": {"color": 3}})), "3");
     assert_eq!(v1.selectable[0].value(&json!({})), "");
     assert_eq!(
-        told(v1.check_create(&json!({"spec": {"n": -1}, "status": {"n": "x"}}))),
+        told(v1.check_create(&json!({"spec": {"n": -1}, "status": {"n": "x"}})).causes),
         [
             ".spec.n: Invalid value: -1: should be a non-negative integer",
             ".status.n: Invalid value: 0: .status.n accessor error: x is of the type string, expected int64",
@@ -363,7 +374,8 @@ fn each_version_is_served_as_declared() {
 
 #[test]
 fn versions_have_an_order() {
-    let mut versions = ["v1", "v10", "v2", "foo1", "v1beta1", "v2alpha1", "v11alpha2", "v3beta1", "foo10", "v12alpha1"];
+    let mut versions =
+        ["v1", "v10", "v2", "foo1", "v1beta1", "v2alpha1", "v11alpha2", "v3beta1", "foo10", "v12alpha1"];
     versions.sort_by(|one, other| compare_versions(other, one));
     assert_eq!(
         versions,
@@ -389,7 +401,9 @@ mod conversions {
     use super::{super::conversion::*, *};
 
     fn object() -> Tree {
-        tree(json!({"apiVersion": "g/v1", "kind": "Foo", "metadata": {"name": "a", "uid": "u", "labels": {"x": "y"}}}))
+        tree(
+            json!({"apiVersion": "g/v1", "kind": "Foo", "metadata": {"name": "a", "uid": "u", "labels": {"x": "y"}}}),
+        )
     }
 
     fn answer(objects: Value) -> Value {
@@ -414,10 +428,30 @@ mod conversions {
     }
 
     #[test]
+    fn bundles_hold_certificates() {
+        let encoded = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+        for (text, why) in [
+            ("", None),
+            ("x", Some("unable to parse bytes as PEM block")),
+            ("-----BEGIN X-----\nYQ==\n-----END X-----\n", Some("no valid certificate authority data seen")),
+            (
+                "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\n",
+                Some("failed to parse certificate: x509: malformed certificate"),
+            ),
+        ] {
+            let why = why.map(|why| format!("unable to load root certificates: {why}"));
+            assert_eq!(ca_bundle_mistake(&encoded(text)), why);
+        }
+    }
+
+    #[test]
     fn bad_answers_are_explained() {
         let meta = json!({"name": "a", "uid": "u"});
         for (answer, error) in [
-            (json!({}), "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got , Kind="),
+            (
+                json!({}),
+                "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got , Kind=",
+            ),
             (answer(json!([])), "returned 0 objects, expected 1"),
             (
                 answer(json!([{"apiVersion": "g/v3", "kind": "Foo", "metadata": meta}])),
@@ -432,11 +466,72 @@ mod conversions {
                 "returned invalid object: must have the same name: a != b",
             ),
             (
-                answer(json!([{"apiVersion": "g/v2", "kind": "Foo", "metadata": {"name": "a", "uid": "u", "labels": {"x": 1}}}])),
+                answer(
+                    json!([{"apiVersion": "g/v2", "kind": "Foo", "metadata": {"name": "a", "uid": "u", "labels": {"x": 1}}}]),
+                ),
                 "returned invalid metadata: metadata.labels[x] must be a string, but is int64 in converted object",
             ),
         ] {
             assert_eq!(convert(&answer), Err(format!("conversion webhook for g/v1, Kind=Foo {error}")));
         }
+    }
+}
+
+/// The schema of `spec` with a rule, and what is wrong with that.
+#[test]
+fn rules_are_compiled_and_priced() {
+    let at = "spec.validation.openAPIV3Schema.properties[spec]";
+    let plain = |rule: &str| {
+        format!(
+            r#"{{"Rule":"{rule}","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}}"#
+        )
+    };
+    for (schema, wrong) in [
+        (json!({"type": "string", "x-kubernetes-validations": [{"rule": "self == 'a'"}]}), vec![]),
+        (
+            json!({"type": "string", "x-kubernetes-validations": [{"rule": "self"}]}),
+            vec![format!(
+                "{at}.x-kubernetes-validations[0].rule: Invalid value: {}: cel expression must evaluate to a bool",
+                plain("self")
+            )],
+        ),
+        (
+            json!({"type": "string", "x-kubernetes-validations": [{"rule": "self == 1"}]}),
+            vec![format!(
+                "{at}.x-kubernetes-validations[0].rule: Invalid value: {}: compilation failed: ERROR: <input>:1:6: found no matching overload for '_==_' applied to '(string, int)'\n | self == 1\n | .....^",
+                plain("self == 1")
+            )],
+        ),
+        (
+            json!({"type": "array", "maxItems": 9, "items": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}),
+            vec![format!(
+                "{at}.items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf cannot be used on the uncorrelatable portion of the schema within {at}"
+            )],
+        ),
+        (
+            json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x == y))"}]}),
+            vec![
+                format!(
+                    "{at}.x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+                ),
+                format!(
+                    "{at}.x-kubernetes-validations[0].rule: Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
+                ),
+                "spec.validation.openAPIV3Schema: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)".to_owned(),
+            ],
+        ),
+        (
+            json!({"type": "array", "maxItems": 10, "items": {"type": "string", "maxLength": 5}, "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x == y))"}]}),
+            vec![],
+        ),
+        (
+            json!({"type": "string", "default": "b", "x-kubernetes-validations": [{"rule": "self == 'a'"}]}),
+            vec![format!("{at}.default: Invalid value: \"b\": failed rule: self == 'a'")],
+        ),
+    ] {
+        let found = mistakes(|spec| {
+            spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = schema.clone();
+        });
+        assert_eq!(found, wrong, "{schema}");
     }
 }

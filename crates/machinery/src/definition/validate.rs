@@ -6,17 +6,19 @@
 mod ratchet;
 mod webhook;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{
-    Column, Conversion, Definition, Names, Subresources, Version, approval, internal, schema_check::SchemaCheck,
-    selectable,
+    Column, Conversion, Definition, Names, Subresources, Version, approval, internal,
+    schema_check::SchemaCheck,
 };
 use crate::{
     field_error::Cause,
     gotext, names as rules,
     resource::Tree,
-    structural::{Path, Structural},
+    structural::{Path, Structural, fieldpath},
 };
 
 pub use ratchet::Leniency;
@@ -158,7 +160,9 @@ impl Check<'_> {
             }
         }
         if let Some(schema) = version.schema.as_ref().filter(|_| !self.shared.schema) {
-            let has_status = version.subresources.as_ref().is_some_and(|it| it.status);
+            // Upstream looks subresources up by name, though names may stand twice until that is refused.
+            let named = self.definition.versions.iter().find(|other| other.name == version.name);
+            let has_status = named.and_then(|named| named.subresources.as_ref()).is_some_and(|it| it.status);
             self.schema(schema.as_ref(), has_status, Some(&version.name), &path.child("schema"));
         }
         if let Some(subresources) = version.subresources.as_ref().filter(|_| !self.shared.subresources) {
@@ -170,14 +174,25 @@ impl Check<'_> {
         if !self.shared.selectable && !version.selectable.is_empty() {
             // Upstream looks for the schema of the version even where it stands at the top.
             let schema = version.structural().filter(|_| !self.shared.schema);
+            let version_path = path;
             let path = path.child("selectableFields");
             match schema {
                 None => {
                     let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
                     self.invalid(&path, "", why);
                 }
-                Some(schema) => self.selectable(&version.selectable, schema, &version.name, &path),
+                Some(schema) => {
+                    self.unsupported(schema, &version_path.child("schema.openAPIV3Schema"));
+                    self.selectable(&version.selectable, schema, &version.name, &path);
+                }
             }
+        }
+    }
+
+    /// Fields can only be selected of a schema that can be read.
+    fn unsupported(&mut self, schema: &Structural, path: &Path<'_>) {
+        if let Some(why) = schema.unsupported_member() {
+            self.invalid(path, "", &why);
         }
     }
 
@@ -190,7 +205,11 @@ impl Check<'_> {
         let field = path.child("versions").to_string();
         let shown = || internal::versions(self.definition, &self.shared);
         if names.len() != versions.len() {
-            self.causes.push(Cause::invalid_text(field.clone(), &shown(), "must contain unique version names"));
+            self.causes.push(Cause::invalid_text(
+                field.clone(),
+                &shown(),
+                "must contain unique version names",
+            ));
         }
         if versions.iter().filter(|version| version.storage).count() != 1 {
             let why = "must have exactly one version marked as storage version";
@@ -218,8 +237,11 @@ impl Check<'_> {
     /// What all versions share.
     fn shared_parts(&mut self, path: &Path<'_>) {
         let Some(first) = self.definition.versions.first() else { return };
-        let any_status =
-            self.definition.versions.iter().any(|version| version.subresources.as_ref().is_some_and(|it| it.status));
+        let any_status = self
+            .definition
+            .versions
+            .iter()
+            .any(|version| version.subresources.as_ref().is_some_and(|it| it.status));
         if let Some(schema) = first.schema.as_ref().filter(|_| self.shared.schema) {
             self.schema(schema.as_ref(), any_status, Some(&first.name), &path.child("validation"));
         }
@@ -230,18 +252,26 @@ impl Check<'_> {
             self.columns(&first.columns, &path.child("additionalPrinterColumns"));
         }
         if self.shared.selectable && !first.selectable.is_empty() {
-            let path = path.child("selectableFields");
+            let (spec_path, path) = (path, path.child("selectableFields"));
             match first.schema.as_ref().filter(|_| self.shared.schema) {
                 None => self.invalid(&path, "", "may only be set when validations.schema is included"),
                 Some(schema) => {
                     let none = Structural::default();
-                    self.selectable(&first.selectable, schema.as_ref().unwrap_or(&none), "", &path);
+                    let schema = schema.as_ref().unwrap_or(&none);
+                    self.unsupported(schema, &spec_path.child("schema.openAPIV3Schema"));
+                    self.selectable(&first.selectable, schema, "", &path);
                 }
             }
         }
     }
 
-    fn schema(&mut self, schema: Option<&Structural>, has_status: bool, version: Option<&str>, path: &Path<'_>) {
+    fn schema(
+        &mut self,
+        schema: Option<&Structural>,
+        has_status: bool,
+        version: Option<&str>,
+        path: &Path<'_>,
+    ) {
         let Some(schema) = schema else { return };
         let unchanged = version.is_some_and(|version| self.leniency.unchanged_schemas.contains(version));
         let check = SchemaCheck::new(&self.leniency, unchanged);
@@ -316,7 +346,7 @@ impl Check<'_> {
                 self.causes.push(Cause::required(item.to_string(), ""));
                 continue;
             }
-            let found = match selectable::follow(json_path, schema, false) {
+            let found = match fieldpath::follow(json_path, schema, false) {
                 Ok(found) => found,
                 Err(error) => {
                     self.invalid(&item, json_path, &format!("is an invalid path: {error}"));
@@ -405,20 +435,20 @@ impl Check<'_> {
             self.causes.push(Cause::invalid(path.to_string(), &Value::Null, why));
             return;
         };
-        let stored_names: Vec<&str> = stored.iter().filter_map(Value::as_str).collect();
-        for version in self.definition.versions.iter().filter(|version| version.storage) {
-            if !stored_names.contains(&version.name.as_str()) {
+        let mut missing: BTreeMap<&str, usize> = BTreeMap::new();
+        missing.extend(stored.iter().enumerate().filter_map(|(at, name)| Some((name.as_str()?, at))));
+        for version in &self.definition.versions {
+            let is_stored = missing.remove(version.name.as_str()).is_some();
+            if version.storage && !is_stored {
                 let why = format!("must have the storage version {}", version.name);
                 self.causes.push(Cause::invalid(path.to_string(), &Value::Array(stored.clone()), &why));
             }
         }
-        for (at, name) in stored_names.iter().enumerate() {
-            if !self.definition.versions.iter().any(|version| version.name == *name) {
-                let why = format!(
-                    "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
-                );
-                self.invalid(&path.index(at), name, &why);
-            }
+        for (name, at) in missing {
+            let why = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+            );
+            self.invalid(&path.index(at), name, &why);
         }
     }
 }
@@ -487,7 +517,11 @@ pub fn names(names: &Names, path: &Path<'_>) -> Vec<Cause> {
     }
     if !names.kind.is_empty() && names.kind == names.list_kind {
         let why = "kind and listKind may not be the same";
-        causes.push(Cause::invalid(path.child("listKind").to_string(), &names.list_kind.as_str().into(), why));
+        causes.push(Cause::invalid(
+            path.child("listKind").to_string(),
+            &names.list_kind.as_str().into(),
+            why,
+        ));
     }
     causes
 }

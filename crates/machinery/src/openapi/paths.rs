@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{GROUP_VERSION_KIND, META, component_name, list_schema_name, reference, schema_name};
+use super::{GROUP_VERSION_KIND, META, component_name, list_schema_name, other_kind, reference, schema_name};
 use crate::{
     resource::{Resource, Subresource},
     schema::Types,
@@ -158,8 +158,7 @@ impl Described<'_> {
     }
 
     fn subresource_schema(&self, subresource: &Subresource) -> String {
-        let (group, version, kind) = self.resource.kind_at(subresource);
-        let message = self.types.get_kind(group, version, kind);
+        let message = other_kind(self.types, self.resource, subresource);
         message.map_or_else(|| schema_name(self.resource), |message| component_name(message.name))
     }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{REFERENCE, document};
-use crate::resource::Resource;
+use super::{GROUP_VERSION_KIND, REFERENCE, custom, document, schema_name};
+use crate::resource::{Resource, Schema};
 
 const DEFINITION: &str = "#/definitions/";
 const ANSWERS: [&str; 2] = ["application/json", "application/yaml"];
@@ -44,6 +44,19 @@ pub fn part(resources: &[&Resource]) -> Part {
     let schemas = document.remove("components").and_then(|mut it| it.get_mut("schemas").map(Value::take));
     if let Some(Value::Object(schemas)) = schemas {
         part.definitions = schemas.into_iter().map(|(name, it)| (name, schema(it))).collect();
+    }
+    for resource in resources {
+        if let Schema::Custom(custom) = &resource.schema {
+            let name = schema_name(resource);
+            let Value::Object(mut published) = schema(custom::older_schema(custom)) else { continue };
+            let kind = part
+                .definitions
+                .get_mut(&name)
+                .and_then(|it| it.get_mut(GROUP_VERSION_KIND))
+                .map(Value::take);
+            published.extend(kind.map(|kind| (GROUP_VERSION_KIND.to_owned(), kind)));
+            part.definitions.insert(name, Value::Object(published));
+        }
     }
     part
 }

@@ -94,7 +94,7 @@ impl Custom {
         // The schema looks at values; the tree is lent to it as one.
         let value = Value::Object(std::mem::take(new));
         let old = old.map(|old| Value::Object(old.clone()));
-        let causes = match (&old, subresource) {
+        let findings = match (&old, subresource) {
             (None, _) => self.version.check_create(&value),
             (Some(old), "status") => self.version.check_status(&value, old),
             (Some(old), _) => self.version.check_update(&value, old),
@@ -102,7 +102,7 @@ impl Custom {
         if let Value::Object(tree) = value {
             *new = tree;
         }
-        causes
+        findings.causes
     }
 
     /// What the author of an object should know.

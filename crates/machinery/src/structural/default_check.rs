@@ -8,6 +8,7 @@ use super::{
     embedded,
     path::Path,
     prune,
+    rules::{REQUEST_BUDGET, RuleSet},
     value::{self, Reading},
 };
 use crate::field_error::Cause;
@@ -16,7 +17,7 @@ impl Structural {
     /// What is wrong with the defaults in the schema of a resource; `path` is that of the schema. With
     /// `require_pruned`, a default may not have fields that the schema does not know.
     pub fn default_mistakes(&self, path: &Path<'_>, require_pruned: bool) -> Vec<Cause> {
-        let mut check = DefaultCheck { require_pruned, causes: Vec::new() };
+        let mut check = DefaultCheck { require_pruned, budget: REQUEST_BUDGET, causes: Vec::new() };
         let place = Place { root: self, steps: Vec::new(), in_meta: false };
         check.node(self, true, &place, path);
         check.causes
@@ -34,12 +35,17 @@ struct Place<'s> {
 
 struct DefaultCheck {
     require_pruned: bool,
+    /// What rules may still cost.
+    budget: i64,
     causes: Vec<Cause>,
 }
 
 impl DefaultCheck {
     /// `is_root`: this is the schema of the whole resource, whatever it says itself.
     fn node(&mut self, schema: &Structural, is_root: bool, place: &Place<'_>, path: &Path<'_>) {
+        if self.budget < 0 {
+            return;
+        }
         let is_resource = is_root || schema.embedded_resource;
         let own = Place { root: schema, steps: Vec::new(), in_meta: false };
         let place = if is_resource { &own } else { place };
@@ -55,7 +61,8 @@ impl DefaultCheck {
             self.below(items, place, Step::Index, place.in_meta, &path.child("items"));
         }
         for (key, property) in &schema.properties {
-            let in_meta = place.in_meta || is_resource && matches!(key.as_str(), "metadata" | "apiVersion" | "kind");
+            let in_meta =
+                place.in_meta || is_resource && matches!(key.as_str(), "metadata" | "apiVersion" | "kind");
             self.below(property, place, Step::Key(key.clone()), in_meta, &path.child("properties").key(key));
         }
     }
@@ -68,15 +75,16 @@ impl DefaultCheck {
     }
 
     fn plain(&mut self, default: &Value, schema: &Structural, is_resource: bool, path: &Path<'_>) {
+        let mut coerced = default.clone();
+        let refused = embedded::coerce_value(&mut coerced, schema, is_resource, path);
         if self.require_pruned {
             let mut pruned = default.clone();
             prune::prune_value(&mut pruned, schema, is_resource);
             if &pruned != default {
-                self.causes.push(Cause::invalid(path.to_string(), default, "must not have unknown fields"));
+                self.causes.push(Cause::invalid(path.to_string(), &coerced, "must not have unknown fields"));
             }
         }
-        let mut coerced = default.clone();
-        if let Err(cause) = embedded::coerce_value(&mut coerced, schema, is_resource, path) {
+        if let Err(cause) = refused {
             self.causes.push(cause);
             return;
         }
@@ -85,7 +93,27 @@ impl DefaultCheck {
             self.causes.extend(wrong);
             return;
         }
-        self.causes.extend(value::check(&coerced, schema, path, Reading::Defaults, None));
+        self.values(&coerced, schema, is_resource, path);
+    }
+
+    fn values(&mut self, default: &Value, schema: &Structural, is_resource: bool, path: &Path<'_>) {
+        let wrong = value::check(default, schema, path, Reading::Defaults, None);
+        if wrong.is_empty() {
+            self.rules(default, schema, is_resource, path);
+        }
+        self.causes.extend(wrong);
+    }
+
+    /// Rules must hold when the default stays, and when it is new.
+    fn rules(&mut self, default: &Value, schema: &Structural, is_resource: bool, path: &Path<'_>) {
+        let Some(rules) = RuleSet::of(schema, is_resource) else { return };
+        let (mut kept, mut fresh) = (self.budget, self.budget);
+        let found = rules.check(default, Some(default), schema, false, path, &mut kept).causes;
+        if found.is_empty() {
+            self.causes.extend(rules.check(default, None, schema, false, path, &mut fresh).causes);
+        }
+        self.causes.extend(found);
+        self.budget = kept.min(fresh);
     }
 
     /// A default of a part of metadata is judged by the metadata that it results in.
@@ -104,7 +132,7 @@ impl DefaultCheck {
                 let why = format!("must result in valid metadata: {wrong}");
                 self.causes.push(Cause::invalid(path.to_string(), default, &why));
             }
-            None => self.causes.extend(value::check(default, schema, path, Reading::Defaults, None)),
+            None => self.values(default, schema, false, path),
         }
     }
 }

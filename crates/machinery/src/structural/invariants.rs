@@ -28,7 +28,8 @@ impl Structural {
                 return Some(format!("OpenAPIV3Schema '{name}' is not supported"));
             }
         }
-        let narrowing = self.not.as_deref().into_iter().chain(&self.all_of).chain(&self.any_of).chain(&self.one_of);
+        let narrowing =
+            self.not.as_deref().into_iter().chain(&self.all_of).chain(&self.any_of).chain(&self.one_of);
         let below_junctors = narrowing.filter_map(Structural::unsupported_member).next();
         if below_junctors.is_some() {
             return below_junctors;
@@ -40,7 +41,8 @@ impl Structural {
         if self.unsupported.as_ref().is_some_and(|found| !found.item_schemas.is_empty()) {
             return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
         }
-        let spine = self.items.as_deref().into_iter().chain(self.properties.values()).chain(self.additional_schema());
+        let spine =
+            self.items.as_deref().into_iter().chain(self.properties.values()).chain(self.additional_schema());
         spine.filter_map(Structural::unsupported_member).next()
     }
 
@@ -74,7 +76,7 @@ fn node(schema: &Structural, level: Level, path: &Path<'_>, causes: &mut Vec<Cau
         if level == Level::Root {
             causes.push(Cause::forbidden(path.to_string(), "must not be used at the root"));
         }
-        if let Additional::Schema(additional) = &**additional {
+        if let Additional::Schema(additional) = additional {
             node(additional, Level::Field, &path, causes);
         }
     }
@@ -152,8 +154,7 @@ fn resource_fields(schema: &Structural, level: Level, path: &Path<'_>, causes: &
         }
     }
     if schema.embedded_resource && !schema.preserves_unknown_fields() && schema.properties.is_empty() {
-        let why =
-            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
+        let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
         causes.push(Cause::required(properties.to_string(), why));
     }
 }
@@ -213,9 +214,12 @@ fn nested(schema: &Structural, skips: Skips, path: &Path<'_>, causes: &mut Vec<C
     for (key, property) in &schema.properties {
         nested(property, Skips::default(), &path.child("properties").key(key), causes);
     }
-    let has_additional = !matches!(schema.additional.as_deref(), None | Some(Additional::Allowed(false)));
-    let (empty, undefined, negative) =
-        ("must be empty to be structural", "must be undefined to be structural", "must be false to be structural");
+    let has_additional = !matches!(schema.additional, None | Some(Additional::Allowed(false)));
+    let (empty, undefined, negative) = (
+        "must be empty to be structural",
+        "must be undefined to be structural",
+        "must be false to be structural",
+    );
     for (is_set, name, why) in [
         (!schema.type_name.is_empty(), "type", empty),
         (has_additional, "additionalProperties", undefined),
@@ -247,7 +251,13 @@ struct Completeness<'c> {
 }
 
 impl Completeness<'_> {
-    fn junctors(&mut self, narrowing: &Structural, spine: Option<&Structural>, at: &Path<'_>, from: &Path<'_>) {
+    fn junctors(
+        &mut self,
+        narrowing: &Structural,
+        spine: Option<&Structural>,
+        at: &Path<'_>,
+        from: &Path<'_>,
+    ) {
         if let Some(not) = &narrowing.not {
             self.nested(not, spine, at, &from.child("not"));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Pattern, Rule, Structural, Unsupported};
+use super::{Additional, Dependency, Pattern, Rule, Structural, Unsupported};
 
 impl Structural {
     /// Reads an `openAPIV3Schema`.
@@ -33,7 +33,7 @@ impl Reader<'_> {
                 (docs.text("description"), docs.text("url"))
             }),
             properties: self.schemas_by_name("properties"),
-            additional: self.0.get("additionalProperties").and_then(additional).map(Box::new),
+            additional: self.0.get("additionalProperties").and_then(additional),
             items: self.0.get("items").filter(|items| items.is_object()).map(boxed),
             format: self.text("format"),
             pattern: Some(self.text("pattern")).filter(|text| !text.is_empty()).map(Pattern::new),
@@ -92,10 +92,8 @@ impl Reader<'_> {
             schema: self.text("$schema"),
             reference: self.optional_text("$ref"),
             pattern_properties: self.schemas_by_name("patternProperties"),
-            dependencies: dependencies.map(|all| {
-                let schema = |value: &Value| value.is_object().then(|| Structural::read(value));
-                all.iter().map(|(name, value)| (name.clone(), schema(value))).collect()
-            }),
+            dependencies: dependencies
+                .map(|all| all.iter().map(|(name, value)| (name.clone(), dependency(value))).collect()),
             additional_items: self.0.get("additionalItems").and_then(additional),
             definitions: self.schemas_by_name("definitions"),
             item_schemas: self.schemas("items"),
@@ -148,7 +146,16 @@ fn boxed(schema: &Value) -> Box<Structural> {
 fn additional(value: &Value) -> Option<Additional> {
     match value {
         Value::Bool(allowed) => Some(Additional::Allowed(*allowed)),
-        Value::Object(_) => Some(Additional::Schema(Structural::read(value))),
+        Value::Object(_) => Some(Additional::Schema(boxed(value))),
         _ => None,
+    }
+}
+
+fn dependency(value: &Value) -> Dependency {
+    match value {
+        Value::Array(names) => {
+            Dependency::Properties(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        }
+        _ => Dependency::Schema(boxed(value)),
     }
 }

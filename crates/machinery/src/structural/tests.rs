@@ -342,3 +342,124 @@ fn a_status_is_checked_alone() {
     );
     assert_eq!(told(schema.check_status(&new, &new)), Vec::<String>::new());
 }
+
+mod rules {
+    use super::{super::rules::REQUEST_BUDGET, *};
+
+    /// What rules of `spec` say of a new object, or of one that replaces another.
+    fn found(spec: Value, new: Value, old: Option<Value>) -> (Vec<String>, Vec<String>) {
+        let schema = schema(json!({"spec": spec}));
+        let rules = RuleSet::of(&schema, true).expect("there are rules");
+        let wrap =
+            |spec: Value| json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "n"}, "spec": spec});
+        let (new, old) = (wrap(new), old.map(wrap));
+        let mut budget = REQUEST_BUDGET;
+        let found = rules.check(&new, old.as_ref(), &schema, true, &Path::Root, &mut budget);
+        (told(found.causes), found.warnings)
+    }
+
+    fn with_rule(mut schema: Value, rule: Value) -> Value {
+        schema["x-kubernetes-validations"] = json!([rule]);
+        schema
+    }
+
+    #[test]
+    fn rules_hold_or_are_told() {
+        let pair =
+            json!({"type": "object", "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}}});
+        for (rule, new, wrong) in [
+            (json!({"rule": "self.min <= self.max"}), json!({"min": 1, "max": 2}), vec![]),
+            (
+                json!({"rule": " self.min <= self.max "}),
+                json!({"min": 3, "max": 2}),
+                vec!["spec: Invalid value: failed rule: self.min <= self.max"],
+            ),
+            (
+                json!({"rule": "self.min <= self.max", "message": "min is too large", "fieldPath": ".min"}),
+                json!({"min": 3, "max": 2}),
+                vec!["spec.min: Invalid value: min is too large"],
+            ),
+            (
+                json!({"rule": "self.min <= self.max", "messageExpression": "'min is ' + string(self.min)", "reason": "FieldValueForbidden"}),
+                json!({"min": 3, "max": 2}),
+                vec!["spec: Forbidden: min is 3"],
+            ),
+            (
+                json!({"rule": "self.min <= self.max"}),
+                json!({"max": 2}),
+                vec![
+                    "spec: Invalid value: \"object\": no such key: min evaluating rule: self.min <= self.max",
+                ],
+            ),
+            (json!({"rule": "self.min >= oldSelf.min"}), json!({"min": 3}), vec![]),
+            (
+                json!({"rule": "oldSelf.hasValue()", "optionalOldSelf": true}),
+                json!({}),
+                vec!["spec: Invalid value: failed rule: oldSelf.hasValue()"],
+            ),
+        ] {
+            let (causes, warnings) = found(with_rule(pair.clone(), rule.clone()), new, None);
+            assert_eq!(
+                (causes.iter().map(String::as_str).collect::<Vec<_>>(), warnings),
+                (wrong, vec![]),
+                "{rule}"
+            );
+        }
+    }
+
+    #[test]
+    fn transitions_are_asked_where_there_was_something() {
+        let spec = json!({"type": "object", "properties": {
+            "name": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is immutable"}]},
+            "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                     "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}},
+                               "x-kubernetes-validations": [{"rule": "self.v >= oldSelf.v"}]}},
+        }});
+        let old = json!({"name": "a", "list": [{"k": "x", "v": 5}, {"k": "y", "v": 1}]});
+        let new = json!({"name": "b", "list": [{"k": "y", "v": 2}, {"k": "x", "v": 3}, {"k": "z", "v": 0}]});
+        let (causes, _) = found(spec.clone(), new, Some(old));
+        assert_eq!(
+            causes,
+            [
+                "spec.list[1]: Invalid value: failed rule: self.v >= oldSelf.v",
+                "spec.name: Invalid value: \"b\": is immutable",
+            ]
+        );
+        assert_eq!(found(spec, json!({"name": "b"}), Some(json!({}))).0, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_did_not_change_is_only_warned_of() {
+        let spec = json!({"type": "object", "properties": {
+            "a": {"type": "string", "x-kubernetes-validations": [{"rule": "self == 'x'"}]},
+            "b": {"type": "string"},
+        }});
+        let (causes, warnings) =
+            found(spec.clone(), json!({"a": "y", "b": "1"}), Some(json!({"a": "y", "b": "2"})));
+        assert_eq!(
+            (causes, warnings),
+            (vec![], vec!["spec.a: Invalid value: \"y\": failed rule: self == 'x'".to_owned()])
+        );
+        let (causes, _) = found(spec, json!({"a": "z"}), Some(json!({"a": "y"})));
+        assert_eq!(causes, ["spec.a: Invalid value: \"z\": failed rule: self == 'x'"]);
+    }
+
+    #[test]
+    fn the_budget_ends_everything() {
+        let spec = json!({"type": "object", "properties": {"l": {"type": "array", "items": {
+            "type": "string", "x-kubernetes-validations": [{"rule": "self.contains('a')"}]}}}});
+        let schema = schema(json!({"spec": spec}));
+        let rules = RuleSet::of(&schema, true).unwrap();
+        let new = json!({"spec": {"l": vec!["a"; 100]}});
+        let mut budget = 20;
+        let found = told(rules.check(&new, None, &schema, true, &Path::Root, &mut budget).causes);
+        assert_eq!(budget, -1);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].ends_with(
+                "Invalid value: \"string\": validation failed due to running out of cost budget, no further validation rules will be run"
+            ),
+            "{found:?}"
+        );
+    }
+}

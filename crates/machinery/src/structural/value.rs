@@ -391,7 +391,7 @@ impl Pass {
         let mut outcome = Outcome::default();
         outcome.faults.extend(count_mistakes(members, schema, path));
         for (key, value) in members.iter().filter(|(key, _)| !schema.properties.contains_key(*key)) {
-            match schema.additional.as_deref() {
+            match &schema.additional {
                 Some(Additional::Allowed(false)) => {
                     let place = path.in_body();
                     let message = format!("{place}.{key} in body is a forbidden property");
@@ -505,16 +505,4 @@ fn number_equals_as(value: &Number, allowed: &Number) -> bool {
         (None, Some(allowed)) => value.as_f64().is_some_and(|value| number::go_i64(value) == allowed),
         _ => value.as_f64() == allowed.as_f64(),
     }
-}
-
-/// Whether a cause keeps rules from being evaluated: they could not rely on the shape of the object.
-pub fn blocks_rules(cause: &Cause) -> bool {
-    matches!(
-        cause.reason,
-        CauseReason::NotSupported
-            | CauseReason::Required
-            | CauseReason::TooLong
-            | CauseReason::TooMany
-            | CauseReason::TypeInvalid
-    )
 }

@@ -1,6 +1,6 @@
 //! What an event must be, by the API it is written through.
 
-use crate::{field_error::Cause, names, resource::Tree};
+use crate::{field_error::Cause, gotext, names, resource::Tree, validation::pod::shape};
 use serde_json::{Value, json};
 
 fn text<'a>(tree: &'a Tree, key: &str) -> &'a str {
@@ -126,7 +126,22 @@ fn same_event(new: &Tree, old: &Tree) -> Vec<Cause> {
     let changed = FIXED.iter().filter(|field| new.get(**field) != old.get(**field));
     causes.extend(changed.map(|field| {
         let shown = if *field == "reportingComponent" { "reportingController" } else { field };
-        Cause::invalid(shown, new.get(*field).unwrap_or(&Value::Null), "field is immutable")
+        Cause::invalid_text(shown, &shown_value(new, field), "field is immutable")
     }));
     causes
+}
+
+/// As upstream's server holds it.
+fn shown_value(new: &Tree, field: &str) -> String {
+    let part = new.get(field).and_then(Value::as_object);
+    match field {
+        "involvedObject" => shape::shown("ObjectReference", part.unwrap_or(&Tree::new())),
+        "source" => shape::shown("EventSource", part.unwrap_or(&Tree::new())),
+        "related" => part.map_or("null".to_owned(), |part| shape::shown("ObjectReference", part)),
+        "count" => gotext::bad_value(new.get(field).unwrap_or(&json!(0))),
+        "firstTimestamp" | "lastTimestamp" | "eventTime" => {
+            gotext::bad_value(new.get(field).unwrap_or(&Value::Null))
+        }
+        field => gotext::quote(text(new, field)),
+    }
 }

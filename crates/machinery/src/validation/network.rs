@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{
     go_struct, keep_metadata,
     parts::{self, IMMUTABLE, Path, invalid_each, list, object, text, texts},
+    pod::shape,
 };
 use crate::{field_error::Cause, gotext, names, resource::Tree, resource::only};
 
@@ -34,15 +35,22 @@ pub fn validate_address(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     };
     if old.is_some_and(|old| parent_of(old) != parent_of(new)) {
         let shown = match parent.as_ref().and_then(Value::as_object) {
-            Some(parent) => go_struct(
-                [("Group", "group"), ("Resource", "resource"), ("Namespace", "namespace"), ("Name", "name")]
-                    .map(|(name, key)| (name, gotext::json(text(parent, key)))),
-            ),
+            Some(parent) => shape::shown("ParentReference", parent),
             None => "null".to_owned(),
         };
         causes.push(Cause::invalid_text(&path, &shown, IMMUTABLE));
     }
+    if old.is_some() {
+        causes.extend(generate_name(new));
+    }
     causes
+}
+
+/// Names of addresses are never made; upstream checks what they would be made of all the same, on update too.
+fn generate_name(new: &Tree) -> Vec<Cause> {
+    let base = object(new, "metadata").map_or("", |metadata| text(metadata, "generateName"));
+    let reasons = if base.is_empty() { Vec::new() } else { address_name(base, true) };
+    invalid_each(&Path::new("metadata.generateName"), base, reasons).collect()
 }
 
 fn parent_reference(parent: &Tree, path: &Path<'_>) -> Vec<Cause> {

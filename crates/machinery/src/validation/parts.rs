@@ -19,14 +19,13 @@ pub use addresses::{
 pub use claims::{ClaimOptions, claim_spec, claim_template, csi_driver_name};
 pub use path::Path;
 pub use resources::{
-    container_resource_name, divides_into_huge_pages, is_extended_resource, is_huge_pages, is_integer_resource,
-    is_native_resource, is_overcommit_allowed, is_standard_quota_resource, is_standard_resource,
-    positive_quantity, quantity_in,
-    resource_name, resource_quantity,
+    container_resource_name, divides_into_huge_pages, is_extended_resource, is_huge_pages,
+    is_integer_resource, is_native_resource, is_overcommit_allowed, is_standard_quota_resource,
+    is_standard_resource, positive_quantity, quantity_in, resource_name, resource_quantity,
 };
 pub use scheduling::{
-    node_selector, node_selector_requirement, node_selector_term, preferred_scheduling_terms, taints, tolerations,
-    topology_selector_term, weight,
+    node_selector, node_selector_requirement, node_selector_term, preferred_scheduling_terms, taints,
+    tolerations, topology_selector_term, weight,
 };
 
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
@@ -140,7 +139,8 @@ pub fn one_of(value: &str, path: &Path<'_>, valid: &[&str]) -> Option<Cause> {
 
 /// Metadata inside a template of something else than a pod: only labels and annotations may be set.
 pub fn template_metadata(metadata: &Tree, path: &Path<'_>) -> Vec<Cause> {
-    let mut causes = metadata::annotations(metadata.get("annotations"), &path.child("annotations").to_string());
+    let mut causes =
+        metadata::annotations(metadata.get("annotations"), &path.child("annotations").to_string());
     causes.extend(metadata::labels(metadata.get("labels"), &path.child("labels").to_string()));
     let set = metadata.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str());
     let unwanted = set.filter(|key| !matches!(*key, "annotations" | "labels"));

@@ -22,24 +22,28 @@ mod probes;
 mod resize;
 mod resources;
 mod security;
-mod shape;
+pub(super) mod shape;
 mod spec;
 mod status;
 mod update;
 mod volumes;
 mod warnings;
 
+use serde_json::Value;
+
 use self::options::Options;
 use super::parts::{Path, items, list, object};
 use crate::{field_error::Cause, metadata, resource::Tree};
 
-pub use create::prepare_pod;
 pub(super) use amounts::round_up;
+pub use create::prepare_pod;
 pub use defaults::{default_pod, default_spec, default_template};
 pub use resize::{only_resources, resized_pod};
 pub use status::{changed_status, only_status};
 pub use update::{added_ephemeral_containers, only_ephemeral_containers};
-pub use warnings::{claim_spec as claim_warnings, node_selector_term as node_selector_warnings, old_node_label};
+pub use warnings::{
+    claim_spec as claim_warnings, node_selector_term as node_selector_warnings, old_node_label,
+};
 
 /// What is wrong with a pod, new or changed.
 pub fn pod(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
@@ -66,19 +70,31 @@ pub fn template_warnings(template: &Tree, path: &str) -> Vec<String> {
 
 /// Nobody is told the same twice.
 fn once(warnings: Vec<String>) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
-    for warning in warnings {
-        if !told.contains(&warning) {
-            told.push(warning);
-        }
-    }
-    told
+    let mut told = std::collections::BTreeSet::new();
+    warnings.into_iter().filter(|warning| told.insert(warning.clone())).collect()
 }
 
 /// What is wrong with a spec of pods at `path` outside of a template; `old` is the one it replaces.
 pub fn spec(spec: &Tree, old: Option<&Tree>, path: &str) -> Vec<Cause> {
     let options = old.map_or(Options::of_new(false), |old| Options::of_update(false, old, None));
     spec::spec(spec, None, &Path::new(path), &options)
+}
+
+/// How many seconds a pod that is deleted has to end by itself: what was asked for or what it says, but none if it
+/// does not run anywhere or has ended already.
+pub fn grace(pod: &Tree, asked: Option<i64>) -> i64 {
+    let spec = pod.get("spec").and_then(Value::as_object);
+    let number = |key: &str| spec.and_then(|spec| spec.get(key)).and_then(Value::as_i64);
+    let on_node =
+        spec.and_then(|spec| spec.get("nodeName")).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
+    let phase = pod.get("status").and_then(|status| status.get("phase")).and_then(Value::as_str);
+    if !on_node || matches!(phase, Some("Failed" | "Succeeded")) {
+        return 0;
+    }
+    match asked.or(number("terminationGracePeriodSeconds")).unwrap_or(0) {
+        ..0 => 1,
+        seconds => seconds,
+    }
 }
 
 /// How upstream spells the path to the pod as a whole.
@@ -118,3 +134,6 @@ pub fn template(template: &Tree, old: Option<&Tree>, path: &str) -> Vec<Cause> {
     }
     causes
 }
+
+#[cfg(test)]
+mod tests;

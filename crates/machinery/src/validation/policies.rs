@@ -6,7 +6,7 @@ mod certificates;
 mod defaults;
 mod expressions;
 mod flow;
-mod pem;
+pub(crate) mod pem;
 mod rules;
 mod webhooks;
 
@@ -20,3 +20,6 @@ pub use defaults::*;
 pub use expressions::{Role, expression};
 pub use flow::{flow_schema, flow_schema_status, priority_level, priority_level_status};
 pub use webhooks::{mutating_webhooks, validating_webhooks};
+
+#[cfg(test)]
+mod tests;

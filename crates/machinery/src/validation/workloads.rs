@@ -29,3 +29,6 @@ pub use job_status::job_status;
 pub use jobs::job;
 pub use sets::{controller_revision, daemon_set, daemon_set_status, stateful_set, stateful_set_status};
 pub use warnings::*;
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,11 @@
 // A test may look at files; what it tests may not.
 #![allow(clippy::disallowed_methods)]
 
+mod builtin;
+mod managed;
 mod merge;
 mod schemas;
+mod strategic;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -44,13 +47,19 @@ const EXCEPTIONS: &[Exception] = &[Exception {
     reason: "a schema that says of a scalar that it is atomic is wrong; our builder takes such a type as it is",
 }];
 
+fn directory() -> Option<PathBuf> {
+    let directory = std::env::var_os("HANSE_TABLES").map(PathBuf::from);
+    if directory.is_none() {
+        eprintln!("SKIPPED: HANSE_TABLES is not set; run ./test tables");
+    }
+    directory
+}
+
 /// The recorded calls of one kind, in the order that they were made.
 fn recorded(prefix: &str) -> Option<Vec<Vec<Value>>> {
-    let Some(directory) = std::env::var_os("HANSE_TABLES").map(PathBuf::from) else {
-        eprintln!("SKIPPED: HANSE_TABLES is not set; run ./test tables");
-        return None;
-    };
-    let entries = std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let directory = directory()?;
+    let entries =
+        std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     paths.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)));
@@ -79,9 +88,8 @@ impl Tally {
             return;
         };
         let line = call.to_string();
-        let excepted = EXCEPTIONS
-            .iter()
-            .position(|exception| exception.call == name && line.contains(exception.part));
+        let excepted =
+            EXCEPTIONS.iter().position(|exception| exception.call == name && line.contains(exception.part));
         match excepted {
             Some(at) => self.used.push(at),
             None => self.failures.push(format!("{name}: {why}\n    {}", shortened(&line))),
@@ -91,7 +99,7 @@ impl Tally {
     /// `least`: how many calls of each kind there must be at least, so that nothing goes missing unnoticed.
     fn finish(self, least: &[(&str, usize)]) {
         println!("agreed: {:?}", self.agreed);
-        let shown = self.failures.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
+        let shown = self.failures.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
         assert!(self.failures.is_empty(), "{} calls differ\n{shown}", self.failures.len());
         for (call, count) in least {
             let agreed = self.agreed.get(*call).copied().unwrap_or_default();
@@ -119,8 +127,8 @@ fn structured_merge_diff() {
         }
     }
     tally.finish(&[
-        ("apply", 900),
-        ("update", 140),
+        ("apply", 2000),
+        ("update", 700),
         ("validate", 3000),
         ("compare", 200),
         ("merge", 90),
@@ -132,4 +140,46 @@ fn structured_merge_diff() {
         ("difference", 1000),
         ("union", 600),
     ]);
+}
+
+#[test]
+fn managed_fields() {
+    let Some(processes) = recorded("managed-") else { return };
+    let mut tally = Tally::default();
+    for calls in &processes {
+        let schemas = schemas::read(calls);
+        for call in calls.iter().filter(|call| call["call"] != "schema") {
+            tally.add(call, managed::check(&schemas, &Call { fields: call }));
+        }
+    }
+    tally.finish(&[
+        ("serverSideApply", 60),
+        ("trackUpdate", 40),
+        ("capManagers", 10),
+        ("decodeManagedFields", 15),
+        ("sortManagedFields", 15),
+        ("conflictError", 4),
+        ("scaleFromParent", 3),
+        ("scaleToParent", 14),
+    ]);
+}
+
+#[test]
+fn strategic_merge_patch() {
+    let Some(processes) = recorded("strategic-") else { return };
+    let mut tally = Tally::default();
+    for call in processes.iter().flatten() {
+        tally.add(call, strategic::check(&Call { fields: call }));
+    }
+    tally.finish(&[("strategicMerge", 150)]);
+}
+
+#[test]
+fn schema_of_built_in_types() {
+    let Some(directory) = directory() else { return };
+    let text = std::fs::read_to_string(directory.join("schema.json")).unwrap();
+    let compared = builtin::compare(&serde_json::from_str(&text).unwrap());
+    println!("{} types agree", compared.agreed);
+    assert_eq!(compared.differences, Vec::<String>::new());
+    assert!(compared.agreed >= 580, "only {} types were compared", compared.agreed);
 }

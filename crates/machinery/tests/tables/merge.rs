@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use machinery::{
     apply::{
-        self, Duplicates, FieldSet, Filter, Managers, Matcher, MergeError, Object, Owned, PathElement, TypeRef,
-        Updater, Versions,
+        self, Duplicates, FieldSet, Filter, Managers, Matcher, MergeError, Object, Owned, PathElement,
+        TypeRef, Updater, Versions,
     },
     resource::Tree,
 };
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{Call, schemas::Schemas};
 
-type Outcome = Result<(), String>;
+pub type Outcome = Result<(), String>;
 
 pub fn check(schemas: &Schemas, call: &Call<'_>) -> Outcome {
     match call.text("call") {
@@ -34,7 +34,7 @@ fn set(recorded: &Value) -> Result<FieldSet, String> {
     FieldSet::from_json(text).map_err(|error| error.to_string())
 }
 
-fn expect<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Outcome {
+pub fn expect<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Outcome {
     if ours == theirs { Ok(()) } else { Err(format!("{what}\n  ours:   {ours:?}\n  theirs: {theirs:?}")) }
 }
 
@@ -42,7 +42,7 @@ fn same_set(call: &Call<'_>, ours: &FieldSet) -> Outcome {
     expect("set", ours.to_json().as_str(), call.text("result"))
 }
 
-fn same_value(what: &str, ours: &Value, theirs: &Value) -> Outcome {
+pub fn same_value(what: &str, ours: &Value, theirs: &Value) -> Outcome {
     if apply::compare_values(ours, theirs).is_eq() {
         return Ok(());
     }
@@ -109,7 +109,9 @@ fn typed(schemas: &Schemas, call: &Call<'_>) -> Outcome {
             Err(error) => same_error(call, Some(error.to_string())),
         },
         "merge" => match apply::merge_values(ty, value, &fields["over"]) {
-            Ok(merged) => same_error(call, None).and_then(|()| same_value("merged", &merged, &fields["result"])),
+            Ok(merged) => {
+                same_error(call, None).and_then(|()| same_value("merged", &merged, &fields["result"]))
+            }
             Err(error) => same_error(call, Some(error.to_string())),
         },
         "compare" => match apply::compare(ty, value, &fields["with"]) {
@@ -144,7 +146,7 @@ fn typed(schemas: &Schemas, call: &Call<'_>) -> Outcome {
     }
 }
 
-fn matcher(prefixes: &Value) -> Result<Matcher, String> {
+pub fn matcher(prefixes: &Value) -> Result<Matcher, String> {
     let mut paths = Vec::new();
     for prefix in prefixes.as_array().into_iter().flatten() {
         let elements = prefix.as_array().into_iter().flatten().map(|element| match element.as_str() {
@@ -167,7 +169,7 @@ struct Conversions<'c> {
 impl Conversions<'_> {
     fn made_again(&self, object: &Value, api_version: &str) -> Option<Value> {
         match self.converter {
-            "dummyConverter" | "specificVersionConverter" => Some(object.clone()),
+            "dummyConverter" | "specificVersionConverter" | "sameInAll" => Some(object.clone()),
             "repeatingConverter" => {
                 let times = api_version.trim_start_matches('v').parse().ok()?;
                 let mut object = object.clone();
@@ -214,9 +216,10 @@ fn rename_keys(value: &mut Value, version: &str) {
 
 impl Versions for Conversions<'_> {
     fn type_at(&self, api_version: &str) -> Option<TypeRef<'_>> {
-        let known = self.recorded.iter().find(|conversion| {
-            conversion["version"] == api_version && conversion["error"].is_null()
-        })?;
+        let known = self
+            .recorded
+            .iter()
+            .find(|conversion| conversion["version"] == api_version && conversion["error"].is_null())?;
         self.schemas.get(known)
     }
 
@@ -259,10 +262,17 @@ fn managers(recorded: &Value) -> Result<Managers, String> {
 }
 
 fn show(managers: &Managers) -> Value {
-    let show = |owned: &Owned| {
-        json!({"set": owned.set.to_json(), "version": owned.api_version, "applied": owned.applied})
-    };
+    let show = |owned: &Owned| json!({"set": owned.set.to_json(), "version": owned.api_version, "applied": owned.applied});
     managers.iter().map(|(manager, owned)| (manager.clone(), show(owned))).collect()
+}
+
+pub fn filters(recorded: &Value) -> Result<Vec<(&str, Filter)>, String> {
+    let filter = |filter: &Value| match filter.get("exclude") {
+        Some(exclude) => set(exclude).map(Filter::Exclude),
+        None => matcher(&filter["include"]).map(Filter::Include),
+    };
+    let versions = recorded.as_object().into_iter().flatten();
+    versions.map(|(version, recorded)| Ok((version.as_str(), filter(recorded)?))).collect()
 }
 
 fn write(schemas: &Schemas, call: &Call<'_>) -> Outcome {
@@ -270,13 +280,7 @@ fn write(schemas: &Schemas, call: &Call<'_>) -> Outcome {
     let ty = schemas.get(fields).ok_or("no type")?;
     let recorded = fields["conversions"].as_array().map_or(&[][..], Vec::as_slice);
     let versions = Conversions { schemas, converter: call.text("converter"), recorded };
-    let mut filters = Vec::new();
-    for (version, filter) in fields["filters"].as_object().into_iter().flatten() {
-        filters.push((version.as_str(), match filter.get("exclude") {
-            Some(exclude) => Filter::Exclude(set(exclude)?),
-            None => Filter::Include(matcher(&filter["include"])?),
-        }));
-    }
+    let filters = filters(&fields["filters"])?;
     let updater = Updater { versions: &versions, filters: &filters };
     let (live, other) = (tree(&fields["live"]), tree(&fields["other"]));
     let version = call.text("version");

@@ -13,9 +13,8 @@ use super::{Controllers, garbage::drop_finalizer, queue::Work};
 use crate::{
     context::Context,
     delete::{self, Options},
-    served,
+    replace, served,
     space::Space,
-    write,
 };
 
 pub fn key_of(name: &str) -> Key {
@@ -80,7 +79,7 @@ pub async fn settle(controllers: &Controllers, space: &Space, name: &str) -> Res
     }
     let others = same_group(space, name)?;
     let now = controllers.hub.now_text();
-    write::edit(&context, &key, &object.head.uid, |tree| {
+    replace::edit(&context, &key, &object.head.uid, |tree| {
         if let Some(next) = definition::next_status(tree, others.iter(), &now) {
             *tree = next;
         }
@@ -113,7 +112,7 @@ async fn terminate(
     let now = controllers.hub.now_text();
     let established = definition::is_true(&tree, "Established");
     if established && !delete_all(controllers, space, &tree).await? {
-        return write::edit(context, key, &object.head.uid, |tree| {
+        return replace::edit(context, key, &object.head.uid, |tree| {
             if !conditions_say(tree, "InstanceDeletionInProgress") {
                 definition::set_condition(tree, &Condition::deleting_instances(), &now);
             }
@@ -124,7 +123,7 @@ async fn terminate(
         true => Condition::instances_deleted(),
         false => Condition::never_established(),
     };
-    write::edit(context, key, &object.head.uid, |tree| {
+    replace::edit(context, key, &object.head.uid, |tree| {
         definition::set_condition(tree, &condition, &now);
         drop_finalizer(tree, CLEANUP_FINALIZER);
     })

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     delete::{self, FOREGROUND, ORPHAN, Options, Propagation},
     registry::Registry,
+    replace,
     space::Space,
-    write,
 };
 
 type Uid = CompactString;
@@ -169,7 +169,7 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
     if solid {
         // It still belongs to somebody: only the references to the others go.
         let dropped: Vec<Uid> = lost.into_iter().chain(waiting.iter().map(|(uid, _)| uid.clone())).collect();
-        write::edit(&context, key, &object.head.uid, |tree| drop_owners(tree, &dropped)).await?;
+        replace::edit(&context, key, &object.head.uid, |tree| drop_owners(tree, &dropped)).await?;
     } else if !object.head.deleting {
         let has_dependents = !controllers.owners.lock().of(space.id(), &object.head.uid).is_empty();
         let blocking = waiting.iter().any(|(_, blocks)| *blocks);
@@ -228,9 +228,10 @@ pub async fn finish_owner(controllers: &Controllers, space: &Space, key: &Key) -
             let Some(child) = space.get(&dependent) else { continue };
             let Some(child_context) = controllers.context_for(space, &dependent) else { continue };
             let uids = [object.head.uid.clone()];
-            write::edit(&child_context, &dependent, &child.head.uid, |tree| drop_owners(tree, &uids)).await?;
+            replace::edit(&child_context, &dependent, &child.head.uid, |tree| drop_owners(tree, &uids))
+                .await?;
         }
-        return write::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, ORPHAN)).await;
+        return replace::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, ORPHAN)).await;
     }
     if has_finalizer(&object, FOREGROUND) {
         let mut blocked = false;
@@ -241,7 +242,7 @@ pub async fn finish_owner(controllers: &Controllers, space: &Space, key: &Key) -
             controllers.queue.add(Work::Dependent(space.id().clone(), dependent));
         }
         if !blocked {
-            return write::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FOREGROUND))
+            return replace::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FOREGROUND))
                 .await;
         }
     }

@@ -7,8 +7,8 @@ use store::Key;
 use super::Controllers;
 use crate::{
     delete::{self, Options, Outcome, Propagation},
+    replace,
     space::Space,
-    write,
 };
 
 /// What is still in a namespace.
@@ -28,7 +28,7 @@ pub async fn empty(controllers: &Controllers, space: &Space, name: &str) -> Resu
     let now = controllers.hub.now_text();
     let uid = namespace.head.uid.clone();
     if remaining.resources.is_empty() {
-        return write::edit(&context, &key, &uid, |tree| {
+        return replace::edit(&context, &key, &uid, |tree| {
             let finalizers = tree.get_mut("spec").and_then(|spec| spec.get_mut("finalizers"));
             if let Some(finalizers) = finalizers.and_then(Value::as_array_mut) {
                 finalizers.retain(|finalizer| finalizer != "kubernetes");
@@ -38,7 +38,7 @@ pub async fn empty(controllers: &Controllers, space: &Space, name: &str) -> Resu
         .await;
     }
     // The removal of the last object brings the namespace up again; nothing needs to poll.
-    write::edit(&context, &key, &uid, |tree| set_conditions(tree, &remaining, &now)).await
+    replace::edit(&context, &key, &uid, |tree| set_conditions(tree, &remaining, &now)).await
 }
 
 async fn delete_content(controllers: &Controllers, space: &Space, name: &str) -> Result<Remaining, Status> {

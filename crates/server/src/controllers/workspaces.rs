@@ -7,7 +7,7 @@ use store::Key;
 use super::Controllers;
 use crate::{
     hub::{root_id, store_refusal, workspace_id},
-    write,
+    replace,
 };
 
 pub async fn remove(controllers: &Controllers, name: &str) -> Result<(), Status> {
@@ -26,7 +26,7 @@ pub async fn remove(controllers: &Controllers, name: &str) -> Result<(), Status>
     hub.forget_space(name, &id);
     let root = hub.space(api::ROOT)?;
     let Some(context) = controllers.context_for(&root, &key) else { return Ok(()) };
-    write::edit(&context, &key, &object.head.uid, |tree| {
+    replace::edit(&context, &key, &object.head.uid, |tree| {
         let finalizers =
             tree.get_mut("metadata").and_then(|it| it.get_mut("finalizers")).and_then(Value::as_array_mut);
         if let Some(finalizers) = finalizers {

@@ -52,7 +52,7 @@ async fn hanse_treats_every_kind_as_kubernetes_does() -> Result<()> {
     if let Some(folder) = std::env::var_os("KINDS_RECORD") {
         return record(Path::new(&folder), only.as_deref()).await;
     }
-    let bases = objects::read(&folder().join("objects"))?;
+    let (valid, upstream) = (objects::valid(&folder().join("objects"))?, objects::upstream()?);
     let (kube, hanse) = tokio::try_join!(Server::kube(), Server::hanse())?;
     let mut report = Report::new(Accepted::read(&folder().join("accepted.txt"))?, only.is_some());
     for kind in chosen(only.as_deref()) {
@@ -61,7 +61,7 @@ async fn hanse_treats_every_kind_as_kubernetes_does() -> Result<()> {
             continue;
         }
         let servers = Servers { kube: kube.clone(), hanse: Some(hanse.clone()) };
-        let run = servers.run(kind, &bases).await.with_context(|| kind.to_string())?;
+        let run = servers.run(kind, &valid, &upstream).await.with_context(|| kind.to_string())?;
         let tables = table::differences(&kube, &hanse, &run.created).await?;
         report.add(kind, &run, &tables);
     }
@@ -69,10 +69,10 @@ async fn hanse_treats_every_kind_as_kubernetes_does() -> Result<()> {
 }
 
 async fn record(folder: &Path, only: Option<&str>) -> Result<()> {
-    let bases = objects::read(&self::folder().join("objects"))?;
+    let (valid, upstream) = (objects::valid(&self::folder().join("objects"))?, objects::upstream()?);
     let servers = Servers { kube: Server::kube().await?, hanse: None };
     for kind in chosen(only) {
-        let run = servers.run(kind, &bases).await.with_context(|| kind.to_string())?;
+        let run = servers.run(kind, &valid, &upstream).await.with_context(|| kind.to_string())?;
         record::write(folder, kind, &run)?;
         let accepted = run.answered.iter().filter(|it| it.kube.is_accepted()).count();
         println!("{kind}: {} requests, {accepted} accepted", run.answered.len());

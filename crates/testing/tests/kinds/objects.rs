@@ -18,8 +18,8 @@ pub struct Base {
     pub object: Value,
 }
 
-/// The valid objects of every kind.
-pub fn read(folder: &Path) -> Result<Vec<Base>> {
+/// The valid objects of every kind, from a folder of YAML.
+pub fn valid(folder: &Path) -> Result<Vec<Base>> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     paths.sort();
@@ -47,29 +47,38 @@ impl Base {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?.to_owned();
         Ok(Base { kind, name, object })
     }
+
+    /// With its own metadata every such object would be refused for that alone.
+    fn of_upstream(kind: &'static Kind, mut object: Value) -> Base {
+        let name = format!("upstream-{}", kind.kind.to_lowercase());
+        let metadata = object["metadata"].take();
+        object["metadata"] = json!({
+            "name": name,
+            "labels": metadata["labels"],
+            "annotations": metadata["annotations"],
+            "ownerReferences": metadata["ownerReferences"],
+        });
+        if kind.namespaced {
+            object["metadata"]["namespace"] = json!(NAMESPACE);
+        }
+        Base { kind, name, object }
+    }
 }
 
-/// The object with every field set that upstream has for a kind, in the Go module cache; none where upstream has
-/// none. Its values are names of fields, so that hardly any is valid.
-pub fn upstream(kind: &'static Kind) -> Result<Option<Base>> {
-    let path = test_data()?.join(format!("{kind}.json"));
-    if !path.exists() {
-        return Ok(None);
+/// The objects with every field set that upstream has for its kinds, in the Go module cache; not every kind has one.
+/// Their values are names of fields, so that hardly any is valid.
+pub fn upstream() -> Result<Vec<Base>> {
+    let folder = test_data()?;
+    let mut bases = Vec::new();
+    for kind in KINDS {
+        let path = folder.join(format!("{kind}.json"));
+        if path.exists() {
+            let object = serde_json::from_slice(&std::fs::read(&path)?)?;
+            bases.push(Base::of_upstream(kind, object));
+        }
     }
-    let mut object: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
-    let name = format!("upstream-{}", kind.kind.to_lowercase());
-    // With its own metadata every object would be refused for that alone.
-    let metadata = object["metadata"].take();
-    object["metadata"] = json!({
-        "name": name,
-        "labels": metadata["labels"],
-        "annotations": metadata["annotations"],
-        "ownerReferences": metadata["ownerReferences"],
-    });
-    if kind.namespaced {
-        object["metadata"]["namespace"] = json!(NAMESPACE);
-    }
-    Ok(Some(Base { kind, name, object }))
+    ensure!(!bases.is_empty(), "{} has no objects", folder.display());
+    Ok(bases)
 }
 
 fn test_data() -> Result<PathBuf> {

@@ -43,6 +43,7 @@ struct Counts {
 
 pub struct Report {
     accepted: Accepted,
+    started: jiff::Timestamp,
     partial: bool,
     rows: Vec<(String, Counts)>,
     missing: Vec<String>,
@@ -78,7 +79,9 @@ impl Shown {
 
 impl Report {
     pub fn new(accepted: Accepted, partial: bool) -> Report {
-        Report { accepted, partial, rows: Vec::new(), missing: Vec::new(), unexplained: 0 }
+        // Times are written in whole seconds.
+        let started = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(1);
+        Report { accepted, started, partial, rows: Vec::new(), missing: Vec::new(), unexplained: 0 }
     }
 
     pub fn missing(&mut self, kind: &Kind) {
@@ -139,6 +142,7 @@ impl Report {
                 }
             }
             Verdict::Accepted(mut differences) => {
+                differences.retain(|it| !(self.is_now(&it.kube) && self.is_now(&it.hanse)));
                 if case.verb == Verb::Update && kind.is_written_by_controllers() {
                     differences.retain(|difference| !difference.place.starts_with(".status"));
                 }
@@ -158,6 +162,12 @@ impl Report {
                 }
             }
         }
+    }
+
+    /// A time that a server set: both may have set it, each when it was asked.
+    fn is_now(&self, text: &str) -> bool {
+        let time = text.trim_matches('"').parse::<jiff::Timestamp>();
+        time.is_ok_and(|time| time >= self.started && time <= jiff::Timestamp::now())
     }
 
     /// Shows a difference that nothing explains.

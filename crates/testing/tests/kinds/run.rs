@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::{
-    objects::{self, Base},
+    objects::Base,
     plan::{self, Case, Verb},
     scope::Kind,
     server::{Reply, Server},
@@ -48,14 +48,15 @@ pub struct Servers {
 const QUIET: Duration = Duration::from_millis(1500);
 
 impl Servers {
-    pub async fn run(&self, kind: &'static Kind, bases: &[Base]) -> Result<KindRun> {
+    /// `valid` and `upstream` are the objects of all kinds.
+    pub async fn run(&self, kind: &Kind, valid: &[Base], upstream: &[Base]) -> Result<KindRun> {
         let mut run = KindRun::default();
-        if let Some(base) = objects::upstream(kind)? {
+        for base in upstream.iter().filter(|base| base.kind == kind) {
             let object = base.object.clone();
             let case = Case { name: "upstream's own object".into(), verb: Verb::Create, object };
-            run.answered.extend(self.attempt_all(&base, vec![case], None, Translation::default()).await?);
+            run.answered.extend(self.attempt_all(base, vec![case], None, Translation::default()).await?);
         }
-        let own: Vec<&Base> = bases.iter().filter(|base| base.kind == kind).collect();
+        let own: Vec<&Base> = valid.iter().filter(|base| base.kind == kind).collect();
         for base in &own {
             let cases = plan::cases(base, Verb::Create, &base.object);
             run.answered.extend(self.attempt_all(base, cases, None, Translation::default()).await?);

@@ -84,7 +84,11 @@ impl Reply {
 
 impl Server {
     pub async fn kube() -> Result<Server> {
-        let apiserver_args = vec![format!("--disable-admission-plugins={}", DISABLED_PLUGINS.join(","))];
+        let apiserver_args = vec![
+            format!("--disable-admission-plugins={}", DISABLED_PLUGINS.join(",")),
+            // Hanse's own.
+            "--service-cluster-ip-range=10.96.0.0/12".to_owned(),
+        ];
         let options = Options { fsync: false, apiserver_args, ..Options::default() };
         let cluster = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
         let identity = (cluster.admin_cert_pem.as_str(), cluster.admin_key_pem.as_str());

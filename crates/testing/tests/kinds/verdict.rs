@@ -88,6 +88,9 @@ pub fn comparable(answer: &Value, sent: &Value, by: By) -> Value {
             metadata.remove(key);
         }
     }
+    if sent.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        hide(&mut object, &["metadata", "name"], by);
+    }
     if !uid.is_empty() {
         replace(&mut object, &uid, "(uid)");
     }
@@ -197,7 +200,7 @@ mod tests {
     #[test]
     fn results_are_equal_but_for_what_a_server_chooses() {
         let service = |uid: &str, ip: &str, port: u16| json!({"kind": "Service", "metadata": {"uid": uid}, "spec": {"clusterIP": ip, "ports": [{"port": port}]}});
-        let asked = json!({"spec": {"ports": [{"port": 80}]}});
+        let asked = json!({"metadata": {"name": "one"}, "spec": {"ports": [{"port": 80}]}});
         let same =
             judged(asked.clone(), (201, service("a", "10.0.0.1", 80)), (201, service("b", "10.0.0.2", 80)));
         assert_eq!(same, Verdict::Accepted(Vec::new()));
@@ -210,6 +213,14 @@ mod tests {
         let fixed = json!({"spec": {"clusterIP": "10.0.0.1"}});
         let other = judged(fixed, (201, service("a", "10.0.0.1", 80)), (201, service("b", "10.0.0.2", 80)));
         assert!(matches!(other, Verdict::Accepted(found) if found.len() == 1));
+    }
+
+    #[test]
+    fn a_name_that_was_not_given_is_the_servers_choice() {
+        let named = |name: &str| (201, json!({"metadata": {"name": name}}));
+        let verdict = |sent: Value| judged(sent, named("a-1"), named("a-2"));
+        assert_eq!(verdict(json!({"metadata": {"generateName": "a-"}})), Verdict::Accepted(Vec::new()));
+        assert_ne!(verdict(json!({"metadata": {"name": "a-1"}})), Verdict::Accepted(Vec::new()));
     }
 
     #[test]

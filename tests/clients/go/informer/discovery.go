@@ -31,7 +31,7 @@ func (w *world) groupsAndResources(t *check.T) {
 			verbs[list.GroupVersion+" "+resource.Name] = len(resource.Verbs)
 		}
 	}
-	for _, wanted := range []string{"v1 pods", "v1 pods/eviction", "v1 pods/binding", "v1 services/proxy", "apps/v1 deployments",
+	for _, wanted := range []string{"v1 pods", "v1 pods/eviction", "v1 pods/binding", "v1 services/status", "apps/v1 deployments",
 		"apps/v1 deployments/scale", "apps/v1 deployments/status", "batch/v1 cronjobs", "networking.k8s.io/v1 ingresses",
 		"apiextensions.k8s.io/v1 customresourcedefinitions", "rbac.authorization.k8s.io/v1 clusterroles"} {
 		t.Want(verbs[wanted] > 0, "%s", wanted)

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"io"
 
-	"sigs.k8s.io/structured-merge-diff/v6/internal/record"
+	"sigs.k8s.io/structured-merge-diff/v6/record"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 

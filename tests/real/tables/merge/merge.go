@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/internal/record"
+	"sigs.k8s.io/structured-merge-diff/v6/record"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
@@ -45,8 +45,8 @@ func managersOf(managers fieldpath.ManagedFields) any {
 	return out
 }
 
-// filters of all versions; false if there is one that cannot be said.
-func (s *Updater) filters() (filters map[string]any, ok bool) {
+// RecordedFilters are the filters of all versions; false if there is one that cannot be said.
+func (s *Updater) RecordedFilters() (filters map[string]any, ok bool) {
 	filters = map[string]any{}
 	for version, set := range s.IgnoredFields {
 		filters[string(version)] = map[string]any{"exclude": fieldpath.Recorded(set)}
@@ -67,7 +67,7 @@ func (s *Updater) describe(
 	call string, live, other *typed.TypedValue, version fieldpath.APIVersion, managers any, manager string,
 	converter *recordingConverter, result fieldpath.ManagedFields, err error,
 ) map[string]any {
-	filters, ok := s.filters()
+	filters, ok := s.RecordedFilters()
 	if !ok {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (s *Updater) describe(
 		"live": record.Value(live.AsValue()), "other": record.Value(other.AsValue()), "version": version,
 		"managers": managers, "manager": manager, "filters": filters, "conversions": converter.conversions,
 		"converter": converter.name(),
-		"error": record.Error(err), "result": managersOf(result),
+		"error":     record.Error(err), "result": managersOf(result),
 	}
 	if conflicts, ok := err.(Conflicts); ok {
 		list := []any{}

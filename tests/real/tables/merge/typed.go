@@ -2,7 +2,7 @@ package typed
 
 import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/internal/record"
+	"sigs.k8s.io/structured-merge-diff/v6/record"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )

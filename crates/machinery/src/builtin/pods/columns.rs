@@ -202,3 +202,6 @@ pub fn pod_labels(template: &Value, _: i64) -> Value {
         .collect();
     if texts.is_empty() { json!("<none>") } else { json!(texts.join(",")) }
 }
+
+#[cfg(test)]
+mod tests;

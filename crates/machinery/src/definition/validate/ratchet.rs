@@ -55,9 +55,9 @@ impl Leniency {
         let reviews = old.conversion.as_ref().map(|conversion| conversion.review_versions.as_slice());
         let bundle = old.conversion.as_ref().and_then(|conversion| conversion.client.as_ref());
         let bad_bundle = bundle.and_then(|client| ca_bundle_mistake(&client.ca_bundle)).is_some();
-        let has_unpruned = old.schemas().any(|schema| {
-            schema.is_structural() && schema.clone().with_pruned_defaults() != *schema
-        });
+        let has_unpruned = old
+            .schemas()
+            .any(|schema| schema.is_structural() && schema.clone().with_pruned_defaults() != *schema);
         Self {
             require_schema: old.versions.iter().all(|version| version.structural().is_some()),
             require_known_review: reviews.is_none_or(|reviews| {

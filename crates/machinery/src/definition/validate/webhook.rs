@@ -28,7 +28,10 @@ fn url(text: &str, path: &Path<'_>) -> Vec<Cause> {
     let url = match Url::parse(text) {
         Ok(url) => url,
         Err(error) => {
-            return vec![Cause::required(path.to_string(), &format!("url must be a valid URL: {error}{FORM}"))];
+            return vec![Cause::required(
+                path.to_string(),
+                &format!("url must be a valid URL: {error}{FORM}"),
+            )];
         }
     };
     let mut causes = Vec::new();

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{
     super::{
         annotation, label_selector,
-        members::{default_to, made},
-        pod::round_up,
+        members::{assign, default_to, made},
+        pod::{round_up, shape},
     },
     CLASS_ANNOTATION, basic_quantity, immutable, quantity, storage_in,
 };
@@ -154,9 +154,13 @@ fn changes(new: &Tree, old: &Tree, spec: &Tree, was: &Tree) -> Vec<Cause> {
     }
     let follows_nothing =
         now_class.is_some() && !had_class && (was_annotation.is_none() || was_annotation == now_class);
-    if is_other_spec(new, spec, was, follows_annotation || follows_nothing) {
-        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        causes.push(Cause::forbidden(&SPEC, detail));
+    let (now, before) = compared(new, spec, was, (follows_annotation, follows_nothing));
+    if now != before {
+        let diff = shape::changes("PersistentVolumeClaimSpec", &before, &now);
+        let detail = format!(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{diff}"
+        );
+        causes.push(Cause::forbidden(&SPEC, &detail));
     }
     let held = storage_in(object(old, "status").and_then(|status| object(status, "capacity")));
     let (size, had) = (requested(spec), requested(was));
@@ -172,29 +176,27 @@ fn changes(new: &Tree, old: &Tree, spec: &Tree, was: &Tree) -> Vec<Cause> {
     causes
 }
 
-/// Whether anything changed but what may.
-fn is_other_spec(new: &Tree, spec: &Tree, was: &Tree, class_may_change: bool) -> bool {
-    let (mut now, mut was) = (spec.clone(), was.clone());
-    if text(&was, "volumeName").is_empty() {
-        now.remove("volumeName");
-        was.remove("volumeName");
+/// The new spec and the old one, the same in what may change.
+fn compared(new: &Tree, spec: &Tree, was: &Tree, follows: (bool, bool)) -> (Tree, Tree) {
+    let (mut now, mut before) = (spec.clone(), was.clone());
+    if text(&before, "volumeName").is_empty() {
+        assign(&mut before, "volumeName", now.get("volumeName").cloned());
     }
-    if class_may_change {
-        now.remove("storageClassName");
-        was.remove("storageClassName");
+    match follows {
+        (true, _) => drop(now.remove("storageClassName")),
+        (false, true) => assign(&mut now, "storageClassName", was.get("storageClassName").cloned()),
+        _ => {}
     }
     let is_bound = object(new, "status").is_some_and(|status| text(status, "phase") == "Bound");
     if is_bound {
-        now.remove(ATTRIBUTES_CLASS);
-        was.remove(ATTRIBUTES_CLASS);
-        for spec in [&mut now, &mut was] {
-            let requests = object_mut(spec, "resources").and_then(|it| object_mut(it, "requests"));
-            if let Some(requests) = requests {
-                requests.remove("storage");
-            }
+        assign(&mut now, ATTRIBUTES_CLASS, was.get(ATTRIBUTES_CLASS).cloned());
+        let requests = object_mut(&mut now, "resources").and_then(|it| object_mut(it, "requests"));
+        let had = object(was, "resources").and_then(|it| object(it, "requests")?.get("storage").cloned());
+        if let Some(requests) = requests {
+            assign(requests, "storage", had);
         }
     }
-    now != was
+    (now, before)
 }
 
 /// A class of attributes that was applied can be changed, not taken away.

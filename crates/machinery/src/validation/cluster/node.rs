@@ -4,7 +4,12 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::super::{annotation, go_struct, members::made, network::is_ipv6_range, pod::round_up};
+use super::super::{
+    annotation,
+    members::made,
+    network::is_ipv6_range,
+    pod::{round_up, shape},
+};
 use crate::{
     field_error::Cause,
     gojson, gotext, names,
@@ -261,7 +266,7 @@ fn addresses(new: &Tree) -> Vec<Cause> {
     for (at, address) in items(status, "addresses") {
         let key = (text(address, "type"), text(address, "address"));
         if !seen.insert(key) {
-            let shown = go_struct([("Type", gotext::json(key.0)), ("Address", gotext::json(key.1))]);
+            let shown = shape::shown("NodeAddress", address);
             causes.push(Cause::duplicate_text(&path.index(at), &shown, ""));
         }
     }

@@ -1,18 +1,16 @@
 //! Resource quotas.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{super::pod::round_up, quantity};
+use super::{
+    super::pod::{round_up, shape},
+    quantity,
+};
 use crate::{
     field_error::Cause,
-    gotext,
     resource::Tree,
-    validation::{
-        go_struct,
-        parts::{
-            self, Path, entries, items, list, object, object_mut, resource_name, resource_quantity, text,
-            texts,
-        },
+    validation::parts::{
+        self, Path, entries, items, list, object, object_mut, resource_name, resource_quantity, text, texts,
     },
 };
 
@@ -133,7 +131,10 @@ fn scope_selector(spec: &Tree) -> Vec<Cause> {
         }
         let misfits = misfits(spec, scope);
         let detail = "unsupported scope applied to resource";
-        causes.extend((0..misfits).map(|_| Cause::invalid_text(&path, &shown_selector(selector), detail)));
+        causes.extend(
+            (0..misfits)
+                .map(|_| Cause::invalid_text(&path, &shape::shown("ScopeSelector", selector), detail)),
+        );
         causes.extend(scope_requirement(requirement, &path));
         scopes.push(scope);
     }
@@ -168,18 +169,6 @@ fn scope_requirement(requirement: &Tree, path: &Path<'_>) -> Vec<Cause> {
         }
     }
     causes
-}
-
-fn shown_selector(selector: &Tree) -> String {
-    let requirements = items(selector, "matchExpressions").map(|(_, it)| {
-        go_struct([
-            ("ScopeName", gotext::json(text(it, "scopeName"))),
-            ("Operator", gotext::json(text(it, "operator"))),
-            ("Values", gotext::json(it.get("values").unwrap_or(&Value::Null))),
-        ])
-    });
-    let requirements = requirements.collect::<Vec<_>>().join(",");
-    go_struct([("MatchExpressions", format!("[{requirements}]"))])
 }
 
 pub fn warn(new: &Tree, old: Option<&Tree>) -> Vec<String> {

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{go_struct, keep_metadata, label_selector, members::default_to},
+    super::{keep_metadata, label_selector, members::default_to, pod::shape},
     deprecated_label, immutable, quantity, volume,
 };
 use crate::{
     field_error::Cause,
-    gotext, names,
+    names,
     resource::{Tree, only},
     validation::parts::{
         self, IMMUTABLE, Path, csi_driver_name, dns_subdomain, entries, invalid_each, items, list, number,
@@ -233,7 +233,8 @@ pub fn validate_csi_node(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     for (_, had) in items(was, "drivers") {
         let same_name = items(spec, "drivers").filter(|(_, it)| text(it, "name") == text(had, "name"));
         for (_, driver) in same_name.filter(|(_, driver)| fixed(driver) != fixed(had)) {
-            causes.push(Cause::invalid_text(&root, &shown_driver(driver), IMMUTABLE));
+            let shown = shape::shown("CSINodeDriver", &fixed(driver));
+            causes.push(Cause::invalid_text(&root, &shown, IMMUTABLE));
         }
     }
     causes
@@ -245,15 +246,6 @@ fn fixed(driver: &Tree) -> Tree {
     driver.remove("allocatable");
     driver.retain(|_, value| !parts::is_empty(value));
     driver
-}
-
-fn shown_driver(driver: &Tree) -> String {
-    go_struct([
-        ("Name", gotext::json(text(driver, "name"))),
-        ("NodeID", gotext::json(text(driver, "nodeID"))),
-        ("TopologyKeys", gotext::json(driver.get("topologyKeys").unwrap_or(&Value::Null))),
-        ("Allocatable", "null".to_owned()),
-    ])
 }
 
 fn node_driver(driver: &Tree, path: &Path<'_>) -> Vec<Cause> {
@@ -321,22 +313,9 @@ pub fn validate_attachment(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
         causes.extend(dns_subdomain(name, &Path::new("spec.source.persistentVolumeName")));
     }
     if old.is_some_and(|old| object(old, "spec") != object(new, "spec")) {
-        causes.push(Cause::invalid_text(&SPEC, &shown_attachment(spec, source), IMMUTABLE));
+        causes.push(Cause::invalid_text(&SPEC, &shape::shown("VolumeAttachmentSpec", spec), IMMUTABLE));
     }
     causes
-}
-
-fn shown_attachment(spec: &Tree, source: &Tree) -> String {
-    let name = source.get("persistentVolumeName").unwrap_or(&Value::Null);
-    let source = go_struct([
-        ("PersistentVolumeName", gotext::json(name)),
-        ("InlineVolumeSpec", gotext::json(source.get("inlineVolumeSpec").unwrap_or(&Value::Null))),
-    ]);
-    go_struct([
-        ("Attacher", gotext::json(text(spec, "attacher"))),
-        ("Source", source),
-        ("NodeName", gotext::json(text(spec, "nodeName"))),
-    ])
 }
 
 fn attachment_source(source: &Tree) -> Vec<Cause> {
@@ -389,7 +368,11 @@ pub fn validate_capacity(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
         causes.push(Cause::invalid(&ROOT.child("capacity"), value, parts::NOT_NEGATIVE));
     }
     if let Some(old) = old {
-        causes.extend(immutable(new, old, "nodeTopology", &topology));
+        if new.get("nodeTopology") != old.get("nodeTopology") {
+            let selector = object(new, "nodeTopology");
+            let shown = selector.map_or("null".to_owned(), |it| shape::shown("LabelSelector", it));
+            causes.push(Cause::invalid_text(&topology, &shown, IMMUTABLE));
+        }
         causes.extend(immutable(new, old, "storageClassName", &class_path));
     }
     causes

@@ -8,16 +8,16 @@ use super::{
     super::{
         annotation,
         members::{default_to, made},
-        pod::round_up,
+        pod::{round_up, shape},
     },
     CLASS_ANNOTATION, access_modes, basic_quantity, deprecated_label, immutable, volume_mode,
 };
 use crate::{
     field_error::Cause,
-    gotext, names,
+    names,
     resource::Tree,
     validation::parts::{
-        self, Path, dns_subdomain, entries, items, items_mut, list, object, object_mut, positive_quantity,
+        self, Path, dns_subdomain, entries, items, items_mut, object, object_mut, positive_quantity,
         set_default, text, texts,
     },
 };
@@ -266,15 +266,17 @@ fn mount_options(new: &Tree, spec: &Tree) -> Option<Cause> {
 fn changes(now: &Tree, was: &Tree) -> Vec<Cause> {
     let mut causes = Vec::new();
     if sources::of(now, was) != sources::of(was, was) {
-        let detail = "spec.persistentvolumesource is immutable after creation";
-        causes.push(Cause::forbidden(&SPEC.child("persistentvolumesource"), detail));
+        let diff = shape::changes("PersistentVolumeSource", &sources::of(was, was), &sources::of(now, was));
+        let detail = format!("spec.persistentvolumesource is immutable after creation\n{diff}");
+        causes.push(Cause::forbidden(&SPEC.child("persistentvolumesource"), &detail));
     }
     causes.extend(immutable(now, was, "volumeMode", &Path::new("volumeMode")));
     if let Some(affinity) = object(was, "nodeAffinity") {
         let same = object(now, "nodeAffinity").is_some_and(|now| same_affinity(now, affinity));
         if !same {
             let detail = "field is immutable, except for updating from beta label to GA";
-            let shown = shown_affinity(object(now, "nodeAffinity"));
+            let affinity = object(now, "nodeAffinity");
+            let shown = affinity.map_or("null".to_owned(), |it| shape::shown("VolumeNodeAffinity", it));
             causes.push(Cause::invalid_text("nodeAffinity", &shown, detail));
         }
     }
@@ -312,29 +314,6 @@ fn same_affinity(now: &Tree, was: &Tree) -> bool {
         }
     }
     *now == masked
-}
-
-fn shown_affinity(affinity: Option<&Tree>) -> String {
-    let Some(affinity) = affinity else { return "null".to_owned() };
-    let Some(required) = object(affinity, "required") else { return "{\"Required\":null}".to_owned() };
-    let requirement = |it: &Tree| {
-        let (key, operator) = (gotext::json(text(it, "key")), gotext::json(text(it, "operator")));
-        let values = gotext::json(it.get("values").unwrap_or(&Value::Null));
-        format!("{{\"Key\":{key},\"Operator\":{operator},\"Values\":{values}}}")
-    };
-    let requirements = |term: &Tree, key: &str| match list(term, key).is_empty() {
-        true => "null".to_owned(),
-        false => {
-            let shown: Vec<String> = items(term, key).map(|(_, it)| requirement(it)).collect();
-            format!("[{}]", shown.join(","))
-        }
-    };
-    let terms = items(required, "nodeSelectorTerms").map(|(_, term)| {
-        let (labels, fields) = (requirements(term, "matchExpressions"), requirements(term, "matchFields"));
-        format!("{{\"MatchExpressions\":{labels},\"MatchFields\":{fields}}}")
-    });
-    let terms = terms.collect::<Vec<_>>().join(",");
-    format!("{{\"Required\":{{\"NodeSelectorTerms\":[{terms}]}}}}")
 }
 
 pub fn warn(new: &Tree, _: Option<&Tree>) -> Vec<String> {

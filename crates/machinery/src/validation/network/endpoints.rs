@@ -286,9 +286,7 @@ fn full_domain_name(name: &str, path: &Path<'_>) -> Option<Cause> {
 
 fn slice_hints(hints: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let rules: [(&str, fn(&str) -> Vec<String>); 2] =
-        [("forZones", names::is_label_value), ("forNodes", names::is_dns1123_subdomain)];
-    for (key, rule) in rules {
+    for key in ["forZones", "forNodes"] {
         let hint_path = path.child(key);
         let count = list(hints, key).len();
         if count > MAX_HINTS {
@@ -303,7 +301,11 @@ fn slice_hints(hints: &Tree, path: &Path<'_>) -> Vec<Cause> {
                 causes.push(Cause::duplicate(&place.child("name"), &json!(name)));
             }
             seen.push(name);
-            causes.extend(invalid_each(&place.child("name"), name, rule(name)));
+            let reasons = match key {
+                "forZones" => names::is_label_value(name),
+                _ => names::is_dns1123_subdomain(name),
+            };
+            causes.extend(invalid_each(&place.child("name"), name, reasons));
         }
     }
     causes

@@ -1,5 +1,7 @@
 //! Services. What they are given by the cluster is in [`super::addresses`].
 
+mod families;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -15,6 +17,8 @@ use crate::{
         port_number, port_number_or_name, qualified_name, set_default, text, texts,
     },
 };
+
+pub use families::{cluster_ips, is_ipv6};
 
 const SPEC: Path<'_> = Path::new("spec");
 const AFFINITY_SECONDS: i64 = 10_800;
@@ -246,107 +250,6 @@ fn session_affinity(spec: Spec<'_>) -> Vec<Cause> {
     causes
 }
 
-/// The addresses, their families and the policy that says how many, beside each other.
-pub fn cluster_ips(spec: Spec<'_>, old: Option<Spec<'_>>) -> Vec<Cause> {
-    if spec.is_external_name() {
-        return Vec::new();
-    }
-    let path = SPEC.child("clusterIPs");
-    let ips = spec.cluster_ips();
-    let shown = spec.shown("clusterIPs");
-    let mut causes = Vec::new();
-    match (text(spec.0, "clusterIP"), ips.first()) {
-        ("", None) => {}
-        ("", Some(_)) => {
-            let detail = "must be empty when `clusterIP` is not specified";
-            causes.push(Cause::invalid(&path, &shown, detail));
-        }
-        (_, None) => causes.push(Cause::required(&path, "")),
-        (first, Some(ip)) if ip != first => {
-            causes.push(Cause::invalid(&path, &shown, "first value must match `clusterIP`"));
-        }
-        _ => {}
-    }
-    causes.extend(families(spec));
-    let existing: Vec<&str> = old.iter().flat_map(|old| texts(old.0, "clusterIPs")).collect();
-    let (bad, has_bad_ips) = each_cluster_ip(spec, &existing);
-    causes.extend(bad);
-    if ips.len() > 2 {
-        causes.push(Cause::invalid(&path, &shown, "may only hold up to 2 values"));
-    }
-    if !has_bad_ips {
-        causes.extend(ips_of_families(spec));
-    }
-    causes
-}
-
-fn families(spec: Spec<'_>) -> Vec<Cause> {
-    let path = SPEC.child("ipFamilies");
-    let mut causes = Vec::new();
-    for (at, family) in spec.families().iter().enumerate() {
-        if family != "IPv4" && family != "IPv6" {
-            causes.push(Cause::not_supported(&path.index(at), family, &["IPv4", "IPv6"]));
-        }
-        if spec.families()[..at].contains(family) {
-            causes.push(Cause::duplicate(&path.index(at), family));
-        }
-    }
-    let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    if let Some(Value::String(policy)) = spec.0.get("ipFamilyPolicy")
-        && !policies.contains(&policy.as_str())
-    {
-        causes.push(Cause::not_supported(&SPEC.child("ipFamilyPolicy"), &json!(policy), &policies));
-    }
-    causes
-}
-
-fn each_cluster_ip(spec: Spec<'_>, existing: &[&str]) -> (Vec<Cause>, bool) {
-    let path = SPEC.child("clusterIPs");
-    let mut causes = Vec::new();
-    for (at, ip) in texts(spec.0, "clusterIPs").enumerate() {
-        if at > 0 || ip != "None" {
-            causes.extend(parts::legacy_ip(ip, &path.index(at), existing));
-        } else if spec.cluster_ips().len() > 1 {
-            let detail = "'None' must be the first and only value";
-            causes.push(Cause::invalid(&path, &spec.shown("clusterIPs"), detail));
-        }
-    }
-    let is_bad = !causes.is_empty();
-    (causes, is_bad)
-}
-
-pub fn is_ipv6(ip: &str) -> bool {
-    parts::parse_ip_sloppy(ip).is_some_and(|ip| ip.is_ipv6())
-}
-
-fn ips_of_families(spec: Spec<'_>) -> Vec<Cause> {
-    let path = SPEC.child("clusterIPs");
-    let ips: Vec<&str> = texts(spec.0, "clusterIPs").collect();
-    let mut causes = Vec::new();
-    if ips.len() > 1 {
-        let sixes = ips.iter().filter(|ip| is_ipv6(ip)).count();
-        if sixes == 0 || sixes == ips.len() {
-            let detail = "may specify no more than one IP for each IP family";
-            causes.push(Cause::invalid(&path, &spec.shown("clusterIPs"), detail));
-        }
-    }
-    if spec.is_headless() {
-        return causes;
-    }
-    for (at, (ip, family)) in ips.iter().zip(texts(spec.0, "ipFamilies")).enumerate() {
-        let fits = match family {
-            "IPv4" => !is_ipv6(ip),
-            "IPv6" => is_ipv6(ip),
-            _ => true,
-        };
-        if !fits {
-            let detail = format!("expected an {family} value as indicated by `ipFamilies[{at}]`");
-            causes.push(Cause::invalid(&path.index(at), &json!(ip), &detail));
-        }
-    }
-    causes
-}
-
 fn external_ips(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let existing = old.map(|old| spec_texts(old, "externalIPs")).unwrap_or_default();
     let path = SPEC.child("externalIPs");
@@ -507,8 +410,8 @@ fn health_check(spec: Spec<'_>) -> Vec<Cause> {
 fn changes(new: Spec<'_>, old: Spec<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     if !new.is_external_name() && !old.is_external_name() {
-        causes.extend(cluster_ip_changes(new, old));
-        causes.extend(family_changes(new, old));
+        causes.extend(families::cluster_ip_changes(new, old));
+        causes.extend(families::family_changes(new, old));
     }
     if new.is_balancer() && old.is_balancer() {
         let class = |spec: Spec<'_>| spec.shown("loadBalancerClass");
@@ -521,68 +424,6 @@ fn changes(new: Spec<'_>, old: Spec<'_>) -> Vec<Cause> {
     let health = |spec: Spec<'_>| number(spec.0, "healthCheckNodePort").unwrap_or(0);
     if new.needs_health_check() && old.needs_health_check() && health(new) != health(old) {
         causes.push(Cause::forbidden(&SPEC.child("healthCheckNodePort"), "field is immutable"));
-    }
-    causes
-}
-
-const UNCHANGED: &str = "may not change once set";
-
-fn cluster_ip_changes(new: Spec<'_>, old: Spec<'_>) -> Vec<Cause> {
-    if new.is_headless() && old.is_headless() {
-        return Vec::new();
-    }
-    let path = SPEC.child("clusterIPs");
-    let shown = new.shown("clusterIPs");
-    let (now, was) = (new.cluster_ips(), old.cluster_ips());
-    let mut causes = Vec::new();
-    if now.len() == was.len() {
-        let changed = (0..now.len()).filter(|at| now[*at] != was[*at]);
-        return changed.map(|at| Cause::invalid(&path.index(at), &shown, UNCHANGED)).collect();
-    }
-    match (was.first(), now.first()) {
-        (Some(_), None) => {
-            causes.push(Cause::invalid(&path.index(0), &shown, "primary clusterIP can not be unset"));
-        }
-        (Some(was), Some(now)) if was != now => {
-            causes.push(Cause::invalid(&path.index(0), &shown, UNCHANGED));
-        }
-        _ => {}
-    }
-    if was.len() > now.len() && now.len() == 1 && new.family_policy() != "SingleStack" {
-        causes.push(releases_second(new, "clusterIP"));
-    }
-    causes
-}
-
-fn releases_second(new: Spec<'_>, what: &str) -> Cause {
-    let detail = format!("must be set to 'SingleStack' when releasing the secondary {what}");
-    Cause::invalid(&SPEC.child("ipFamilyPolicy"), &new.shown("ipFamilyPolicy"), &detail)
-}
-
-fn family_changes(new: Spec<'_>, old: Spec<'_>) -> Vec<Cause> {
-    if new.is_headless() || old.is_headless() {
-        return Vec::new();
-    }
-    let families = SPEC.child("ipFamilies");
-    let path = families.index(0);
-    let (now, was) = (new.families(), old.families());
-    if now.len() == was.len() {
-        let changed = (0..now.len()).filter(|at| now[*at] != was[*at]);
-        return changed.map(|_| Cause::invalid(&path, &new.shown("ipFamilies"), UNCHANGED)).collect();
-    }
-    let mut causes = Vec::new();
-    if was.len() > now.len() && new.cluster_ips().is_empty() {
-        let detail = "primary ipFamily can not be unset";
-        causes.push(Cause::invalid(&path, &new.shown("ipFamilies"), detail));
-    }
-    if let (Some(was), Some(now)) = (was.first(), now.first())
-        && was != now
-    {
-        // Upstream shows the addresses.
-        causes.push(Cause::invalid(&path, &new.shown("clusterIPs"), UNCHANGED));
-    }
-    if was.len() > now.len() && now.len() == 1 && new.family_policy() != "SingleStack" {
-        causes.push(releases_second(new, "ipFamily"));
     }
     causes
 }

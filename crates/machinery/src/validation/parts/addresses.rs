@@ -210,9 +210,7 @@ pub fn ip_warnings(value: &str, path: &Path<'_>) -> Option<String> {
         }
         Some(strict) if strict.is_ipv6() && strict.to_string() != value => {
             let better = gotext::quote(&strict.to_string());
-            Some(format!(
-                "{path}: IPv6 address {quoted} should be in RFC 5952 canonical format ({better})"
-            ))
+            Some(format!("{path}: IPv6 address {quoted} should be in RFC 5952 canonical format ({better})"))
         }
         Some(_) => None,
     }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Path, dns_subdomain, invalid_each, object, positive_quantity, resource_quantity, template_metadata, text, texts,
+    Path, dns_subdomain, invalid_each, object, positive_quantity, resource_quantity, template_metadata, text,
+    texts,
 };
 use crate::{field_error::Cause, names, resource::Tree, selector};
 

@@ -1,5 +1,7 @@
 //! Which nodes something may be on: node selectors, taints and tolerations.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::{Path, dns_subdomain, items, list, number, object, qualified_name, text, texts};
@@ -106,22 +108,22 @@ pub fn preferred_scheduling_terms(affinity: &Tree, key: &str, path: &Path<'_>) -
 pub fn weight(term: &Tree, path: &Path<'_>) -> Option<Cause> {
     let weight = number(term, "weight").unwrap_or(0);
     let is_in_range = (1..=100).contains(&weight);
-    (!is_in_range).then(|| Cause::invalid(&path.child("weight"), &json!(weight), "must be in the range 1-100"))
+    (!is_in_range)
+        .then(|| Cause::invalid(&path.child("weight"), &json!(weight), "must be in the range 1-100"))
 }
 
 /// Where a storage class allows its volumes.
 pub fn topology_selector_term(term: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let expressions = path.child("matchLabelExpressions");
-    let mut keys = Vec::new();
+    let mut keys = BTreeSet::new();
     for (at, requirement) in items(term, "matchLabelExpressions") {
         let requirement_path = expressions.index(at);
         causes.extend(topology_requirement(requirement, &requirement_path));
         let key = text(requirement, "key");
-        if keys.contains(&key) {
+        if !keys.insert(key) {
             causes.push(Cause::duplicate(&requirement_path.child("key"), &json!(key)));
         }
-        keys.push(key);
     }
     causes
 }
@@ -129,15 +131,14 @@ pub fn topology_selector_term(term: &Tree, path: &Path<'_>) -> Vec<Cause> {
 fn topology_requirement(requirement: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let values = path.child("values");
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
     if list(requirement, "values").is_empty() {
         causes.push(Cause::required(&values, ""));
     }
     for (at, value) in texts(requirement, "values").enumerate() {
-        if seen.contains(&value) {
+        if !seen.insert(value) {
             causes.push(Cause::duplicate(&values.index(at), &json!(value)));
         }
-        seen.push(value);
     }
     causes.extend(qualified_name(text(requirement, "key"), &path.child("key")));
     causes
@@ -151,7 +152,7 @@ fn taint_effect(effect: &str, path: &Path<'_>) -> Option<Cause> {
 pub fn taints(spec: &Tree, key: &str, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let taints = path.child(key);
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
     for (at, taint) in items(spec, key) {
         let taint_path = taints.index(at);
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
@@ -165,10 +166,9 @@ pub fn taints(spec: &Tree, key: &str, path: &Path<'_>) -> Vec<Cause> {
             "" => causes.push(Cause::required(&effect_path, "")),
             _ => causes.extend(taint_effect(effect, &effect_path)),
         }
-        if seen.contains(&(key, effect)) {
+        if !seen.insert((key, effect)) {
             causes.push(duplicate_taint(taint, &taint_path));
         }
-        seen.push((key, effect));
     }
     causes
 }
@@ -204,7 +204,8 @@ fn one_toleration(toleration: &Tree, path: &Path<'_>) -> Vec<Cause> {
     if !key.is_empty() {
         causes.extend(qualified_name(key, &path.child("key")));
     } else if operator != "Exists" {
-        let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+        let detail =
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
         causes.push(Cause::invalid(&operator_path, &json!(operator), detail));
     }
     if toleration.contains_key("tolerationSeconds") && effect != "NoExecute" {

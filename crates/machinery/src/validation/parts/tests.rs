@@ -30,7 +30,11 @@ fn addresses_are_read_as_upstream_reads_them() {
         ("1:2:3:4:5:6:7:", NO_IP, NO_IP),
         ("2001:DB8::1", "", "must be in canonical form (\"2001:db8::1\")"),
         ("00001::", LEADING, LEADING),
-        ("::ffff:1.2.3.4", "must not be an IPv4-mapped IPv6 address", "must not be an IPv4-mapped IPv6 address"),
+        (
+            "::ffff:1.2.3.4",
+            "must not be an IPv4-mapped IPv6 address",
+            "must not be an IPv4-mapped IPv6 address",
+        ),
     ] {
         let detail = |cause: Option<Cause>| {
             let prefix = format!("Invalid value: {}: ", crate::gotext::quote(value));
@@ -61,7 +65,9 @@ fn networks_are_read_as_upstream_reads_them() {
     }
     assert_eq!(
         cidr_warnings("10.9.8.1/24", &PATH),
-        ["f: CIDR value \"10.9.8.1/24\" is ambiguous in this context (should be \"10.9.8.0/24\" or \"10.9.8.1/32\"?)"]
+        [
+            "f: CIDR value \"10.9.8.1/24\" is ambiguous in this context (should be \"10.9.8.0/24\" or \"10.9.8.1/32\"?)"
+        ]
     );
 }
 

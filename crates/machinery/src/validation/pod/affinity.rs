@@ -1,6 +1,6 @@
 //! Where a pod goes beside other pods: affinity and spreading.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -83,7 +83,8 @@ fn term_selectors(term: &Tree, any_value: bool, path: &Path<'_>) -> Vec<Cause> {
 
 /// Whether the affinity of a stored spec selects by values that no label can have.
 pub fn has_invalid_selector(spec: &Tree) -> bool {
-    let affinities = KINDS.into_iter().filter_map(|kind| object(spec, "affinity").and_then(|it| object(it, kind)));
+    let affinities =
+        KINDS.into_iter().filter_map(|kind| object(spec, "affinity").and_then(|it| object(it, kind)));
     let mut terms = affinities.flat_map(|affinity| {
         let preferred = items(affinity, PREFERRED).filter_map(|(_, it)| object(it, "podAffinityTerm"));
         items(affinity, REQUIRED).map(|(_, term)| term).chain(preferred)
@@ -107,29 +108,28 @@ fn label_keys(holder: &Tree, path: &Path<'_>) -> Vec<Cause> {
     }
     if let Some(selector) = selector {
         // What the keys stand for is merged into the selector when a pod is made: once is right, twice is not.
+        let positions: BTreeMap<&str, usize> =
+            texts(holder, "matchLabelKeys").enumerate().map(|(at, key)| (key, at)).collect();
         let mut seen: BTreeSet<&str> =
             object(selector, "matchLabels").into_iter().flatten().map(|(key, _)| key.as_str()).collect();
         for (_, expression) in items(selector, "matchExpressions") {
             let key = text(expression, "key");
             if !seen.insert(key)
-                && let Some(at) = last_position(holder, key)
+                && let Some(at) = positions.get(key).copied()
             {
                 causes.push(Cause::invalid(&path.index(at), &json!(key), IN_BOTH));
             }
         }
     }
     let matched = path.child("matchLabelKeys");
+    let avoided: BTreeSet<&str> = texts(holder, "mismatchLabelKeys").collect();
     for (at, name) in texts(holder, "matchLabelKeys").enumerate() {
-        if texts(holder, "mismatchLabelKeys").any(|other| other == name) {
+        if avoided.contains(name) {
             let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
             causes.push(Cause::invalid(&matched.index(at), &json!(name), detail));
         }
     }
     causes
-}
-
-fn last_position(holder: &Tree, key: &str) -> Option<usize> {
-    list(holder, "matchLabelKeys").iter().rposition(|it| it.as_str() == Some(key))
 }
 
 /// The rule of before the keys were merged, for pods that are from then.
@@ -142,16 +142,14 @@ fn old_label_keys(constraint: &Tree, path: &Path<'_>) -> Vec<Cause> {
     if selector.is_none() {
         causes.push(Cause::forbidden(path, NO_SELECTOR));
     }
-    let selects = |name: &str| {
-        selector.is_some_and(|selector| {
-            object(selector, "matchLabels").is_some_and(|labels| labels.contains_key(name))
-                || items(selector, "matchExpressions").any(|(_, it)| text(it, "key") == name)
-        })
-    };
+    let expressions = selector.into_iter().flat_map(|it| items(it, "matchExpressions"));
+    let labels = selector.and_then(|selector| object(selector, "matchLabels")).into_iter().flatten();
+    let selected: BTreeSet<&str> =
+        expressions.map(|(_, it)| text(it, "key")).chain(labels.map(|(key, _)| key.as_str())).collect();
     for (at, name) in texts(constraint, "matchLabelKeys").enumerate() {
         let name_path = path.index(at);
         causes.extend(qualified_name(name, &name_path));
-        if selects(name) {
+        if selected.contains(name) {
             causes.push(Cause::invalid(&name_path, &json!(name), IN_BOTH));
         }
     }
@@ -164,23 +162,24 @@ pub fn has_invalid_spread_keys(spec: &Tree) -> bool {
 }
 
 pub fn spread_constraints(spec: &Tree, path: &Path<'_>, options: &Options) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let constraints: Vec<(usize, &Tree)> = items(spec, "topologySpreadConstraints").collect();
-    for (position, (at, constraint)) in constraints.iter().enumerate() {
-        let rest = constraints.get(position + 1..).unwrap_or_default();
-        causes.extend(spread_constraint(constraint, rest, &path.index(*at), options));
-    }
-    causes
+    let constraints = || items(spec, "topologySpreadConstraints");
+    let last: BTreeMap<(&str, &str), usize> = constraints().map(|(at, it)| (topology(it), at)).collect();
+    constraints()
+        .flat_map(|(at, constraint)| {
+            let comes_again = last.get(&topology(constraint)).is_some_and(|last| *last > at);
+            spread_constraint(constraint, comes_again, &path.index(at), options)
+        })
+        .collect()
 }
 
-fn spread_constraint(
-    constraint: &Tree,
-    rest: &[(usize, &Tree)],
-    path: &Path<'_>,
-    options: &Options,
-) -> Vec<Cause> {
+/// What a constraint is known by.
+fn topology(constraint: &Tree) -> (&str, &str) {
+    (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"))
+}
+
+fn spread_constraint(constraint: &Tree, comes_again: bool, path: &Path<'_>, options: &Options) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let (key, action) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+    let (key, action) = topology(constraint);
     causes.extend(positive(number(constraint, "maxSkew").unwrap_or(0), &path.child("maxSkew")));
     if key.is_empty() {
         causes.push(Cause::required(&path.child("topologyKey"), "can not be empty"));
@@ -189,8 +188,7 @@ fn spread_constraint(
     if !actions.contains(&action) {
         causes.push(Cause::not_supported(&path.child("whenUnsatisfiable"), &json!(action), &actions));
     }
-    let is_same = |other: &Tree| text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action;
-    if rest.iter().any(|(_, other)| is_same(other)) {
+    if comes_again {
         let field = path.child("{topologyKey, whenUnsatisfiable}");
         causes.push(Cause::duplicate(&field, &json!(format!("{{{key}, {action}}}"))));
     }
@@ -198,8 +196,7 @@ fn spread_constraint(
         let domains_path = path.child("minDomains");
         causes.extend(positive(domains, &domains_path));
         if action != "DoNotSchedule" {
-            let detail =
-                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+            let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
             causes.push(Cause::invalid(&domains_path, &json!(domains), &detail));
         }
     }
@@ -221,7 +218,9 @@ fn spread_constraint(
 /// What is made of a new pod's keys of labels: expressions about the pod's own labels.
 pub fn merge_label_keys(spec: &mut Tree, labels: &Tree) {
     for kind in KINDS {
-        let Some(affinity) = object_mut(spec, "affinity").and_then(|it| object_mut(it, kind)) else { continue };
+        let Some(affinity) = object_mut(spec, "affinity").and_then(|it| object_mut(it, kind)) else {
+            continue;
+        };
         for weighted in items_mut(affinity, PREFERRED) {
             if let Some(term) = object_mut(weighted, "podAffinityTerm") {
                 merge(term, labels);

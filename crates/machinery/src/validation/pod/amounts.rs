@@ -55,12 +55,14 @@ pub fn aggregate(spec: &Tree, list: &str) -> Amounts {
         if is_sidecar(container) {
             add(&mut total, &own);
             add(&mut sidecars, &own);
-            raise(&mut at_start, &sidecars);
-        } else {
-            let mut beside = own;
-            add(&mut beside, &sidecars);
-            raise(&mut at_start, &beside);
         }
+        // What the container does not ask for is as it was.
+        let beside = own.into_iter().map(|(name, amount)| match sidecars.get(&name) {
+            Some(sum) if is_sidecar(container) => (name, sum.clone()),
+            Some(sum) => (name, amount.add(sum)),
+            None => (name, amount),
+        });
+        raise(&mut at_start, &beside.collect());
     }
     raise(&mut total, &at_start);
     total

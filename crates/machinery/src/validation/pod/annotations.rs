@@ -1,5 +1,7 @@
 //! Annotations that say something about how a pod runs.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -47,13 +49,14 @@ pub fn annotations(
     if let Some(profile) = find(SECCOMP_OF_POD) {
         causes.extend(seccomp_profile(profile, &path.child(SECCOMP_OF_POD)));
     }
+    let names: BTreeSet<&str> = each_container(spec).map(|(it, ..)| text(it, "name")).collect();
     for (key, value) in entries(metadata, "annotations") {
         let value = value.as_str().unwrap_or_default();
         if key.starts_with(SECCOMP_OF_CONTAINER) {
             causes.extend(seccomp_profile(value, &path.child(key)));
         }
         if let Some(container) = key.strip_prefix(APP_ARMOR) {
-            causes.extend(app_armor_profile(container, value, spec, &path.key(key)));
+            causes.extend(app_armor_profile(container, value, &names, &path.key(key)));
         }
     }
     causes
@@ -106,9 +109,9 @@ fn seccomp_profile(profile: &str, path: &Path<'_>) -> Vec<Cause> {
     }
 }
 
-fn app_armor_profile(container: &str, profile: &str, spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
+fn app_armor_profile(container: &str, profile: &str, names: &BTreeSet<&str>, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    if !each_container(spec).any(|(it, ..)| text(it, "name") == container) {
+    if !names.contains(container) {
         causes.push(Cause::invalid(path, &json!(container), "container not found"));
     }
     let is_known = matches!(profile, "" | "runtime/default" | "unconfined") || profile.starts_with(LOCALHOST);
@@ -153,28 +156,23 @@ pub fn matching_profiles(metadata: Option<&Tree>, spec: &Tree, path: &Path<'_>) 
 }
 
 /// `default_names` are other names of the runtime's profile.
-fn mismatch(
-    written: &str,
-    profile: &Tree,
-    what: &str,
-    default_names: &[&str],
-    field: &str,
-) -> Option<Cause> {
+fn mismatch(written: &str, profile: &Tree, what: &str, default_names: &[&str], field: &str) -> Option<Cause> {
     let local = text(profile, "localhostProfile");
     let (key, same) = match text(profile, "type") {
         "Unconfined" => ("type", written == "unconfined"),
         "RuntimeDefault" => ("type", written == "runtime/default" || default_names.contains(&written)),
         "Localhost" => match written.strip_prefix(LOCALHOST) {
             None => ("type", false),
-            Some(name) => {
-                ("localhostProfile", profile.contains_key("localhostProfile") && name == local)
-            }
+            Some(name) => ("localhostProfile", profile.contains_key("localhostProfile") && name == local),
         },
         _ => return None,
     };
     let word = if key == "type" { "type" } else { "profile" };
     (!same).then(|| {
-        Cause::forbidden(format!("{field}.{key}"), &format!("{what} {word} in annotation and field must match"))
+        Cause::forbidden(
+            format!("{field}.{key}"),
+            &format!("{what} {word} in annotation and field must match"),
+        )
     })
 }
 

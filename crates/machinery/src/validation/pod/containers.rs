@@ -12,6 +12,7 @@ use super::{
     environment, mounts,
     options::Options,
     probes, resources, security,
+    volumes::Volumes,
 };
 use crate::{field_error::Cause, names, resource::Tree};
 
@@ -48,17 +49,14 @@ const EPHEMERAL_FIELDS: [&str; 17] = [
 /// What containers are checked against.
 pub struct Surroundings<'a> {
     pub spec: &'a Tree,
-    /// Those volumes that are right.
-    pub volumes: &'a [&'a Tree],
+    /// Those volumes that are right, by name.
+    pub volumes: Volumes<'a>,
+    /// Names of the pod's claims of devices.
+    pub claims: BTreeSet<&'a str>,
     pub options: &'a Options,
 }
 
 impl Surroundings<'_> {
-    pub fn claim_names(&self) -> BTreeSet<&str> {
-        let names = items(self.spec, "resourceClaims").map(|(_, claim)| text(claim, "name"));
-        names.filter(|name| !name.is_empty()).collect()
-    }
-
     fn grace_period(&self) -> Option<i64> {
         number(self.spec, "terminationGracePeriodSeconds")
     }
@@ -139,7 +137,8 @@ pub fn ephemeral_containers(around: &Surroundings<'_>, path: &Path<'_>) -> Vec<C
     const NOT_HERE: &str = "cannot be set for an Ephemeral Container";
     let mut causes = Vec::new();
     let others = || items(around.spec, "containers").chain(items(around.spec, "initContainers"));
-    let mut taken: BTreeSet<&str> = others().map(|(_, container)| text(container, "name")).collect();
+    let others: BTreeSet<&str> = others().map(|(_, container)| text(container, "name")).collect();
+    let mut taken = others.clone();
     for (at, container) in items(around.spec, "ephemeralContainers") {
         let container_path = path.index(at);
         causes.extend(every_container(container, around, &container_path));
@@ -149,7 +148,7 @@ pub fn ephemeral_containers(around: &Surroundings<'_>, path: &Path<'_>) -> Vec<C
             causes.push(Cause::duplicate(&container_path.child("name"), &json!(name)));
         }
         let target = text(container, "targetContainerName");
-        if !target.is_empty() && !others().any(|(_, other)| text(other, "name") == target) {
+        if !target.is_empty() && !others.contains(target) {
             causes.push(Cause::not_found(&container_path.child("targetContainerName"), &json!(target)));
         }
         let unwanted = container
@@ -195,14 +194,18 @@ fn every_container(container: &Tree, around: &Surroundings<'_>, path: &Path<'_>)
     causes.extend(one_of(policy, &policy_path, &["File", "FallbackToLogsOnError"]));
     causes.extend(ports(container, &path.child("ports")));
     causes.extend(environment::environment(container, path));
-    causes.extend(mounts::mounts(container, around.volumes, &path.child("volumeMounts")));
-    causes.extend(mounts::devices(container, around.volumes, &path.child("volumeDevices")));
+    causes.extend(mounts::mounts(container, &around.volumes, &path.child("volumeMounts")));
+    causes.extend(mounts::devices(container, &around.volumes, &path.child("volumeDevices")));
     causes.extend(one_of(text(container, "imagePullPolicy"), &path.child("imagePullPolicy"), &PULL_POLICIES));
     if let Some(own) = object(container, "resources") {
         let resources_path = path.child("resources");
-        causes.extend(resources::of_container(own, &around.claim_names(), &resources_path, around.options));
+        causes.extend(resources::of_container(own, &around.claims, &resources_path, around.options));
     }
-    causes.extend(resize_policies(container, text(around.spec, "restartPolicy"), &path.child("resizePolicy")));
+    causes.extend(resize_policies(
+        container,
+        text(around.spec, "restartPolicy"),
+        &path.child("resizePolicy"),
+    ));
     if let Some(context) = object(container, "securityContext") {
         causes.extend(security::of_container(context, around.host_users(), &path.child("securityContext")));
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::parts::{Path, items, list, object, object_mut, text},
+    super::parts::{Path, items, items_mut, list, object, object_mut, text},
     affinity, amounts,
     annotations::{self, APP_ARMOR, app_armor_field},
     containers, default_pod,
@@ -57,13 +57,16 @@ fn take_over_app_armor(spec: &mut Tree, metadata: &Tree) {
     }
     let of_pod = object(spec, "securityContext").and_then(|context| context.get("appArmorProfile")).cloned();
     for kind in ["initContainers", "containers", "ephemeralContainers"] {
-        for container in super::super::parts::items_mut(spec, kind) {
+        for container in items_mut(spec, kind) {
             let key = format!("{APP_ARMOR}{}", text(container, "name"));
             let own = object(container, "securityContext").and_then(|it| it.get("appArmorProfile"));
-            let Some(written) = annotations::annotation(Some(metadata), &key).filter(|_| own.is_none()) else {
+            let Some(written) = annotations::annotation(Some(metadata), &key).filter(|_| own.is_none())
+            else {
                 continue;
             };
-            let Some(profile) = app_armor_field(written).filter(|it| Some(it) != of_pod.as_ref()) else { continue };
+            let Some(profile) = app_armor_field(written).filter(|it| Some(it) != of_pod.as_ref()) else {
+                continue;
+            };
             let context = container.entry("securityContext").or_insert_with(|| json!({}));
             if let Some(context) = context.as_object_mut() {
                 context.insert("appArmorProfile".to_owned(), profile);

@@ -202,7 +202,7 @@ fn default_volume(volume: &mut Tree) {
     for (key, defaults) in SOURCE_DEFAULTS {
         let Some(source) = object_mut(volume, key) else { continue };
         for (field, text) in *defaults {
-            set_default(source, field, *text);
+            set_default(source, field, text);
         }
     }
     if let Some(image) = object_mut(volume, "image") {

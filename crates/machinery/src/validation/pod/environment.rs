@@ -1,10 +1,10 @@
 //! Environment variables and what they are taken from.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
-use super::super::parts::{
-    Path, dns_label, invalid_each, items, object, qualified_name, quantity_in, text,
-};
+use super::super::parts::{Path, dns_label, invalid_each, items, object, qualified_name, quantity_in, text};
 use super::volumes::no_backsteps;
 use crate::{field_error::Cause, names, resource::Tree};
 
@@ -47,8 +47,7 @@ const RESOURCES: [&str; 6] = [
     "requests.ephemeral-storage",
     "requests.memory",
 ];
-const UNITS: [&str; 13] =
-    ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+const UNITS: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
 /// Who asks a pod about itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -148,7 +147,8 @@ fn subscript(field: &str) -> Option<(&str, &str)> {
 pub fn resource_reference(reference: &Tree, asker: Asker, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let resource = text(reference, "resource");
-    let is_huge_pages = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
+    let is_huge_pages =
+        resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
     if asker == Asker::Volume && text(reference, "containerName").is_empty() {
         causes.push(Cause::required(&path.child("containerName"), ""));
     } else if resource.is_empty() {
@@ -235,14 +235,15 @@ fn env_from_source(source: &Tree, list: &Path<'_>, at: usize) -> Vec<Cause> {
 /// Variables from files need a volume that the pod has and that is empty when it starts.
 pub fn file_volumes(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
+    // The last one of a name counts.
+    let volumes: BTreeMap<&str, &Tree> =
+        items(spec, "volumes").map(|(_, volume)| (text(volume, "name"), volume)).collect();
     for (container, kind, index) in super::each_container(spec) {
         for (at, variable) in items(container, "env") {
             let source = object(variable, "valueFrom").and_then(|source| object(source, "fileKeyRef"));
             let Some(reference) = source else { continue };
             let name = text(reference, "volumeName");
-            // The last one of a name counts.
-            let volume = items(spec, "volumes").filter(|(_, it)| text(it, "name") == name).last();
-            let fits = volume.map(|(_, volume)| volume.contains_key("emptyDir"));
+            let fits = volumes.get(name).map(|volume| volume.contains_key("emptyDir"));
             if fits == Some(true) {
                 continue;
             }

@@ -8,10 +8,6 @@ use crate::{quantity::Quantity, resource::Tree};
 const AMOUNTS: [&str; 7] =
     ["limits", "requests", "overhead", "allocatedResources", "capacity", "divisor", "sizeLimit"];
 
-pub fn same_spec(a: &Tree, b: &Tree) -> bool {
-    same(a, b)
-}
-
 /// Whether two objects mean the same.
 pub fn same(a: &Tree, b: &Tree) -> bool {
     a.len() == b.len()

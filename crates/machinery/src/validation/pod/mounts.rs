@@ -1,36 +1,33 @@
 //! Where a container finds the pod's volumes: as directories or as devices.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::{
     super::parts::{Path, flag, items, object, text},
-    volumes::{descending_path, no_backsteps},
+    volumes::{Volumes, descending_path, no_backsteps},
 };
 use crate::{field_error::Cause, resource::Tree};
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 const RECURSIVE: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
 
-fn volume<'a>(name: &str, volumes: &[&'a Tree]) -> Option<&'a Tree> {
-    volumes.iter().copied().find(|volume| text(volume, "name") == name)
+/// The devices or the mounts of a container by name, and all their paths; of one name the last counts.
+fn places<'a>(
+    container: &'a Tree,
+    list: &str,
+    path: &str,
+) -> (BTreeMap<&'a str, &'a str>, BTreeSet<&'a str>) {
+    let by_name: BTreeMap<&str, &str> =
+        items(container, list).map(|(_, item)| (text(item, "name"), text(item, path))).collect();
+    let paths = by_name.values().copied().collect();
+    (by_name, paths)
 }
 
-/// The name and the path of each device or mount; of one name the last counts.
-fn places<'a>(container: &'a Tree, list: &str, path: &str) -> Vec<(&'a str, &'a str)> {
-    let mut places: Vec<(&str, &str)> = Vec::new();
-    for (_, item) in items(container, list) {
-        let name = text(item, "name");
-        places.retain(|(other, _)| *other != name);
-        places.push((name, text(item, path)));
-    }
-    places
-}
-
-pub fn mounts(container: &Tree, volumes: &[&Tree], path: &Path<'_>) -> Vec<Cause> {
+pub fn mounts(container: &Tree, volumes: &Volumes<'_>, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let devices = places(container, "volumeDevices", "devicePath");
+    let (devices, device_paths) = places(container, "volumeDevices", "devicePath");
     let mut taken = BTreeSet::new();
     for (at, mount) in items(container, "volumeMounts") {
         let mount_path = path.index(at);
@@ -39,7 +36,7 @@ pub fn mounts(container: &Tree, volumes: &[&Tree], path: &Path<'_>) -> Vec<Cause
         if name.is_empty() {
             causes.push(Cause::required(&name_path, ""));
         }
-        if volume(name, volumes).is_none() {
+        if !volumes.contains_key(name) {
             causes.push(Cause::not_found(&name_path, &json!(name)));
         }
         if target.is_empty() {
@@ -48,10 +45,10 @@ pub fn mounts(container: &Tree, volumes: &[&Tree], path: &Path<'_>) -> Vec<Cause
         if !taken.insert(target) {
             causes.push(Cause::invalid(&target_path, &json!(target), "must be unique"));
         }
-        if devices.iter().any(|(device, _)| *device == name) {
+        if devices.contains_key(name) {
             causes.push(Cause::invalid(&name_path, &json!(name), "must not already exist in volumeDevices"));
         }
-        if devices.iter().any(|(_, device)| *device == target) {
+        if device_paths.contains(target) {
             let detail = "must not already exist as a path in volumeDevices";
             causes.push(Cause::invalid(&target_path, &json!(target), detail));
         }
@@ -112,9 +109,9 @@ fn recursive_read_only(mount: &Tree, path: &Path<'_>) -> Vec<Cause> {
     causes
 }
 
-pub fn devices(container: &Tree, volumes: &[&Tree], path: &Path<'_>) -> Vec<Cause> {
+pub fn devices(container: &Tree, volumes: &Volumes<'_>, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let mounts = places(container, "volumeMounts", "mountPath");
+    let (mounts, mount_paths) = places(container, "volumeMounts", "mountPath");
     let mut names = BTreeSet::new();
     let mut targets = BTreeSet::new();
     for (at, device) in items(container, "volumeDevices") {
@@ -129,7 +126,7 @@ pub fn devices(container: &Tree, volumes: &[&Tree], path: &Path<'_>) -> Vec<Caus
         if names.contains(name) {
             causes.push(invalid_name("must be unique"));
         }
-        match volume(name, volumes) {
+        match volumes.get(name) {
             None => causes.push(Cause::not_found(&name_path, &json!(name))),
             Some(it) if it.contains_key("persistentVolumeClaim") || it.contains_key("ephemeral") => {}
             Some(_) => causes.push(invalid_name(
@@ -147,10 +144,10 @@ pub fn devices(container: &Tree, volumes: &[&Tree], path: &Path<'_>) -> Vec<Caus
         } else {
             targets.insert(target);
         }
-        if mounts.iter().any(|(mount, _)| *mount == name) {
+        if mounts.contains_key(name) {
             causes.push(invalid_name("must not already exist in volumeMounts"));
         }
-        if mounts.iter().any(|(_, mount)| *mount == target) {
+        if mount_paths.contains(target) {
             causes.push(invalid_target("must not already exist as a path in volumeMounts"));
         }
         if !name.is_empty() {

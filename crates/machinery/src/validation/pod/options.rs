@@ -91,7 +91,8 @@ fn has_invalid_spread_selector(spec: &Tree) -> bool {
 fn restarts_init_container_for_resize(spec: &Tree) -> bool {
     items(spec, "initContainers").filter(|(_, container)| !amounts::is_sidecar(container)).any(
         |(_, container)| {
-            items(container, "resizePolicy").any(|(_, policy)| text(policy, "restartPolicy") == "RestartContainer")
+            items(container, "resizePolicy")
+                .any(|(_, policy)| text(policy, "restartPolicy") == "RestartContainer")
         },
     )
 }

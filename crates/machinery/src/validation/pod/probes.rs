@@ -32,7 +32,8 @@ pub fn probes(container: &Tree, grace_period: Option<i64>, path: &Path<'_>) -> V
 
 fn one_probe(probe: &Tree, kind: &str, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], None, path);
-    for key in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+    for key in
+        ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
     {
         causes.extend(not_negative(number(probe, key).unwrap_or(0), &path.child(key)));
     }

@@ -8,7 +8,7 @@ use super::{
     amounts::{is_sidecar, quality_of_service},
     annotations::{self, MIRROR},
     create,
-    equality::same_spec,
+    equality::same,
     update,
 };
 use crate::{field_error::Cause, resource::Tree};
@@ -20,7 +20,8 @@ const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 /// Of the new pod only the resources count, of containers that are the same ones.
 pub fn only_resources(new: &mut Tree, old: &Tree) {
     let empty = Tree::new();
-    let (sent, was) = (object(new, "spec").cloned().unwrap_or_default(), object(old, "spec").unwrap_or(&empty));
+    let (sent, was) =
+        (object(new, "spec").cloned().unwrap_or_default(), object(old, "spec").unwrap_or(&empty));
     if CONTAINERS.iter().any(|key| list(&sent, key).len() != list(was, key).len()) {
         return;
     }
@@ -78,7 +79,7 @@ pub fn resized_pod(new: &Tree, old: &Tree) -> Vec<Cause> {
         causes.extend(removed_resources(spec, was, key));
     }
     causes.extend(changed_containers(spec, was));
-    if causes.is_empty() && !same_spec(&with_old_amounts(spec, was), was) {
+    if causes.is_empty() && !same(&with_old_amounts(spec, was), was) {
         causes.push(Cause::forbidden(&SPEC, "only cpu and memory resources are mutable"));
     }
     causes
@@ -130,7 +131,7 @@ fn pod_level(spec: &Tree, was: &Tree) -> Vec<Cause> {
     let rest = own.map(|own| old_amounts(own, old));
     let rest = rest.filter(|rest| old.is_some() || !rest.is_empty());
     let is_same = match (&rest, old) {
-        (Some(rest), Some(old)) => same_spec(rest, old),
+        (Some(rest), Some(old)) => same(rest, old),
         (rest, old) => rest.is_none() && old.is_none(),
     };
     if !is_same {
@@ -210,7 +211,7 @@ fn container_with_old_amounts(container: &Tree, old: &Tree) -> Tree {
 fn is_same_container(container: &Tree, old: &Tree) -> bool {
     let mut old = old.clone();
     old.entry("resources").or_insert_with(|| json!({}));
-    same_spec(container, &old)
+    same(container, &old)
 }
 
 fn changed_containers(spec: &Tree, was: &Tree) -> Vec<Cause> {
@@ -226,7 +227,7 @@ fn changed_containers(spec: &Tree, was: &Tree) -> Vec<Cause> {
             let detail = "only cpu and memory resources for init or sidecar containers are mutable";
             causes.push(Cause::forbidden(field.as_str(), detail));
         }
-        if is_sidecar(new) || same_spec(new, old) {
+        if is_sidecar(new) || same(new, old) {
             continue;
         }
         let restarting =
@@ -242,7 +243,8 @@ fn with_old_amounts(spec: &Tree, was: &Tree) -> Tree {
     let mut spec = spec.clone();
     for key in CONTAINERS {
         let old = list(was, key).to_vec();
-        for (container, old) in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().zip(old) {
+        for (container, old) in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().zip(old)
+        {
             if let (Some(new), Some(old)) = (container.as_object(), old.as_object()) {
                 let mut set_back = container_with_old_amounts(new, old);
                 if !old.contains_key("resources") {

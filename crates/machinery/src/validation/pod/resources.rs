@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{
     super::parts::{
-        Path, container_resource_name, divides_into_huge_pages, dns_label, entries, invalid_each, is_huge_pages,
-        is_overcommit_allowed, items, list, object, resource_name, resource_quantity, text,
+        Path, container_resource_name, divides_into_huge_pages, dns_label, entries, invalid_each,
+        is_huge_pages, is_overcommit_allowed, items, list, object, resource_name, resource_quantity, text,
     },
-    amounts::{aggregate, amounts, is_pod_level},
     NOWHERE,
+    amounts::{aggregate, amounts, is_pod_level},
     options::Options,
     shape,
 };
@@ -44,7 +44,10 @@ pub fn of_pod(spec: &Tree, claims: &BTreeSet<&str>, path: &Path<'_>, options: &O
     }
     let mut causes = Vec::new();
     if !list(resources, "claims").is_empty() {
-        causes.push(Cause::forbidden(&path.child("claims"), "claims may not be set for Resources at pod-level"));
+        causes.push(Cause::forbidden(
+            &path.child("claims"),
+            "claims may not be set for Resources at pod-level",
+        ));
     }
     causes.extend(requirements(resources, pod_resource_name, claims, path, options));
     causes.extend(consistency(spec, path));
@@ -178,15 +181,19 @@ fn claims_of_container(resources: &Tree, of_pod: &BTreeSet<&str>, path: &Path<'_
             if taken.contains(&key) {
                 causes.push(Cause::duplicate(&claim_path, &json!(key)));
             } else if request.is_empty() {
-                let parts = taken.iter().filter(|it| it.split_once('/').is_some_and(|(it, _)| it == name));
+                let prefix = format!("{name}/");
+                let parts = taken.range(prefix.clone()..).take_while(|it| it.starts_with(&prefix));
                 causes.extend(parts.map(|_| Cause::duplicate(&claim_path, &json!(name))));
             }
             taken.insert(key);
         }
         if !of_pod.contains(name) {
             let known: Vec<&str> = of_pod.iter().copied().collect();
-            let known =
-                if known.is_empty() { " which is empty".to_owned() } else { format!(": {}", known.join(", ")) };
+            let known = if known.is_empty() {
+                " which is empty".to_owned()
+            } else {
+                format!(": {}", known.join(", "))
+            };
             let detail = format!("must be one of the names in pod.spec.resourceClaims{known}");
             causes.push(Cause::not_found_in(&claim_path, &json!(name), &detail));
         }

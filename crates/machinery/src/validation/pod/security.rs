@@ -200,7 +200,18 @@ fn is_sysctl(name: &str) -> bool {
 fn host_sysctl(name: &str, spec: &Tree, path: &Path<'_>) -> Option<Cause> {
     // Which of the two separates is decided by the one that comes first.
     let dotted = match name.find(['.', '/']).map(|at| &name[at..=at]) {
-        Some("/") => name.chars().map(|c| if c == '/' { '.' } else if c == '.' { '/' } else { c }).collect(),
+        Some("/") => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
         _ => name.to_owned(),
     };
     let is_of_ipc = matches!(dotted.as_str(), "kernel.sem")

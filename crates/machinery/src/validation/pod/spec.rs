@@ -63,11 +63,13 @@ fn volumes_and_containers(
     let (volumes, mut causes) = volumes::volumes(spec, pod_name, &path.child("volumes"), options);
     let is_mirror = annotations::is_mirror(metadata);
     causes.extend(resources::claims(spec, is_mirror, &path.child("resourceClaims")));
-    let around = Surroundings { spec, volumes: &volumes, options };
+    let claims = items(spec, "resourceClaims").map(|(_, claim)| text(claim, "name"));
+    let claims = claims.filter(|name| !name.is_empty()).collect();
+    let around = Surroundings { spec, volumes, claims, options };
     causes.extend(containers::containers(&around, &path.child("containers")));
     causes.extend(containers::init_containers(&around, &path.child("initContainers")));
     causes.extend(containers::ephemeral_containers(&around, &path.child("ephemeralContainers")));
-    causes.extend(resources::of_pod(spec, &around.claim_names(), &path.child("resources"), options));
+    causes.extend(resources::of_pod(spec, &around.claims, &path.child("resources"), options));
     causes
 }
 
@@ -161,9 +163,10 @@ fn user_namespace(spec: &Tree, path: &Path<'_>, options: &Options) -> Vec<Cause>
     if !options.devices_with_user_namespace {
         let with_devices =
             each_container(spec).filter(|(container, ..)| !list(container, "volumeDevices").is_empty());
-        causes.extend(with_devices.map(|(_, kind, at)| {
-            Cause::forbidden(format!("{path}.{kind}[{at}].volumeDevices"), DETAIL)
-        }));
+        causes.extend(
+            with_devices
+                .map(|(_, kind, at)| Cause::forbidden(format!("{path}.{kind}[{at}].volumeDevices"), DETAIL)),
+        );
     }
     causes
 }

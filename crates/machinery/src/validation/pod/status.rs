@@ -1,6 +1,6 @@
 //! What a pod's node, the scheduler and controllers say about it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Value, json};
 
@@ -53,13 +53,13 @@ fn keep_observed_generations(status: &mut Tree, was: &Tree) {
         }
     };
     keep(status, number(was, KEY).unwrap_or(0));
-    let mut taken: Vec<usize> = Vec::new();
+    let mut old: BTreeMap<&str, VecDeque<i64>> = BTreeMap::new();
+    for (_, condition) in items(was, "conditions") {
+        old.entry(text(condition, "type")).or_default().push_back(number(condition, KEY).unwrap_or(0));
+    }
     for condition in items_mut(status, "conditions") {
-        let kind = text(condition, "type").to_owned();
-        let found = items(was, "conditions").find(|(at, it)| !taken.contains(at) && text(it, "type") == kind);
-        let Some((at, old)) = found else { continue };
-        taken.push(at);
-        keep(condition, number(old, KEY).unwrap_or(0));
+        let generation = old.get_mut(text(condition, "type")).and_then(VecDeque::pop_front);
+        keep(condition, generation.unwrap_or(0));
     }
 }
 
@@ -98,7 +98,9 @@ pub fn changed_status(new: &Tree, old: &Tree) -> Vec<Cause> {
     for key in STATUSES {
         causes.extend(users(status, spec, key));
     }
-    for (key, containers) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
+    for (key, containers) in
+        [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
+    {
         causes.extend(allocated(status, spec, key, containers));
     }
     for (at, container) in items(status, "ephemeralContainerStatuses") {
@@ -157,6 +159,10 @@ fn nomination(status: &Tree, was: &Tree, spec: &Tree) -> Vec<Cause> {
     causes
 }
 
+fn by_name<'a>(items: impl Iterator<Item = (usize, &'a Tree)>) -> BTreeMap<&'a str, &'a Tree> {
+    items.map(|(_, item)| (text(item, "name"), item)).collect()
+}
+
 /// A container that came to its end stays there, unless it is to be started again.
 fn transitions(status: &Tree, was: &Tree, spec: &Tree, key: &str) -> Vec<Cause> {
     let containers = match key {
@@ -176,13 +182,14 @@ fn transitions(status: &Tree, was: &Tree, spec: &Tree, key: &str) -> Vec<Cause> 
         state.map(|state| number(state, "exitCode").unwrap_or(0))
     };
     let mut causes = Vec::new();
+    let living = items(status, key).filter(|(_, new)| terminated(new).is_none());
+    let living: BTreeSet<&str> = living.map(|(_, new)| text(new, "name")).collect();
+    let containers = by_name(items(spec, containers));
     for (at, old) in items(was, key) {
         let Some(exit_code) = terminated(old) else { continue };
         let name = text(old, "name");
-        let lives = items(status, key).any(|(_, new)| text(new, "name") == name && terminated(new).is_none());
-        let container = items(spec, containers).find(|(_, container)| text(container, "name") == name);
-        let may = container.is_some_and(|(_, container)| is_to_restart(container, spec, exit_code));
-        if lives && !may {
+        let may = containers.get(name).is_some_and(|container| is_to_restart(container, spec, exit_code));
+        if living.contains(name) && !may {
             let field = format!("status.{key}[{at}].state");
             causes.push(Cause::forbidden(field, "may not be transitioned to non-terminated state"));
         }
@@ -217,10 +224,11 @@ fn claims(status: &Tree, spec: &Tree) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut taken = BTreeSet::new();
     let list = STATUS.child("resourceClaimStatuses");
+    let of_pod = by_name(items(spec, "resourceClaims"));
     for (at, claim) in items(status, "resourceClaimStatuses") {
         let claim_path = list.index(at);
         let (name, name_path) = (text(claim, "name"), claim_path.child("name"));
-        if !items(spec, "resourceClaims").any(|(_, it)| text(it, "name") == name) {
+        if !of_pod.contains_key(name) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
             causes.push(Cause::invalid(&name_path, &json!(name), detail));
         }
@@ -244,14 +252,17 @@ fn extended_claim(status: &Tree, spec: &Tree) -> Vec<Cause> {
         causes.push(Cause::required(&mappings, "at least one request mapping is required"));
     }
     let mut taken = BTreeSet::new();
+    let containers = by_name(items(spec, "initContainers").chain(items(spec, "containers")));
     for (at, mapping) in items(claim, "requestMappings") {
         let mapping_path = mappings.index(at);
         let keys = ["containerName", "resourceName", "requestName"];
         let [container, resource, request] = keys.map(|key| text(mapping, key));
-        causes.extend(mapped_request(spec, container, resource, &mapping_path));
+        causes.extend(mapped_request(containers.get(container).copied(), container, resource, &mapping_path));
         causes.extend(dns_label(request, &path.child("requestName")));
         if !taken.insert((container, resource, request)) {
-            causes.extend(keys.map(|key| Cause::duplicate(&mapping_path.child(key), &json!(text(mapping, key)))));
+            causes.extend(
+                keys.map(|key| Cause::duplicate(&mapping_path.child(key), &json!(text(mapping, key)))),
+            );
         }
     }
     let (name, name_path) = (text(claim, "resourceClaimName"), path.child("resourceClaimName"));
@@ -262,9 +273,8 @@ fn extended_claim(status: &Tree, spec: &Tree) -> Vec<Cause> {
     causes
 }
 
-fn mapped_request(spec: &Tree, container: &str, resource: &str, path: &Path<'_>) -> Option<Cause> {
-    let containers = items(spec, "initContainers").chain(items(spec, "containers"));
-    let Some((_, found)) = containers.filter(|(_, it)| text(it, "name") == container).last() else {
+fn mapped_request(found: Option<&Tree>, container: &str, resource: &str, path: &Path<'_>) -> Option<Cause> {
+    let Some(found) = found else {
         let detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
         return Some(Cause::invalid(&path.child("containerName"), &json!(container), detail));
     };
@@ -346,12 +356,13 @@ fn users(status: &Tree, spec: &Tree, key: &str) -> Vec<Cause> {
 /// Devices that a container got, and how they are.
 fn allocated(status: &Tree, spec: &Tree, key: &str, containers: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
+    let containers = by_name(items(spec, containers));
     for (at, own) in items(status, key) {
-        let container = items(spec, containers).find(|(_, it)| text(it, "name") == text(own, "name"));
+        let container = containers.get(text(own, "name"));
         for (index, resource) in items(own, "allocatedResourcesStatus") {
             let field = format!("status.{key}[{at}].allocatedResourcesStatus[{index}]");
             let name = text(resource, "name");
-            if let Some((_, container)) = container
+            if let Some(container) = container
                 && let Some(detail) = unknown_allocation(name, container)
             {
                 causes.push(Cause::invalid(format!("{field}.name"), &json!(name), detail));

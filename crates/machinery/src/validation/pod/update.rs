@@ -1,5 +1,7 @@
 //! A pod that is there: little of it can change.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -7,7 +9,7 @@ use super::{
     NOWHERE,
     annotations::{self, MIRROR},
     containers, create,
-    equality::{same, same_spec},
+    equality::same,
     options::Options,
     shape,
 };
@@ -63,7 +65,7 @@ pub fn changed_pod(new: &Tree, old: &Tree) -> Vec<Cause> {
     }
     causes.extend(only_added_tolerations(new, old));
     causes.extend(only_removed_gates(new, old));
-    if !same_spec(new, old) {
+    if !same(new, old) {
         causes.extend(fixed_spec(new, old));
     }
     causes
@@ -90,14 +92,11 @@ fn deadline(new: &Tree, old: &Tree) -> Result<Option<Cause>, Cause> {
 
 fn only_added_tolerations(new: &Tree, old: &Tree) -> Vec<Cause> {
     const KEY: &str = "tolerations";
-    let without_seconds = |toleration: &Tree| {
-        let mut toleration = toleration.clone();
-        toleration.remove("tolerationSeconds");
-        toleration
+    let identity = |toleration: &Tree| {
+        ["key", "operator", "value", "effect"].map(|key| text(toleration, key).to_owned())
     };
-    let mut kept =
-        items(old, KEY).map(|(_, old)| items(new, KEY).any(|(_, new)| without_seconds(new) == without_seconds(old)));
-    if !kept.all(|kept| kept) {
+    let now: BTreeSet<[String; 4]> = items(new, KEY).map(|(_, toleration)| identity(toleration)).collect();
+    if !items(old, KEY).all(|(_, toleration)| now.contains(&identity(toleration))) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         return vec![Cause::forbidden(&SPEC.child(KEY), detail)];
     }
@@ -106,8 +105,8 @@ fn only_added_tolerations(new: &Tree, old: &Tree) -> Vec<Cause> {
 
 fn only_removed_gates(new: &Tree, old: &Tree) -> Vec<Cause> {
     const KEY: &str = "schedulingGates";
-    let added = items(new, KEY)
-        .filter(|(_, gate)| !items(old, KEY).any(|(_, other)| text(other, "name") == text(gate, "name")));
+    let was: BTreeSet<&str> = items(old, KEY).map(|(_, gate)| text(gate, "name")).collect();
+    let added = items(new, KEY).filter(|(_, gate)| !was.contains(text(gate, "name")));
     let mut causes: Vec<Cause> = added
         .map(|(at, gate)| {
             let name = text(gate, "name");
@@ -127,7 +126,8 @@ fn fixed_spec(new: &Tree, old: &Tree) -> Vec<Cause> {
     }
     for key in ["containers", "initContainers"] {
         let was = list(old, key).to_vec();
-        for (container, was) in rest.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().zip(was) {
+        for (container, was) in rest.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().zip(was)
+        {
             if let (Some(container), Some(was)) = (container.as_object_mut(), was.as_object()) {
                 set_back(container, was, "image");
             }
@@ -141,7 +141,7 @@ fn fixed_spec(new: &Tree, old: &Tree) -> Vec<Cause> {
     if !list(old, "schedulingGates").is_empty() {
         causes.extend(node_of_gated_pod(&mut rest, old));
     }
-    if !same_spec(&rest, old) {
+    if !same(&rest, old) {
         let changes = shape::spec_changes(old, &rest);
         let detail = format!("pod updates may not change fields other than {CHANGEABLE}\n{changes}");
         causes.push(Cause::forbidden(&SPEC, &detail));

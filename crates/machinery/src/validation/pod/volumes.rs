@@ -3,6 +3,8 @@
 mod projected;
 mod sources;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::json;
 
 use super::{
@@ -16,16 +18,19 @@ pub use projected::has_non_local_token_path;
 const ONLY_ONE: &str = "may not specify more than 1 volume type";
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
+/// Volumes by name.
+pub type Volumes<'a> = BTreeMap<&'a str, &'a Tree>;
+
 /// What is wrong with the volumes, and which ones are right: only those can be mounted.
 pub fn volumes<'a>(
     spec: &'a Tree,
     pod_name: &str,
     path: &Path<'_>,
     options: &Options,
-) -> (Vec<&'a Tree>, Vec<Cause>) {
+) -> (Volumes<'a>, Vec<Cause>) {
     let mut causes = Vec::new();
-    let mut right: Vec<&Tree> = Vec::new();
-    let created: Vec<String> = items(spec, "volumes")
+    let mut right = Volumes::new();
+    let created: BTreeSet<String> = items(spec, "volumes")
         .filter(|(_, volume)| !pod_name.is_empty() && volume.contains_key("ephemeral"))
         .map(|(_, volume)| format!("{pod_name}-{}", text(volume, "name")))
         .collect();
@@ -37,15 +42,15 @@ pub fn volumes<'a>(
             "" => own.push(Cause::required(&name_path, "")),
             _ => own.extend(dns_label(name, &name_path)),
         }
-        if right.iter().any(|volume| text(volume, "name") == name) {
+        if right.contains_key(name) {
             own.push(Cause::duplicate(&name_path, &json!(name)));
         }
         if own.is_empty() {
-            right.push(volume);
+            right.insert(name, volume);
         }
         causes.extend(own);
         let claim = object(volume, "persistentVolumeClaim").map(|claim| text(claim, "claimName"));
-        if let Some(claim) = claim.filter(|claim| created.iter().any(|created| created == claim)) {
+        if let Some(claim) = claim.filter(|claim| created.contains(*claim)) {
             let claim_path = volume_path.child("persistentVolumeClaim");
             let detail = "must not reference a PVC that gets created for an ephemeral volume";
             causes.push(Cause::invalid(&claim_path.child("claimName"), &json!(claim), detail));

@@ -98,13 +98,15 @@ fn of_spec(metadata: &Tree, spec: &Tree, path: &Path<'_>, is_template: bool) -> 
     let annotations_path = path.child("metadata");
     let annotations_path = annotations_path.child("annotations");
     let mut warnings = scheduling(spec, &spec_path);
-    let old = OLD_ANNOTATIONS.iter().filter(|(key, _)| annotations::annotation(Some(metadata), key).is_some());
+    let old =
+        OLD_ANNOTATIONS.iter().filter(|(key, _)| annotations::annotation(Some(metadata), key).is_some());
     warnings.extend(old.map(|(key, message)| format!("{}: {message}", annotations_path.key(key))));
     warnings.extend(volumes(spec, &spec_path));
     warnings.extend(paths::overlaps(spec));
     warnings.extend(aliases_and_secrets(spec, &spec_path));
     for name in ["memory", "ephemeral-storage"] {
-        warnings.extend(object(spec, "overhead").and_then(|it| fraction(it, name, &spec_path.child("overhead"))));
+        warnings
+            .extend(object(spec, "overhead").and_then(|it| fraction(it, name, &spec_path.child("overhead"))));
     }
     warnings.extend(profiles(metadata, spec, &annotations_path, is_template));
     warnings.extend(ports::ports(spec, &spec_path));
@@ -135,7 +137,9 @@ fn scheduling(spec: &Tree, path: &Path<'_>) -> Vec<String> {
         }
         for (at, term) in items(affinity, PREFERRED) {
             let field = format!("{path}.affinity.nodeAffinity.{PREFERRED}[{at}].preference");
-            warnings.extend(object(term, "preference").map(|it| node_selector_term(it, true, &field)).unwrap_or_default());
+            warnings.extend(
+                object(term, "preference").map(|it| node_selector_term(it, true, &field)).unwrap_or_default(),
+            );
         }
     }
     let constraints = path.child("topologySpreadConstraints");
@@ -193,7 +197,9 @@ fn volumes(spec: &Tree, path: &Path<'_>) -> Vec<String> {
 pub fn claim_spec(spec: &Tree, path: &Path<'_>) -> Vec<String> {
     let Some(resources) = object(spec, "resources") else { return Vec::new() };
     let resources_path = path.child("resources");
-    let check = |list: &str| object(resources, list).and_then(|it| fraction(it, "storage", &resources_path.child(list)));
+    let check = |list: &str| {
+        object(resources, list).and_then(|it| fraction(it, "storage", &resources_path.child(list)))
+    };
     check("requests").into_iter().chain(check("limits")).collect()
 }
 
@@ -229,7 +235,8 @@ fn aliases_and_secrets(spec: &Tree, path: &Path<'_>) -> Vec<String> {
 fn profiles(metadata: &Tree, spec: &Tree, annotations_path: &Path<'_>, is_template: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let annotation = |key: &str| annotations::annotation(Some(metadata), key);
-    let profile = |holder: &Tree, key: &str| object(holder, "securityContext").and_then(|it| it.get(key)).cloned();
+    let profile =
+        |holder: &Tree, key: &str| object(holder, "securityContext").and_then(|it| it.get(key)).cloned();
     let seccomp = |key: &str| {
         format!(
             "{}: non-functional in v1.27+; use the \"seccompProfile\" field instead",
@@ -270,7 +277,8 @@ fn app_armor_of_pod(metadata: &Tree, spec: &Tree) -> Vec<String> {
     if object(spec, "os").is_some_and(|os| text(os, "name") == "windows") {
         return warnings;
     }
-    let profile = |holder: &Tree| object(holder, "securityContext").and_then(|it| it.get("appArmorProfile")).cloned();
+    let profile =
+        |holder: &Tree| object(holder, "securityContext").and_then(|it| it.get("appArmorProfile")).cloned();
     let of_pod = profile(spec);
     for (container, ..) in each_container(spec) {
         let key = format!("{APP_ARMOR}{}", text(container, "name"));
@@ -321,7 +329,8 @@ fn pod_affinity(spec: &Tree, path: &Path<'_>) -> Vec<String> {
         let Some(affinity) = object(spec, "affinity").and_then(|it| object(it, kind)) else { continue };
         for (at, term) in items(affinity, REQUIRED) {
             if !term.contains_key("labelSelector") {
-                warnings.push(format!("{path}.affinity.{kind}.{REQUIRED}[{at}].labelSelector: {NO_SELECTOR}"));
+                warnings
+                    .push(format!("{path}.affinity.{kind}.{REQUIRED}[{at}].labelSelector: {NO_SELECTOR}"));
             }
         }
         for (at, weighted) in items(affinity, PREFERRED) {

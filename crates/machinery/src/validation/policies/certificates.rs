@@ -119,7 +119,7 @@ fn check_request(bytes: &[u8]) -> Result<(), String> {
         return Err("PEM block type must be CERTIFICATE REQUEST".to_owned());
     };
     match X509CertificationRequest::from_der(&block.bytes) {
-        Ok((rest, _)) if rest.is_empty() => Ok(()),
+        Ok(([], _)) => Ok(()),
         Ok(_) => Err("asn1: syntax error: trailing data".to_owned()),
         Err(_) => Err("asn1: structure error: not a certificate request".to_owned()),
     }
@@ -129,9 +129,9 @@ fn check_certificate(bytes: &[u8]) -> Result<(), String> {
     if bytes.is_empty() {
         return Ok(());
     }
-    let mut rest = bytes.to_vec();
+    let mut rest = bytes;
     let mut blocks = 0;
-    while let Some((block, after)) = pem::decode(&rest) {
+    while let Some((block, after)) = pem::decode(rest) {
         if block.label != "CERTIFICATE" {
             let found = gotext::quote(&block.label);
             return Err(format!("only CERTIFICATE PEM blocks are allowed, found {found}"));
@@ -149,7 +149,7 @@ fn check_certificate(bytes: &[u8]) -> Result<(), String> {
                 X509Certificate::from_der(der).map_err(|_| "x509: malformed certificate".to_owned())?;
             der = left;
         }
-        rest = after.to_vec();
+        rest = after;
     }
     if blocks == 0 { Err("must contain at least one CERTIFICATE PEM block".to_owned()) } else { Ok(()) }
 }

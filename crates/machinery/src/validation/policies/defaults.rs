@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    resource::{Tree, only},
+    resource::{Author, Tree, only},
     validation::{
         members::{assign, default_to, made, metadata, set},
         parts::{items_mut, number, object, object_mut},
@@ -150,6 +150,29 @@ pub fn default_priority_level(tree: &mut Tree) {
     if let Some(exempt) = object_mut(spec, "exempt") {
         default_to(exempt, "nominalConcurrencyShares", 0);
         default_to(exempt, "lendablePercent", 0);
+    }
+}
+
+/// Nobody asks for a certificate in another's name.
+pub fn sign_request(tree: &mut Tree, author: &Author<'_>) {
+    let spec = made(tree, "spec");
+    for (key, value) in [
+        ("username", json!(author.name)),
+        ("uid", json!(author.uid)),
+        ("groups", json!(author.groups)),
+        ("extra", json!(author.extra)),
+    ] {
+        let is_empty = match &value {
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(members) => members.is_empty(),
+            _ => true,
+        };
+        if is_empty {
+            spec.remove(key);
+        } else {
+            spec.insert(key.to_owned(), value);
+        }
     }
 }
 

@@ -26,46 +26,44 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// The first block, and what follows it.
 pub fn decode(bytes: &[u8]) -> Option<(Block, &[u8])> {
-    // Every line is looked at once, whether it begins a block or not.
-    let text = std::str::from_utf8(bytes).unwrap_or_default();
-    let mut from = 0;
-    while let Some((begin, after)) = next_line(text, from) {
-        from = after;
-        let label = begin.strip_prefix(BEGIN).and_then(|rest| rest.trim_end().strip_suffix(DASHES));
-        if let Some(label) = label
-            && let Some((block, end)) = body(text, after, label)
-        {
-            return Some((block, &bytes[end..]));
+    let mut rest = bytes;
+    while let Some((line, after)) = next_line(rest) {
+        rest = after;
+        let label = line.strip_prefix(BEGIN).and_then(|label| label.strip_suffix(DASHES));
+        if let Some(found) = label.and_then(|label| body(after, label)) {
+            return Some(found);
         }
     }
     None
 }
 
-/// The line at `from` without its end, and where the next one starts.
-fn next_line(text: &str, from: usize) -> Option<(&str, usize)> {
-    let rest = text.get(from..).filter(|rest| !rest.is_empty())?;
-    match rest.split_once('\n') {
-        Some((line, _)) => Some((line.trim_end_matches('\r'), from + line.len() + 1)),
-        None => Some((rest, text.len())),
+/// The first line without what is blank at its end, and what follows it. A line that is no text is an empty one.
+fn next_line(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    if bytes.is_empty() {
+        return None;
     }
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    let (line, after) = bytes.split_at(end);
+    let line = std::str::from_utf8(line).unwrap_or_default();
+    Some((line.trim_end(), after.get(1..).unwrap_or_default()))
 }
 
-fn body(text: &str, from: usize, label: &str) -> Option<(Block, usize)> {
-    let end_line = format!("{END}{label}{DASHES}");
-    let (mut at, mut data, mut has_headers) = (from, String::new(), false);
-    let mut in_headers = true;
-    while let Some((line, after)) = next_line(text, at) {
-        at = after;
-        let line = line.trim_end();
-        if line.starts_with(END) {
-            let bytes = BASE64.decode(&data).ok().filter(|_| line == end_line)?;
-            return Some((Block { label: label.to_owned(), has_headers, bytes }, at));
+fn body<'a>(bytes: &'a [u8], label: &str) -> Option<(Block, &'a [u8])> {
+    let (mut rest, mut data, mut has_headers) = (bytes, String::new(), false);
+    while let Some((line, after)) = next_line(rest) {
+        rest = after;
+        if let Some(end) = line.strip_prefix(END) {
+            let bytes = BASE64.decode(&data).ok().filter(|_| end.strip_suffix(DASHES) == Some(label))?;
+            return Some((Block { label: label.to_owned(), has_headers, bytes }, rest));
         }
-        if in_headers && line.contains(':') {
+        // Another block begins: this one never ends, and every line is looked at twice at most.
+        if line.starts_with(BEGIN) {
+            return None;
+        }
+        if data.is_empty() && line.contains(':') {
             has_headers = true;
             continue;
         }
-        in_headers = false;
         data.extend(line.chars().filter(|c| !c.is_ascii_whitespace()));
     }
     None
@@ -93,6 +91,7 @@ mod tests {
             "-----BEGIN A-----\n",
             "-----BEGIN A-----\nAA==\n-----END B-----\n",
             "-----BEGIN A-----\n*\n-----END A-----\n",
+            "-----BEGIN A-----\n-----BEGIN B-----\nAA==\n-----END A-----\n",
         ] {
             assert_eq!(decode(text.as_bytes()), None, "{text}");
         }

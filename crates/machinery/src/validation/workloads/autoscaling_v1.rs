@@ -198,9 +198,14 @@ fn behavior_in(tree: &Tree) -> Option<Value> {
     behavior.as_object().is_some_and(|members| !members.is_empty()).then_some(behavior)
 }
 
-/// A quantity's text; absent when it is not set.
-fn quantity(tree: &Tree, key: &str) -> Option<Value> {
+/// A member that is set.
+fn taken(tree: &Tree, key: &str) -> Option<Value> {
     set(tree, key).cloned()
+}
+
+/// A metric, or its status, with what its type names.
+fn metric(kind: &str, name: &str, source: Value) -> Value {
+    members([("type", Some(json!(kind))), (name, Some(source))])
 }
 
 /// Builds an object of those members that are set.
@@ -210,10 +215,7 @@ fn members<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
 }
 
 fn metric_of(source: &Tree, selector: &str) -> Option<Value> {
-    Some(members([
-        ("name", Some(json!(text(source, "metricName")))),
-        ("selector", set(source, selector).cloned()),
-    ]))
+    Some(members([("name", Some(json!(text(source, "metricName")))), ("selector", taken(source, selector))]))
 }
 
 /// The member that a metric's type names.
@@ -222,13 +224,12 @@ fn source_of(metric: &Tree) -> Option<(&'static str, &Tree)> {
     SOURCES.into_iter().find_map(|name| Some((name, object(metric, name)?)))
 }
 
-fn spec_from_v1(metric: &Tree) -> Value {
-    let source = source_of(metric).map(|(name, source)| (name, source_from_v1(name, source)));
-    let mut spec = json!({"type": text(metric, "type")});
-    if let (Some((name, source)), Some(spec)) = (source, spec.as_object_mut()) {
-        spec.insert(name.to_owned(), source);
+fn spec_from_v1(spec: &Tree) -> Value {
+    let kind = text(spec, "type");
+    match source_of(spec) {
+        Some((name, source)) => metric(kind, name, source_from_v1(name, source)),
+        None => json!({"type": kind}),
     }
-    spec
 }
 
 fn source_from_v1(name: &str, source: &Tree) -> Value {
@@ -237,39 +238,39 @@ fn source_from_v1(name: &str, source: &Tree) -> Value {
     };
     match name {
         "external" => {
-            let value = quantity(source, "targetValue");
+            let value = taken(source, "targetValue");
             let kind = if value.is_some() { "Value" } else { "AverageValue" };
             members([
                 ("metric", metric_of(source, "metricSelector")),
-                ("target", target(kind, value, quantity(source, "targetAverageValue"))),
+                ("target", target(kind, value, taken(source, "targetAverageValue"))),
             ])
         }
         "object" => {
-            let average = quantity(source, "averageValue");
-            let value = quantity(source, "targetValue");
+            let average = taken(source, "averageValue");
+            let value = taken(source, "targetValue");
             let value = value.filter(|value| average.is_none() || !is_zero(value));
             let kind = if average.is_some() { "AverageValue" } else { "Value" };
             members([
-                ("describedObject", set(source, "target").cloned()),
+                ("describedObject", taken(source, "target")),
                 ("metric", metric_of(source, "selector")),
                 ("target", target(kind, value, average)),
             ])
         }
         "pods" => members([
             ("metric", metric_of(source, "selector")),
-            ("target", target("AverageValue", None, quantity(source, "targetAverageValue"))),
+            ("target", target("AverageValue", None, taken(source, "targetAverageValue"))),
         ]),
         _ => {
-            let utilization = set(source, "targetAverageUtilization").cloned();
+            let utilization = taken(source, "targetAverageUtilization");
             let kind = if utilization.is_some() { "Utilization" } else { "AverageValue" };
             let target = members([
                 ("type", Some(json!(kind))),
-                ("averageValue", quantity(source, "targetAverageValue")),
+                ("averageValue", taken(source, "targetAverageValue")),
                 ("averageUtilization", utilization),
             ]);
             members([
-                ("name", set(source, "name").cloned()),
-                ("container", set(source, "container").cloned()),
+                ("name", taken(source, "name")),
+                ("container", taken(source, "container")),
                 ("target", Some(target)),
             ])
         }
@@ -284,54 +285,51 @@ fn zero_quantity(value: Option<Value>) -> Option<Value> {
     Some(value.unwrap_or_else(|| json!("0")))
 }
 
-fn spec_to_v1(metric: &Tree) -> Value {
-    let mut spec = json!({"type": text(metric, "type")});
-    let Some((name, source)) = source_of(metric) else { return spec };
+fn spec_to_v1(spec: &Tree) -> Value {
+    let kind = text(spec, "type");
+    let Some((name, source)) = source_of(spec) else { return json!({"type": kind}) };
     let empty = Tree::new();
     let target = object(source, "target").unwrap_or(&empty);
-    let metric = object(source, "metric").unwrap_or(&empty);
-    let metric_name = Some(json!(text(metric, "name")));
-    let selector = set(metric, "selector").cloned();
+    let identifier = object(source, "metric").unwrap_or(&empty);
+    let metric_name = Some(json!(text(identifier, "name")));
+    let selector = taken(identifier, "selector");
     let converted = match name {
         "external" => members([
             ("metricName", metric_name),
             ("metricSelector", selector),
-            ("targetValue", quantity(target, "value")),
-            ("targetAverageValue", quantity(target, "averageValue")),
+            ("targetValue", taken(target, "value")),
+            ("targetAverageValue", taken(target, "averageValue")),
         ]),
         "object" => members([
-            ("target", set(source, "describedObject").cloned()),
+            ("target", taken(source, "describedObject")),
             ("metricName", metric_name),
-            ("targetValue", zero_quantity(quantity(target, "value"))),
+            ("targetValue", zero_quantity(taken(target, "value"))),
             ("selector", selector),
-            ("averageValue", quantity(target, "averageValue")),
+            ("averageValue", taken(target, "averageValue")),
         ]),
         "pods" => members([
             ("metricName", metric_name),
-            ("targetAverageValue", zero_quantity(quantity(target, "averageValue"))),
+            ("targetAverageValue", zero_quantity(taken(target, "averageValue"))),
             ("selector", selector),
         ]),
         _ => members([
-            ("name", set(source, "name").cloned()),
-            ("targetAverageUtilization", set(target, "averageUtilization").cloned()),
-            ("targetAverageValue", quantity(target, "averageValue")),
-            ("container", set(source, "container").cloned()),
+            ("name", taken(source, "name")),
+            ("targetAverageUtilization", taken(target, "averageUtilization")),
+            ("targetAverageValue", taken(target, "averageValue")),
+            ("container", taken(source, "container")),
         ]),
     };
-    if let Some(spec) = spec.as_object_mut() {
-        spec.insert(name.to_owned(), converted);
-    }
-    spec
+    metric(kind, name, converted)
 }
 
-fn status_of_v1(metric: &Tree) -> Value {
-    let mut status = json!({"type": text(metric, "type")});
-    let Some((name, source)) = source_of(metric) else { return status };
+fn status_of_v1(status: &Tree) -> Value {
+    let kind = text(status, "type");
+    let Some((name, source)) = source_of(status) else { return json!({"type": kind}) };
     let current = |value: &str, average: &str, utilization: &str| {
         Some(members([
-            ("value", quantity(source, value)),
-            ("averageValue", quantity(source, average)),
-            ("averageUtilization", set(source, utilization).cloned()),
+            ("value", taken(source, value)),
+            ("averageValue", taken(source, average)),
+            ("averageUtilization", taken(source, utilization)),
         ]))
     };
     let converted = match name {
@@ -340,7 +338,7 @@ fn status_of_v1(metric: &Tree) -> Value {
             ("current", current("currentValue", "currentAverageValue", "")),
         ]),
         "object" => members([
-            ("describedObject", set(source, "target").cloned()),
+            ("describedObject", taken(source, "target")),
             ("metric", metric_of(source, "selector")),
             ("current", current("currentValue", "averageValue", "")),
         ]),
@@ -349,55 +347,49 @@ fn status_of_v1(metric: &Tree) -> Value {
             ("current", current("", "currentAverageValue", "")),
         ]),
         _ => members([
-            ("name", set(source, "name").cloned()),
-            ("container", set(source, "container").cloned()),
+            ("name", taken(source, "name")),
+            ("container", taken(source, "container")),
             ("current", current("", "currentAverageValue", "currentAverageUtilization")),
         ]),
     };
-    if let Some(status) = status.as_object_mut() {
-        status.insert(name.to_owned(), converted);
-    }
-    status
+    metric(kind, name, converted)
 }
 
-fn status_to_v1_metric(metric: &Tree) -> Value {
-    let mut status = json!({"type": text(metric, "type")});
-    let Some((name, source)) = source_of(metric) else { return status };
+fn status_to_v1_metric(status: &Tree) -> Value {
+    let kind = text(status, "type");
+    let Some((name, source)) = source_of(status) else { return json!({"type": kind}) };
     let empty = Tree::new();
     let current = object(source, "current").unwrap_or(&empty);
-    let metric = object(source, "metric").unwrap_or(&empty);
-    let metric_name = Some(json!(text(metric, "name")));
-    let selector = set(metric, "selector").cloned();
+    let identifier = object(source, "metric").unwrap_or(&empty);
+    let metric_name = Some(json!(text(identifier, "name")));
+    let selector = taken(identifier, "selector");
     let converted = match name {
         "external" => members([
             ("metricName", metric_name),
             ("metricSelector", selector),
-            ("currentValue", zero_quantity(quantity(current, "value"))),
-            ("currentAverageValue", quantity(current, "averageValue")),
+            ("currentValue", zero_quantity(taken(current, "value"))),
+            ("currentAverageValue", taken(current, "averageValue")),
         ]),
         "object" => members([
-            ("target", set(source, "describedObject").cloned()),
+            ("target", taken(source, "describedObject")),
             ("metricName", metric_name),
-            ("currentValue", zero_quantity(quantity(current, "value"))),
+            ("currentValue", zero_quantity(taken(current, "value"))),
             ("selector", selector),
-            ("averageValue", quantity(current, "averageValue")),
+            ("averageValue", taken(current, "averageValue")),
         ]),
         "pods" => members([
             ("metricName", metric_name),
-            ("currentAverageValue", zero_quantity(quantity(current, "averageValue"))),
+            ("currentAverageValue", zero_quantity(taken(current, "averageValue"))),
             ("selector", selector),
         ]),
         _ => members([
-            ("name", set(source, "name").cloned()),
-            ("currentAverageUtilization", set(current, "averageUtilization").cloned()),
-            ("currentAverageValue", zero_quantity(quantity(current, "averageValue"))),
-            ("container", set(source, "container").cloned()),
+            ("name", taken(source, "name")),
+            ("currentAverageUtilization", taken(current, "averageUtilization")),
+            ("currentAverageValue", zero_quantity(taken(current, "averageValue"))),
+            ("container", taken(source, "container")),
         ]),
     };
-    if let Some(status) = status.as_object_mut() {
-        status.insert(name.to_owned(), converted);
-    }
-    status
+    metric(kind, name, converted)
 }
 
 #[cfg(test)]

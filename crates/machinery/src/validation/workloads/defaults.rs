@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    gotext,
     resource::{Tree, only},
     validation::{
         members::{annotation, assign, default_to, made, set},
@@ -13,6 +14,8 @@ use crate::{
 
 /// Upstream keeps the number of a daemon set's template outside its spec for the sake of old clients.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
 const JOB_NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
@@ -102,6 +105,34 @@ pub fn default_daemon_set(tree: &mut Tree) {
     }
     default_to(spec, "revisionHistoryLimit", 10);
     default_pod_template(spec);
+}
+
+/// What Go says of a text that is no number of 64 bits.
+fn number_in(text: &str) -> Result<(), String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let why = match digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => "invalid syntax",
+        false if text.parse::<i64>().is_err() => "value out of range",
+        false => return Ok(()),
+    };
+    Err(format!("strconv.ParseInt: parsing {}: {why}", gotext::quote(text)))
+}
+
+/// A daemon set says which of its templates it has in an annotation; who sends it may only send a number.
+pub fn has_template_generation(tree: &Tree) -> Result<(), String> {
+    let annotations = object(tree, "metadata").and_then(|metadata| object(metadata, "annotations"));
+    let generation = annotations.and_then(|annotations| annotations.get(TEMPLATE_GENERATION));
+    generation.and_then(Value::as_str).map_or(Ok(()), number_in)
+}
+
+/// So old clients ask for an earlier template of a deployment.
+pub fn has_rollback_revision(tree: &Tree) -> Result<(), String> {
+    match annotation(tree, ROLLBACK_TO) {
+        "" => Ok(()),
+        revision => number_in(revision).map_err(|error| {
+            format!("failed to parse annotation[{ROLLBACK_TO}]={revision} as int64: {error}")
+        }),
+    }
 }
 
 /// The number of a daemon set's template; 0 if it has none.
@@ -222,7 +253,11 @@ pub fn default_job(tree: &mut Tree) {
     );
     default_to(spec, "manualSelector", false);
     default_job_spec(spec);
-    label_as_template(tree);
+    // Generated labels are its own as well, so that it waits for them.
+    let complete = template_labels(spec).is_some_and(|labels| labels.contains_key(CONTROLLER_UID));
+    if complete || flag(spec, "manualSelector") {
+        label_as_template(tree);
+    }
 }
 
 /// A job selects its pods by its own unique id, unless its author looks after that.

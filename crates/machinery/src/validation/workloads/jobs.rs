@@ -15,7 +15,7 @@ use crate::{
     schema::{Spelling, written},
     selector::{self, LabelSelector},
     validation::{
-        members::{assign, count, made, metadata, set},
+        members::{assign, count, made, metadata, name_prefix, set},
         parts::{
             IMMUTABLE, Path, flag, items, list, not_negative, number, object, object_mut, qualified_name,
             text,
@@ -72,7 +72,8 @@ pub fn job(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let spec = object(new, "spec").unwrap_or(&empty);
     let old_spec = old.map(|old| object(old, "spec").unwrap_or(&empty));
     let freedom = Freedom::of(old);
-    let mut causes = generated_selector(new, spec, freedom.prefixed_labels);
+    let mut causes = name_prefix(new, old);
+    causes.extend(generated_selector(new, spec, freedom.prefixed_labels));
     causes.extend(selecting_spec(spec, old_spec));
     let completions = number(spec, "completions").filter(|_| text(spec, "completionMode") == INDEXED);
     if let Some(completions @ 1..) = completions {

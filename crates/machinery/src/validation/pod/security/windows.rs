@@ -109,7 +109,8 @@ pub fn host_process(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
         if let (Some(of_pod), Some(own)) = (of_pod, own)
             && of_pod != own
         {
-            let detail = format!("pod hostProcess value must be identical if both are specified, was {of_pod}");
+            let detail =
+                format!("pod hostProcess value must be identical if both are specified, was {of_pod}");
             let field = format!("{path}.{kind}[{at}].securityContext.windowsOptions.hostProcess");
             causes.push(Cause::invalid(field, &json!(own), &detail));
         }

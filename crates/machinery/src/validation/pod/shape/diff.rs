@@ -7,7 +7,7 @@ const CONTEXT: usize = 3;
 const LONG: usize = 200;
 
 /// Longer texts are not compared: it would take too long, and nobody would read it.
-const TOO_LONG: usize = 2000;
+pub const TOO_LONG: usize = 2000;
 
 /// Lines `a..a+len` of the old text are lines `b..b+len` of the new one.
 #[derive(Clone, Copy)]

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{
     super::{
         super::parts::{
-            Path, claim_template, csi_driver_name, dns_label, entries, flag, invalid_each, list, number, object, one_of, quantity_in,
-            text,
+            Path, claim_template, csi_driver_name, dns_label, entries, flag, invalid_each, list, number,
+            object, one_of, quantity_in, text,
         },
         options::Options,
     },
@@ -35,7 +35,10 @@ const KINDS: &[Kind] = &[
     kind("emptyDir", empty_dir),
     kind("hostPath", host_path),
     kind("gitRepo", git_repo),
-    Kind { shown_inside: "persistentDisk", ..kind("gcePersistentDisk", |it, path, _| disk(it, "pdName", path)) },
+    Kind {
+        shown_inside: "persistentDisk",
+        ..kind("gcePersistentDisk", |it, path, _| disk(it, "pdName", path))
+    },
     kind("awsElasticBlockStore", |it, path, _| disk(it, "volumeID", path)),
     kind("secret", |it, path, _| files(it, "secretName", path)),
     kind("nfs", nfs),
@@ -118,16 +121,8 @@ fn empty_dir(source: &Tree, path: &Path<'_>, _: &Options) -> Vec<Cause> {
 }
 
 fn host_path(source: &Tree, path: &Path<'_>, _: &Options) -> Vec<Cause> {
-    const TYPES: [&str; 8] = [
-        "",
-        "BlockDevice",
-        "CharDevice",
-        "Directory",
-        "DirectoryOrCreate",
-        "File",
-        "FileOrCreate",
-        "Socket",
-    ];
+    const TYPES: [&str; 8] =
+        ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
     let value = text(source, "path");
     if value.is_empty() {
         return vec![Cause::required(&path.child("path"), "")];
@@ -180,7 +175,9 @@ fn iscsi(source: &Tree, path: &Path<'_>, _: &Options) -> Vec<Cause> {
     }
     let lun = number(source, "lun").unwrap_or(0);
     causes.extend(logical_unit(lun, path));
-    if (flag(source, "chapAuthDiscovery") || flag(source, "chapAuthSession")) && !source.contains_key("secretRef") {
+    if (flag(source, "chapAuthDiscovery") || flag(source, "chapAuthSession"))
+        && !source.contains_key("secretRef")
+    {
         causes.push(Cause::required(&path.child("secretRef"), ""));
     }
     if let Some(initiator) = source.get("initiatorName").and_then(Value::as_str) {
@@ -196,11 +193,15 @@ fn logical_unit(lun: i64, path: &Path<'_>) -> Option<Cause> {
 }
 
 fn iscsi_qualified_name(name: &str, path: &Path<'_>) -> Option<Cause> {
-    let is_alphanumeric = |text: &str, len: usize| {
-        text.len() == len && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    };
+    let is_alphanumeric =
+        |text: &str, len: usize| text.len() == len && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     // After the prefix upstream allows any one character.
-    let after = |len: usize| name.char_indices().nth(3).and_then(|(at, c)| name.get(at + c.len_utf8()..)).is_some_and(|rest| is_alphanumeric(rest, len));
+    let after = |len: usize| {
+        name.char_indices()
+            .nth(3)
+            .and_then(|(at, c)| name.get(at + c.len_utf8()..))
+            .is_some_and(|rest| is_alphanumeric(rest, len))
+    };
     let detail = match name.get(..3) {
         Some("iqn") if !is_iqn(name) => "must be valid format",
         Some("eui") if !after(16) => "must be valid format",
@@ -302,7 +303,8 @@ fn fibre_channel(source: &Tree, path: &Path<'_>, _: &Options) -> Vec<Cause> {
     if !names.is_empty() {
         match number(source, "lun") {
             None => {
-                causes.push(Cause::required(&path.child("lun"), "lun is required if targetWWNs is specified"));
+                causes
+                    .push(Cause::required(&path.child("lun"), "lun is required if targetWWNs is specified"));
             }
             Some(lun) => causes.extend(logical_unit(lun, path)),
         }

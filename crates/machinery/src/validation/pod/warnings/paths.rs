@@ -3,6 +3,9 @@
 use super::super::super::parts::{items, object, text};
 use crate::{gotext, resource::Tree};
 
+/// With how many others a file is compared, and how much is said at most; of more nobody would want to know.
+const MOST: usize = 100;
+
 /// A file, and what it comes from where a volume has several sources.
 #[derive(Clone, PartialEq, Eq)]
 struct File {
@@ -35,9 +38,11 @@ fn file(path: &str, source: &str) -> File {
 pub fn overlaps(spec: &Tree) -> Vec<String> {
     let mut warnings = Vec::new();
     for (_, volume) in items(spec, "volumes") {
-        for (key, kind, name_key) in
-            [("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"), ("downwardAPI", "DownwardAPI", "")]
-        {
+        for (key, kind, name_key) in [
+            ("configMap", "ConfigMap", "name"),
+            ("secret", "Secret", "secretName"),
+            ("downwardAPI", "DownwardAPI", ""),
+        ] {
             let Some(source) = object(volume, key) else { continue };
             let what = match name_key {
                 "" => kind.to_owned(),
@@ -55,7 +60,10 @@ pub fn overlaps(spec: &Tree) -> Vec<String> {
 fn meetings(volume: &str, what: &str, files: Vec<File>) -> Vec<String> {
     let mut warnings = Vec::new();
     for (at, file) in files.iter().enumerate() {
-        let before = files.iter().take(at).filter(|other| file.overlaps(other));
+        if warnings.len() >= MOST {
+            break;
+        }
+        let before = files.iter().take(at.min(MOST)).filter(|other| file.overlaps(other));
         warnings.extend(before.map(|other| {
             let (volume, own, other) = (gotext::quote(volume), file.shown(), other.shown());
             format!("volume {volume} ({what}): overlapping paths: {own} with {other}")
@@ -74,7 +82,10 @@ fn of_projected(volume: &str, projected: &Tree) -> Vec<String> {
             continue;
         }
         for file in files_of_source(source) {
-            let meeting = before.iter().filter(|other| file.overlaps(other));
+            if warnings.len() >= MOST {
+                return warnings;
+            }
+            let meeting = before.iter().take(MOST).filter(|other| file.overlaps(other));
             warnings.extend(meeting.map(|other| {
                 let (volume, own, other) = (gotext::quote(volume), file.shown(), other.shown());
                 format!("volume {volume} (Projected): overlapping paths: {own} with {other}")

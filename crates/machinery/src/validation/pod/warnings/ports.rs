@@ -8,6 +8,9 @@ use super::super::{
 };
 use crate::{gotext, resource::Tree};
 
+/// With how many others a port is compared, and how much is said at most; of more nobody would want to know.
+const MOST: usize = 100;
+
 /// A port of a container, by where it is written.
 struct Port<'a> {
     field: String,
@@ -56,7 +59,8 @@ pub fn ports(spec: &Tree, path: &Path<'_>) -> Vec<String> {
             warnings.push(format!("{}: hostIP set without hostPort: {}", port.field, shown(port)));
         }
         let same = before.entry((port.container_port(), text(port.tree, "protocol"))).or_default();
-        for other in same.iter() {
+        let others = if warnings.len() < MOST { MOST } else { 0 };
+        for other in same.iter().take(others) {
             if let Some(what) = port.against(other) {
                 warnings.push(format!("{}: {what} with {}", port.field, other.field));
             }

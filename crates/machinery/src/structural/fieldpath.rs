@@ -1,6 +1,6 @@
 //! Paths to fields of a custom resource, as rules and selectable fields name them: `.spec.color`, `.map['key']`.
 
-use crate::structural::{Additional, Structural};
+use super::{Additional, Structural};
 
 /// A path that fits a schema.
 pub struct FieldPath<'s> {
@@ -55,7 +55,7 @@ impl FieldPath<'_> {
             self.schema = Some(schema.properties.get(name).ok_or(STRAY)?);
             return Ok(());
         }
-        let additional = schema.additional.as_deref().ok_or(STRAY)?;
+        let additional = schema.additional.as_ref().ok_or(STRAY)?;
         self.text.push_str(&format!("[{name}]"));
         self.schema = match additional {
             Additional::Schema(schema) => Some(schema),

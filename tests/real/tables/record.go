@@ -16,7 +16,7 @@ import (
 )
 
 // Many calls of one function look much the same.
-const maxPerFunction = 4000
+const maxPerFunction = 6000
 
 var (
 	lock    sync.Mutex
@@ -24,6 +24,8 @@ var (
 	file    *os.File
 	counts  = map[string]int{}
 	schemas = map[string]int{}
+	// Large schemas are used for many calls.
+	numbers = map[*schema.Schema]int{}
 )
 
 // Enter begins a call. The function that it returns ends it, and writes what `describe` says if it was an outermost
@@ -34,12 +36,15 @@ func Enter() (outermost bool, leave func(describe func() map[string]any)) {
 	depth++
 	outermost = depth == 1
 	return outermost, func(describe func() map[string]any) {
+		// What it calls is not recorded, and must not wait for itself.
+		var call map[string]any
+		if outermost {
+			call = describe()
+		}
 		lock.Lock()
 		defer lock.Unlock()
-		if outermost && describe != nil {
-			if call := describe(); call != nil {
-				write(call)
-			}
+		if call != nil {
+			write(call)
 		}
 		depth--
 	}
@@ -51,7 +56,7 @@ func write(call map[string]any) {
 		return
 	}
 	if file == nil {
-		path := filepath.Join(os.Getenv("RECORD_INTO"), fmt.Sprintf("merge-%d.jsonl", os.Getpid()))
+		path := filepath.Join(os.Getenv("RECORD_INTO"), fmt.Sprintf("%s-%d.jsonl", os.Getenv("RECORD_AS"), os.Getpid()))
 		var err error
 		if file, err = os.Create(path); err != nil {
 			panic(err)
@@ -67,12 +72,28 @@ func write(call map[string]any) {
 	}
 }
 
+// Write writes a call down, outermost or not.
+func Write(call map[string]any) {
+	lock.Lock()
+	defer lock.Unlock()
+	write(call)
+}
+
 // Error is an error's text.
 func Error(err error) any {
 	if err == nil {
 		return nil
 	}
 	return err.Error()
+}
+
+// JSON is what encoding/json makes of a value.
+func JSON(v any) any {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return json.RawMessage(text)
 }
 
 // Value is a value as JSON has it.
@@ -114,6 +135,9 @@ func plain(v any) any {
 
 // Schema writes a schema once, and returns its number.
 func Schema(s *schema.Schema) int {
+	if id, ok := numbers[s]; ok {
+		return id
+	}
 	types := map[string]any{}
 	for _, t := range s.Types {
 		types[t.Name] = atom(t.Atom)
@@ -128,6 +152,7 @@ func Schema(s *schema.Schema) int {
 		schemas[string(text)] = id
 		write(map[string]any{"call": "schema", "id": id, "types": types})
 	}
+	numbers[s] = id
 	return id
 }
 
