@@ -7,7 +7,8 @@ use machinery::expressions::Host;
 
 fn evaluate(expression: &str) -> Result<bool, String> {
     let program = Env::kubernetes(Arc::new(Host)).compile(expression).map_err(|error| error.to_string())?;
-    let value = program.evaluate(&Activation::new(), &mut Budget::default()).map_err(|error| error.to_string())?;
+    let value =
+        program.evaluate(&Activation::new(), &mut Budget::default()).map_err(|error| error.to_string())?;
     match value {
         Value::Bool(value) => Ok(value),
         other => Err(format!("{other} is no bool")),
@@ -35,10 +36,7 @@ fn quantities_compute_as_the_api_does() {
 
 #[test]
 fn what_is_no_quantity_says_why() {
-    assert_eq!(
-        evaluate("quantity('10Mm').isInteger()"),
-        Err("unable to parse quantity's suffix".to_owned())
-    );
+    assert_eq!(evaluate("quantity('10Mm').isInteger()"), Err("unable to parse quantity's suffix".to_owned()));
     assert_eq!(
         evaluate("quantity('1.5').asInteger() == 1"),
         Err("cannot convert value to integer".to_owned())
