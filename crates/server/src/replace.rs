@@ -61,13 +61,14 @@ pub async fn replace(
     let old_metadata = old_tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(context, metadata_of(&mut new)));
-    causes.extend(context.resource.check(&mut new, Some(&old_tree), &context.target.subresource));
+    let findings = context.resource.check(&mut new, Some(&old_tree), &context.target.subresource);
+    causes.extend(findings.causes);
     admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
     keep_times_if_unchanged(&mut new, &old_tree);
     let mut warnings = context.resource.warnings(&new, Some(&old_tree));
-    warnings.extend(doubled);
+    warnings.extend(findings.warnings.into_iter().chain(doubled));
     watch.lap(Stage::Check);
     if new == old_tree {
         // Nothing changed: no new revision, no event.

@@ -162,7 +162,8 @@ pub async fn create_tree(
         let mut causes =
             metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
-        causes.extend(resource.check(&mut tree, None, ""));
+        let findings = resource.check(&mut tree, None, "");
+        causes.extend(findings.causes);
         admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
         let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
@@ -177,7 +178,7 @@ pub async fn create_tree(
             return Err(exists(context, &name, generate.is_some(), object.head.deleting));
         }
         let mut warnings = resource.warnings(&tree, None);
-        warnings.extend(doubled.clone());
+        warnings.extend(findings.warnings.into_iter().chain(doubled.clone()));
         watch.lap(Stage::Check);
         let stored = versions::to_stored(context, &tree).await?;
         let draft = encode(context, &stored)?;

@@ -64,7 +64,7 @@ fn create(resource: &Resource, sent: &Value, answer: &Value) -> Result<Written, 
     let mut causes =
         metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
     causes.extend(check_finalizers(resource, metadata_of(&mut tree)));
-    causes.extend(resource.check(&mut tree, None, ""));
+    causes.extend(resource.check(&mut tree, None, "").causes);
     refuse_if_any(resource, &name, causes)?;
     let warnings = (resource.row.warn)(&tree, None);
     Ok((present(resource, tree), warnings))
@@ -109,7 +109,7 @@ fn update(
     let old_metadata = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let mut causes = metadata::validate_update(metadata_of(&mut new), old_metadata);
     causes.extend(check_finalizers(resource, metadata_of(&mut new)));
-    causes.extend(resource.check(&mut new, Some(&old), by.map_or("", |subresource| subresource.name)));
+    causes.extend(resource.check(&mut new, Some(&old), by.map_or("", |subresource| subresource.name)).causes);
     refuse_if_any(resource, &name, causes)?;
     count_generation(resource, &mut new, &old);
     let warnings = (resource.row.warn)(&new, Some(&old));

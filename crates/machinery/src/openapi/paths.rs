@@ -218,7 +218,7 @@ impl Described<'_> {
             let body = match *verb {
                 "get" => None,
                 "delete" => Some(body(&["*/*"], &format!("{META}.DeleteOptions"), false)),
-                "patch" => Some(body(PATCH_TYPES, &format!("{META}.Patch"), true)),
+                "patch" => Some(body(self.patch_types(), &format!("{META}.Patch"), true)),
                 _ => Some(body(&["*/*"], schema, true)),
             };
             let answer = if *verb == "delete" { format!("{META}.Status") } else { schema.to_owned() };
@@ -246,6 +246,11 @@ impl Described<'_> {
         let all: Vec<Value> = in_path.chain([query("pretty", "string")]).collect();
         operations.insert("parameters".to_owned(), Value::Array(all));
         paths.insert(path.to_owned(), Value::Object(operations));
+    }
+
+    /// Strategic merge needs types that say how lists merge; clients look here whether they may use it.
+    fn patch_types(&self) -> &'static [&'static str] {
+        if self.resource.message().is_some() { PATCH_TYPES } else { &PATCH_TYPES[..PATCH_TYPES.len() - 1] }
     }
 
     fn operation(&self, operation: Operation<'_>) -> Value {

@@ -7,12 +7,6 @@ use crate::resource::{Resource, Schema};
 
 const DEFINITION: &str = "#/definitions/";
 const ANSWERS: [&str; 2] = ["application/json", "application/yaml"];
-const PATCHES: [&str; 4] = [
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
 
 /// What some resources contribute to the document of a workspace.
 #[derive(Debug, Default)]
@@ -143,13 +137,16 @@ fn parameter(value: Value) -> Value {
 
 fn operation(is_patch: bool, value: Value) -> Value {
     let Value::Object(mut operation) = value else { return value };
-    let body = operation.remove("requestBody").and_then(body_parameter);
+    let request = operation.remove("requestBody");
+    let types = request.as_ref().and_then(|it| it.get("content")).and_then(Value::as_object);
+    let types: Vec<String> = types.into_iter().flatten().map(|(media, _)| media.clone()).collect();
+    let body = request.and_then(body_parameter);
     let given = operation.remove("parameters").map_or(json!([]), parameters);
     let all: Vec<Value> = body.into_iter().chain(given.as_array().into_iter().flatten().cloned()).collect();
     if !all.is_empty() {
         operation.insert("parameters".to_owned(), Value::Array(all));
     }
-    let consumes = if is_patch { json!(PATCHES) } else { json!(["*/*"]) };
+    let consumes = if is_patch { json!(types) } else { json!(["*/*"]) };
     operation.insert("consumes".to_owned(), consumes);
     operation.insert("produces".to_owned(), json!(ANSWERS));
     operation.insert("schemes".to_owned(), json!(["https"]));

@@ -11,10 +11,9 @@ use super::{
 use crate::{
     apply::{Schema, SchemaBuilder, TypeId, TypeRef},
     definition::{self, CustomVersion, SelectablePath},
-    field_error::Cause,
     names,
     revision::Revision,
-    structural::Malformed,
+    structural::{Findings, Malformed},
 };
 
 /// What a definition says about objects of one version.
@@ -90,7 +89,7 @@ impl Custom {
     }
 
     /// What is wrong with an object.
-    pub fn check(&self, new: &mut Tree, old: Option<&Tree>, subresource: &str) -> Vec<Cause> {
+    pub fn check(&self, new: &mut Tree, old: Option<&Tree>, subresource: &str) -> Findings {
         // The schema looks at values; the tree is lent to it as one.
         let value = Value::Object(std::mem::take(new));
         let old = old.map(|old| Value::Object(old.clone()));
@@ -102,7 +101,7 @@ impl Custom {
         if let Value::Object(tree) = value {
             *new = tree;
         }
-        findings.causes
+        findings
     }
 
     /// What the author of an object should know.

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::{Cell, Column, Custom, Row, Subresource, Tree, group_version};
 use crate::{
     apply,
-    field_error::Cause,
     jsonpath::JsonPath,
     schema::{Message, Types},
+    structural::Findings,
 };
 
 /// Everything the server needs to know of one kind in one version.
@@ -209,12 +209,12 @@ impl Resource {
 
     /// What is wrong with an object beyond its metadata, given the one it replaces and the path below it that is
     /// written to.
-    pub fn check(&self, new: &mut Tree, old: Option<&Tree>, subresource: &str) -> Vec<Cause> {
+    pub fn check(&self, new: &mut Tree, old: Option<&Tree>, subresource: &str) -> Findings {
         let below = self.subresource(subresource);
         match (self.custom(), below, old) {
             (Some(custom), _, _) => custom.check(new, old, subresource),
-            (None, Some(below), Some(old)) => (below.validate)(new, old),
-            (None, _, _) => (self.row.validate)(new, old),
+            (None, Some(below), Some(old)) => (below.validate)(new, old).into(),
+            (None, _, _) => (self.row.validate)(new, old).into(),
         }
     }
 

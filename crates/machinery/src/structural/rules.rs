@@ -47,6 +47,12 @@ pub struct Findings {
     pub warnings: Vec<String>,
 }
 
+impl From<Vec<Cause>> for Findings {
+    fn from(causes: Vec<Cause>) -> Self {
+        Findings { causes, warnings: Vec::new() }
+    }
+}
+
 impl RuleSet {
     /// Compiles the rules of a schema; `None` if there are none.
     pub fn of(schema: &Structural, is_resource: bool) -> Option<Self> {
