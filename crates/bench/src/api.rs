@@ -25,6 +25,7 @@ use crate::{
     objects::{Population, Verb},
     report,
     servers::{self, Server, Subject},
+    stages::Totals,
     watches::{self, Load},
 };
 
@@ -252,10 +253,23 @@ impl<'a> Session<'a> {
         workers: usize,
         limit: Limit,
     ) -> Result<()> {
+        let row = Row { operation: Operation::One(verb), workers };
+        let before = self.stages(verb).await?;
         let sample =
             load::closed_loop(population, verb, &self.connections, workers, limit, &self.server).await?;
-        self.found.sample(Row { operation: Operation::One(verb), workers }, sample);
+        self.found.sample(row, sample);
+        if let (Some(before), Some(after)) = (before, self.stages(verb).await?) {
+            self.found.stages.extend(after.since(&before).map(|spent| (row, spent)));
+        }
         Ok(())
+    }
+
+    /// What Hanse has spent on writes so far. The other server is not asked: its metrics are long.
+    async fn stages(&mut self, verb: Verb) -> Result<Option<Totals>> {
+        if matches!(verb, Verb::Get | Verb::Delete) || !self.found.version.contains("hanse") {
+            return Ok(None);
+        }
+        Totals::read(&self.endpoint, &mut self.connections[0]).await
     }
 
     async fn many(&mut self, population: &Population, kind: ListKind) -> Result<()> {

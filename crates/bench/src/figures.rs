@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use hdrhistogram::Histogram;
 
-use crate::{machine::Usage, objects::Verb};
+use crate::{machine::Usage, objects::Verb, stages::PerWrite};
 
 /// One line of the table of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +136,8 @@ pub struct Repetition {
     pub version: String,
     pub samples: BTreeMap<Row, Sample>,
     pub figures: BTreeMap<Figure, f64>,
+    /// Of Hanse's writes: microseconds in each stage.
+    pub stages: BTreeMap<Row, PerWrite>,
     pub watch: Option<WatchSample>,
     /// What could not be measured, and why.
     pub problems: Vec<String>,

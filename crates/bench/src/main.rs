@@ -7,6 +7,7 @@
 //!         ├── load       N workers, each waiting for its answer: create, update, patch, get, delete
 //!         ├── definitions from a custom resource definition to its first object
 //!         ├── lists      whole lists, pages, informer starts
+//!         ├── stages     where a write spends its time inside of Hanse
 //!         ├── watches    many watchers on one stream of writes
 //!         └── report     figures of all repetitions → one Markdown page
 //! ```
@@ -28,6 +29,7 @@ mod machine;
 mod objects;
 mod report;
 mod servers;
+mod stages;
 mod watches;
 
 use anyhow::{Result, bail};

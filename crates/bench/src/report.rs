@@ -12,6 +12,7 @@ use crate::{
     figures::{Figure, Latencies, ListKind, Operation, Repetition, Row, Sample, Spread, WatchSample},
     machine,
     servers::Subject,
+    stages::STAGES,
 };
 
 /// All repetitions of each server.
@@ -85,6 +86,7 @@ fn write_page(page: &mut String, plan: &Plan, machine: &str, results: &Results) 
     write_requests(page, results)?;
     writeln!(page, "\n## Cost of a request\n\n{}\n", cost_notes(results))?;
     write_costs(page, results)?;
+    write_stages(page, results)?;
     if results.0.values().flatten().any(|repetition| repetition.watch.is_some()) {
         write_watches(page, results)?;
     }
@@ -206,6 +208,35 @@ fn write_costs(page: &mut String, results: &Results) -> fmt::Result {
             let mark = if is_disturbed(results, subject, row) { " †" } else { "" };
             format!("{}{mark}", median(results.of_row(subject, row, other_share)))
         }));
+        line(page, &cells)?;
+    }
+    Ok(())
+}
+
+/// Medians over the repetitions.
+fn write_stages(page: &mut String, results: &Results) -> fmt::Result {
+    let repetitions = results.repetitions(Subject::Hanse);
+    let rows =
+        results.rows().into_iter().filter(|row| repetitions.iter().any(|it| it.stages.contains_key(row)));
+    let rows: Vec<Row> = rows.collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        page,
+        "\n## Cost of a write by stage\n\nInside of Hanse, µs of wall clock per write, as its own metrics say; `commit` \
+         is until it is durable, and waits for others in the same batch.\n"
+    )?;
+    let columns: Vec<&str> = ["operation", "workers"].into_iter().chain(STAGES).collect();
+    header(page, &columns)?;
+    for row in rows {
+        let mut cells = vec![row.operation.to_string(), row.workers.to_string()];
+        for stage in 0..STAGES.len() {
+            let mut spent: Vec<f64> =
+                repetitions.iter().filter_map(|it| it.stages.get(&row).map(|all| all[stage])).collect();
+            spent.sort_by(f64::total_cmp);
+            cells.push(format!("{:.1}", spent[spent.len() / 2]));
+        }
         line(page, &cells)?;
     }
     Ok(())

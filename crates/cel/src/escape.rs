@@ -25,7 +25,7 @@ const RESERVED: &[&str] = &[
 ];
 
 /// Whether the word cannot name a variable.
-pub(crate) fn is_reserved(word: &str) -> bool {
+pub fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word)
 }
 

@@ -71,7 +71,7 @@ pub use cost::{Cost, NoSizes, Size, SizeEstimator};
 pub use decl::{Decl, ListType, MAX_REQUEST_BYTES, ObjectType, Shape};
 pub use env::{CompileError, Env};
 pub use error::{ErrorKind, Eval, EvalError};
-pub use escape::{escape, unescape};
+pub use escape::{escape, is_reserved, unescape};
 pub use functions::Host;
 pub use program::{Activation, Program};
 pub use source::{Issue, Issues};

@@ -163,30 +163,7 @@ fn variable(variable: &Tree, path: &Path<'_>) -> Vec<Cause> {
 }
 
 fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    names::is_c_identifier(name).is_empty() && !RESERVED.contains(&name)
+    names::is_c_identifier(name).is_empty() && !cel::is_reserved(name)
 }
 
 fn validation(validation: &Tree, path: &Path<'_>) -> Vec<Cause> {
