@@ -7,7 +7,7 @@ use machinery::{
     resource::Tree,
     status::{About, Reason, Status},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use store::Expect;
 
 use crate::{
@@ -26,8 +26,8 @@ pub async fn apply(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
     let dry_run = write::check_options(context, "PatchOptions", true)?;
     let force = context.query.flag("force");
     let mut watch = context.stopwatch();
-    let Decoded { tree: mut config, warnings, .. } = decode::configuration(context, &bytes)?;
-    check_identity(context, &mut config)?;
+    let Decoded { tree: config, warnings, .. } = decode::configuration(context, &bytes)?;
+    check_identity(context, &config)?;
     watch.lap(Stage::Decode);
     let name = context.target.name.as_str();
     let key = context.key(name);
@@ -49,18 +49,17 @@ pub async fn apply(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
     Err(Status::modified(context.about(name)))
 }
 
-/// A configuration is about the object that the path names.
-fn check_identity(context: &Context, config: &mut Tree) -> Result<(), Status> {
+/// A configuration is about the object that the path names, if it says which.
+fn check_identity(context: &Context, config: &Tree) -> Result<(), Status> {
     let name = &context.target.name;
-    let metadata = metadata_of(config);
-    let given = text(metadata, "name").to_owned();
-    if !given.is_empty() && given != *name {
+    let Some(metadata) = config.get("metadata").and_then(Value::as_object) else { return Ok(()) };
+    let given = text(metadata, "name");
+    if !given.is_empty() && given != name {
         return Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
     }
-    metadata.insert("name".into(), json!(name));
-    write::set_namespace(context, config)
+    write::set_namespace(context, &mut Tree::from_iter([("metadata".to_owned(), json!(metadata))]))
 }
 
 /// `Ok(None)`: somebody made it meanwhile.
@@ -84,7 +83,11 @@ async fn create(
         return Err(Status::conflict(context.about(name), &why));
     }
     let applied = managers::apply(context, None, config, force)?;
-    let tree = decode::applied(context, applied)?;
+    let mut tree = decode::applied(context, applied)?;
+    let metadata = metadata_of(&mut tree);
+    metadata.insert("name".into(), json!(name));
+    // There is nothing that it could be the version of.
+    metadata.remove("resourceVersion");
     watch.lap(Stage::Track);
     match write::create_tree(context, tree, Managers::Tracked, dry_run, watch).await {
         Ok(written) => Ok(Some(written)),

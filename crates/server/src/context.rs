@@ -107,8 +107,9 @@ impl Context {
     pub fn visible(&self, object: &Object) -> Result<Tree, Status> {
         let mut tree = object.tree().map_err(Status::internal)?;
         match self.scale() {
-            Some(paths) => managers::scale_with_managers(self, paths, &tree)
-                .ok_or_else(|| Status::not_found(self.about(&object.head.name))),
+            Some(paths) => {
+                scale::scale_of(&tree, paths).ok_or_else(|| Status::not_found(self.about(&object.head.name)))
+            }
             None => {
                 self.resource.from_storage(&mut tree);
                 Ok(tree)

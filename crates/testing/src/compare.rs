@@ -147,6 +147,16 @@ impl Walk<'_> {
                 }
             }
             (Value::Array(k), Value::Array(h)) => {
+                // Managers are listed by the second in which they wrote, which differs from server to server.
+                let by_time = place.ends_with(".managedFields");
+                let sorted;
+                let (k, h) = match by_time {
+                    true => {
+                        sorted = (by_manager(k), by_manager(h));
+                        (&sorted.0, &sorted.1)
+                    }
+                    false => (k, h),
+                };
                 for at in 0..k.len().max(h.len()) {
                     let below = format!("{place}[{at}]");
                     match (k.get(at), h.get(at)) {
@@ -217,6 +227,15 @@ impl Walk<'_> {
 fn is_moment(parent: &Value, place: &str, key: &str) -> bool {
     let in_list = parent.get("resourceVersion").is_some() && parent.get("name").is_none();
     key == "resourceVersion" && in_list && place.ends_with("metadata")
+}
+
+fn by_manager(entries: &[Value]) -> Vec<Value> {
+    let mut entries = entries.to_vec();
+    entries.sort_by_cached_key(|entry| {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        ["manager", "operation", "subresource", "apiVersion"].map(text)
+    });
+    entries
 }
 
 fn below(place: &str, key: &str) -> String {

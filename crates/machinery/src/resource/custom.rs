@@ -5,8 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::{
-    ALL_VERBS, Cell, Resource, Row, Schema as ResourceSchema, Selectable, Subresource, TableCell,
-    TableColumn, Tree,
+    Cell, Resource, Row, Schema as ResourceSchema, Selectable, Subresource, TableCell, TableColumn, Tree,
 };
 use crate::{
     apply::{Schema, SchemaBuilder, TypeId, TypeRef},
@@ -36,7 +35,8 @@ const ROW: Row = Row {
     group: "(custom)",
     version: "",
     plural: "(custom)",
-    verbs: ALL_VERBS,
+    // In the order in which upstream lists them.
+    verbs: &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
     name_rule: names::subdomain_name,
     generation: true,
     unconditional_update: false,

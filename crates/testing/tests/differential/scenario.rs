@@ -22,7 +22,7 @@
 //!
 //! `FORGET` asks the servers to drop their history up to now; see `Memory`.
 //!
-//! `MERGE`, `STRATEGIC` and `JSONPATCH` are PATCH with the content type of that language. `<repeat:TEXT:N>` is the
+//! `MERGE`, `STRATEGIC`, `JSONPATCH` and `APPLY` are PATCH with the content type of that language. `<repeat:TEXT:N>` is the
 //! text N times. A body that begins with `protobuf` is encoded, see `protobuf.rs`.
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -157,6 +157,7 @@ fn parse_request<'a>(line: &str, rest: impl Iterator<Item = &'a &'a str>) -> Res
         "MERGE" => patch("merge-patch"),
         "STRATEGIC" => patch("strategic-merge-patch"),
         "JSONPATCH" => patch("json-patch"),
+        "APPLY" => (Method::PATCH, Some("application/apply-patch+yaml".to_owned())),
         "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => (verb.parse()?, None),
         _ => bail!("neither a directive nor a request: {line:?}"),
     };
