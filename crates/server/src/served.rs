@@ -102,11 +102,11 @@ impl Servings {
         if let Some(cached) = self.custom.read().get(space.id()).filter(|cached| cached.at == at) {
             return cached.served.clone();
         }
-        let mut custom = self.custom.write();
-        let known = custom.remove(space.id()).map(|cached| cached.definitions).unwrap_or_default();
-        let cached = Cached::compute(space, at, below, known);
+        // Without the lock: one workspace's definitions must not hold up another's requests.
+        let known = self.custom.read().get(space.id()).map(|cached| cached.definitions.clone());
+        let cached = Cached::compute(space, at, below, known.unwrap_or_default());
         let served = cached.served.clone();
-        custom.insert(space.id().clone(), cached);
+        self.custom.write().insert(space.id().clone(), cached);
         served
     }
 
