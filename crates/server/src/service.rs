@@ -12,6 +12,7 @@ use machinery::{
 };
 
 use crate::{
+    audit::Recorder,
     authentication::{self, Asker},
     body::{self, Body},
     context::Context,
@@ -226,7 +227,8 @@ where
     check_path(&resource, &target)?;
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
-    let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user };
+    let audit = Recorder::off();
+    let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user, audit };
     let deprecation = context.resource.custom().and_then(|custom| custom.version.deprecation.clone());
     let answer = answer_about(hub, context, verb, body).await;
     match deprecation {
