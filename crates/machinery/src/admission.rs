@@ -1,5 +1,6 @@
 //! What decides about requests before they are stored: which requests a webhook or a policy is about.
 
+pub mod compile;
 pub mod review;
 pub mod rules;
 
