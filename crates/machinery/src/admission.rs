@@ -7,6 +7,7 @@ pub mod conditions;
 pub mod evaluate;
 pub mod mutating;
 pub mod policy;
+pub mod review;
 pub mod rules;
 pub mod validating;
 
