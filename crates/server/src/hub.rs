@@ -14,6 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    admission::policies::Policies,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -55,6 +56,7 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    pub policies: Policies,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -95,6 +97,7 @@ impl Hub {
             metrics: Metrics::default(),
             stopping,
             webhooks: Webhooks::default(),
+            policies: Policies::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -173,6 +176,7 @@ impl Hub {
     pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
+        self.policies.forget(id);
         self.servings.forget(id);
     }
 
