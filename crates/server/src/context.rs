@@ -92,7 +92,7 @@ impl Context {
     }
 
     pub fn presenter(&self) -> Result<Presenter, Status> {
-        let shape = negotiate::shape(&self.headers)?;
+        let shape = negotiate::shape(&self.headers, self.resource.is_stored())?;
         let include = self.query.get("includeObject").unwrap_or_default();
         if shape == Shape::Table && !matches!(include, "" | "None" | "Metadata" | "Object") {
             return Err(Status::bad_request(format!(
