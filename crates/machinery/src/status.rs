@@ -172,6 +172,12 @@ impl Status {
         self
     }
 
+    /// Another code than the reason's own.
+    pub fn with_code(mut self, code: u16) -> Self {
+        self.0.code = code;
+        self
+    }
+
     pub fn cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {
         self.0.causes.push((reason.to_owned(), message.into(), field.to_owned()));
         self
