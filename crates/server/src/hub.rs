@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     admission::policies::Policies,
+    admission::webhooks::Registered,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -57,6 +58,8 @@ pub struct Hub {
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
     pub policies: Policies,
+    /// Whom workspaces want to be asked about their requests.
+    pub admission: Registered,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -98,6 +101,7 @@ impl Hub {
             stopping,
             webhooks: Webhooks::default(),
             policies: Policies::default(),
+            admission: Registered::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -178,6 +182,7 @@ impl Hub {
         self.authorizer.forget(id);
         self.policies.forget(id);
         self.servings.forget(id);
+        self.admission.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -9,6 +9,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::admission::webhooks::Measures;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
     pub verb: &'static str,
@@ -122,6 +124,7 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    pub webhooks: Measures,
     writes: Counter<u64, AtomicU64>,
     validating_policies: Family<ValidatingPolicyLabels, Counter>,
     mutating_policies: Family<MutatingPolicyLabels, Counter>,
@@ -179,6 +182,7 @@ impl Default for Metrics {
         );
         let stages =
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
+        let webhooks = Measures::register(&mut registry);
         Self {
             registry,
             requests,
@@ -188,6 +192,7 @@ impl Default for Metrics {
             watch_events,
             connections,
             collected,
+            webhooks,
             writes,
             validating_policies,
             mutating_policies,

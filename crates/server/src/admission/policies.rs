@@ -23,7 +23,7 @@ use machinery::{
         rules::Target,
     },
     resource::Tree,
-    status::About,
+    status::{About, Status},
 };
 use serde_json::Value;
 
@@ -63,26 +63,23 @@ fn select<'a>(
     seen: &'a Seen<'_>,
     object: Option<&Tree>,
     old: Option<&Tree>,
-) -> Vec<Invocation<'a>> {
+) -> Result<Vec<Invocation<'a>>, Status> {
     let labels = || seen.namespace_labels();
     // A request for a scale is about the scale, not about what is scaled.
-    let scale = |tree: Option<&Tree>| tree.and_then(|tree| seen.plain(tree).ok().flatten());
-    let (scale, old_scale) = (scale(object), scale(old));
+    let (scale, old_scale) = (seen.plain_of(object)?, seen.plain_of(old)?);
     let request = seen.subject(scale.as_ref().or(object), old_scale.as_ref().or(old), &labels);
     let mut found = Vec::new();
     for hook in hooks {
         let policy = &*hook.policy;
         let target = match policy.matches(&request) {
             Ok(None) => continue,
-            Ok(Some(target)) => target.clone(),
+            Ok(Some(target)) => seen.own(target),
             Err(status) => {
                 let why = status.message().to_owned();
                 found.push(Invocation::Misconfigured { policy, binding: None, why });
                 continue;
             }
         };
-        // What was found is in `seen`, which outlives this look at it.
-        let Some(target) = seen.same_target(&target) else { continue };
         for binding in &hook.bindings {
             match binding.matches(&request) {
                 Ok(false) => {}
@@ -94,7 +91,7 @@ fn select<'a>(
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// What a refusal is about: upstream names an object that has no name yet by what it begins with.

@@ -67,7 +67,7 @@ pub async fn mutate(
         return Ok(());
     }
     let seen = Seen::new(admission);
-    let invocations = select(&set.mutating, &seen, Some(object), admission.old);
+    let invocations = select(&set.mutating, &seen, Some(object), admission.old)?;
     if invocations.is_empty() {
         return Ok(());
     }
@@ -153,10 +153,7 @@ impl Changing<'_> {
         rounds: &mut Rounds,
     ) -> Result<(), Status> {
         let before = self.seen.in_version(object, turn.target).await?;
-        let old = match self.seen.admission.old {
-            Some(old) => Some(self.seen.in_version(old, turn.target).await?),
-            None => None,
-        };
+        let old = self.seen.version_of(self.seen.admission.old, turn.target).await?;
         let requests = turn.around.requests(turn.target);
         let conditions =
             Inputs { request: &requests.conditions, ..turn.inputs(&requests, &before, old.as_ref()) };

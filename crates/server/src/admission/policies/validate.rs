@@ -29,7 +29,7 @@ pub async fn validate(
         return Ok(());
     }
     let seen = Seen::new(admission);
-    let invocations = select(&set.validating, &seen, object, admission.old);
+    let invocations = select(&set.validating, &seen, object, admission.old)?;
     if invocations.is_empty() {
         return Ok(());
     }
@@ -143,14 +143,8 @@ impl<'a> Asking<'a> {
         if let Some(at) = self.views.iter().position(|view| view.target == target) {
             return Ok(&self.views[at]);
         }
-        let object = match self.object {
-            Some(object) => Some(self.seen.in_version(object, target).await?),
-            None => None,
-        };
-        let old = match self.seen.admission.old {
-            Some(old) => Some(self.seen.in_version(old, target).await?),
-            None => None,
-        };
+        let object = self.seen.version_of(self.object, target).await?;
+        let old = self.seen.version_of(self.seen.admission.old, target).await?;
         self.views.push(View { target, object, old });
         Ok(&self.views[self.views.len() - 1])
     }
