@@ -9,6 +9,7 @@ pub mod mutating;
 pub mod policy;
 pub mod review;
 pub mod rules;
+pub mod types;
 pub mod validating;
 
 /// The kinds that direct admission are themselves never subject to it, so that a mistake in them can be mended.
