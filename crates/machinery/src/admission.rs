@@ -1,5 +1,6 @@
 //! What decides about requests before they are stored: which requests a webhook or a policy is about.
 
+pub mod compile;
 pub mod rules;
 
 /// The kinds that direct admission are themselves never subject to it, so that a mistake in them can be mended.
