@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use env::Env;
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    base,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -32,6 +33,8 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Longest time a request that is not a watch may take.
     pub request_timeout: Duration,
+    /// Where this server is reached, if that is known.
+    pub endpoint: Option<SocketAddr>,
 }
 
 impl Default for Options {
@@ -41,6 +44,7 @@ impl Default for Options {
             max_object_bytes: 1536 * 1024,
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
+            endpoint: None,
         }
     }
 }
@@ -142,7 +146,8 @@ impl Hub {
             .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
-        let space = Space::new(id, name, identity, created, self.store.clone());
+        let place = base::Place { identity, created, endpoint: self.options.endpoint };
+        let space = Space::new(id, name, place, self.store.clone());
         self.spaces.write().insert(name.to_owned(), space.clone());
         Ok(space)
     }
@@ -150,7 +155,9 @@ impl Hub {
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
     pub fn nowhere(&self, name: &str) -> Space {
         let id = WorkspaceId("nowhere".into());
-        Space::new(id, name, name.to_owned(), self.installation.created.clone(), self.store.clone())
+        let created = self.installation.created.clone();
+        let place = base::Place { identity: name.to_owned(), created, endpoint: self.options.endpoint };
+        Space::new(id, name, place, self.store.clone())
     }
 
     /// The workspace with the id `id`, for controllers, which read the feed of all of them.

@@ -7,6 +7,7 @@ use store::Store;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
+    base::kubernetes,
     controllers,
     hub::{Hub, Options},
     kubeconfig, listen,
@@ -54,7 +55,9 @@ impl Peer {
         let authority = Authority::open(env, &options.pki)?;
         let tls = pki::server_config(env, &authority, &hosts(&address, options.advertise.as_deref()))?;
         let (stop, stopping) = watch::channel(false);
-        let hub = Hub::open(env.clone(), store, options.server, stopping.clone()).await?;
+        let mut server = options.server;
+        server.endpoint = server.endpoint.or(kubernetes::endpoint(address, options.advertise.as_deref()));
+        let hub = Hub::open(env.clone(), store, server, stopping.clone()).await?;
         controllers::start(&hub);
         let (done, stopped) = oneshot::channel();
         let serving = listen::serve(hub.clone(), listener, tls, stopping);
