@@ -289,7 +289,8 @@ pub fn configuration(context: &Context, bytes: &Bytes) -> Result<Decoded, Status
         }
     };
     if strictness == Strictness::Strict && !doubled.is_empty() {
-        let why = format!("error strict decoding YAML: error converting YAML to JSON: {}", doubled.join(", "));
+        let why =
+            format!("error strict decoding YAML: error converting YAML to JSON: {}", doubled.join(", "));
         return Err(Status::bad_request(why));
     }
     match value {

@@ -33,12 +33,7 @@ pub struct Change {
 }
 
 impl Space {
-    pub fn new(
-        id: WorkspaceId,
-        name: &str,
-        place: base::Place,
-        store: Arc<dyn Store>,
-    ) -> Self {
+    pub fn new(id: WorkspaceId, name: &str, place: base::Place, store: Arc<dyn Store>) -> Self {
         Self(Arc::new(Inner { id, name: name.to_owned(), place, store }))
     }
 

@@ -9,7 +9,10 @@ const OBJECT: [(&str, &str); 3] = [
         "APIVersion defines the form in which the object is written: a version of the API and, before a slash, its \
          group. The core group has no name and no slash.",
     ),
-    ("kind", "Kind is the name of the resource that the object is one of, in CamelCase. It cannot be changed."),
+    (
+        "kind",
+        "Kind is the name of the resource that the object is one of, in CamelCase. It cannot be changed.",
+    ),
     ("metadata", "Standard object's metadata."),
 ];
 
@@ -39,7 +42,10 @@ const METADATA: [(&str, &str); 15] = [
     ),
     ("generation", "A number of what is asked for: it grows by one when that changes. Set by the server."),
     ("labels", "Labels are what the object can be selected by."),
-    ("managedFields", "Which fields were set by whom, and how. Kept by the server; rarely of interest to people."),
+    (
+        "managedFields",
+        "Which fields were set by whom, and how. Kept by the server; rarely of interest to people.",
+    ),
     ("name", "The name, unique among the objects of the same kind in a namespace. It cannot be changed."),
     ("namespace", "The namespace that the object is in; none for kinds that are not in namespaces."),
     (
@@ -52,7 +58,10 @@ const METADATA: [(&str, &str); 15] = [
          gave it.",
     ),
     ("selfLink", "Not set any more."),
-    ("uid", "What tells the object from all others, also from those that had the same name. Set by the server."),
+    (
+        "uid",
+        "What tells the object from all others, also from those that had the same name. Set by the server.",
+    ),
 ];
 
 /// Describes the fields of a message that are the same in every kind.

@@ -96,7 +96,8 @@ fn port(endpoint: SocketAddr) -> Value {
 /// one it listens on, unless that is every one.
 pub fn endpoint(address: SocketAddr, advertise: Option<&str>) -> Option<SocketAddr> {
     let advertised = advertise.and_then(|name| {
-        let bare = name.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| SocketAddr::new(ip, address.port()));
+        let bare =
+            name.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| SocketAddr::new(ip, address.port()));
         name.parse::<SocketAddr>().or(bare).ok()
     });
     advertised.or_else(|| (!address.ip().is_unspecified()).then_some(address))
