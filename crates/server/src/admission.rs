@@ -12,6 +12,8 @@
 
 mod grants;
 mod namespaces;
+pub mod seen;
+pub mod webhooks;
 
 use http::Response;
 use machinery::{resource::Tree, status::Status};
@@ -23,6 +25,7 @@ use crate::{
 };
 
 pub use grants::{check as check_grants, may_create};
+use webhooks::Rounds;
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +100,11 @@ impl<'a> Admission<'a> {
             && self.context.target.subresource == subresource
     }
 
+    pub fn is_namespace(&self) -> bool {
+        let kind = &self.context.resource;
+        kind.stored_group.is_empty() && kind.plural == "namespaces"
+    }
+
     /// An object as the client of this request sees it.
     pub fn shown(&self, tree: &Tree) -> Tree {
         let mut tree = tree.clone();
@@ -108,14 +116,28 @@ impl<'a> Admission<'a> {
 /// Lets everybody change `object` who may, or refuse it. Of an object that goes, nothing can be changed.
 pub async fn mutate(
     admission: &Admission<'_>,
+    mut object: Option<&mut Tree>,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    let mut rounds = Rounds::default();
+    mutate_once(admission, object.as_deref_mut(), notes, &mut rounds).await?;
+    match rounds.begin_again() {
+        // What a webhook changed may concern those who were asked before it.
+        true => mutate_once(admission, object, notes, &mut rounds).await,
+        false => Ok(()),
+    }
+}
+
+async fn mutate_once(
+    admission: &Admission<'_>,
     object: Option<&mut Tree>,
     notes: &mut Notes,
+    rounds: &mut Rounds,
 ) -> Result<(), Status> {
     if admission.operation == Operation::Create {
         namespaces::of_new(admission.context, admission.name)?;
     }
-    let _ = (object, notes);
-    Ok(())
+    webhooks::mutate(admission, object, notes, rounds).await
 }
 
 /// Asks everybody who may refuse. `object` is what would be stored; nothing if it goes. What must hold or be written
@@ -127,7 +149,7 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
-    let _ = (object, notes);
+    webhooks::validate(admission, object, notes).await?;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);

@@ -14,6 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    admission::webhooks::Registered,
     base,
     metrics::Metrics,
     rbac::Authorizer,
@@ -59,6 +60,8 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    /// Whom workspaces want to be asked about their requests.
+    pub admission: Registered,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -99,6 +102,7 @@ impl Hub {
             metrics: Metrics::default(),
             stopping,
             webhooks: Webhooks::default(),
+            admission: Registered::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -181,6 +185,7 @@ impl Hub {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
         self.servings.forget(id);
+        self.admission.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -9,6 +9,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::admission::webhooks::Measures;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
     pub verb: &'static str,
@@ -111,6 +113,7 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    pub webhooks: Measures,
     writes: Counter<u64, AtomicU64>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
 }
@@ -154,6 +157,7 @@ impl Default for Metrics {
         );
         let stages =
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
+        let webhooks = Measures::register(&mut registry);
         Self {
             registry,
             requests,
@@ -163,6 +167,7 @@ impl Default for Metrics {
             watch_events,
             connections,
             collected,
+            webhooks,
             writes,
             stages,
         }
