@@ -1,6 +1,6 @@
 //! A compiled expression.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use crate::{
     budget::Budget,
@@ -25,6 +25,13 @@ pub struct Program {
 #[derive(Debug, Clone, Default)]
 pub struct Activation<'a> {
     variables: Vec<(&'a str, Eval<Value<'a>>)>,
+    records: Vec<(&'a str, Rc<dyn Record<'a> + 'a>)>,
+}
+
+/// A variable whose fields are computed when they are looked at; see [`Env::record`](crate::Env::record).
+pub trait Record<'a>: std::fmt::Debug {
+    /// The value of a field; none if there is no such field.
+    fn field(&self, name: &str) -> Option<Eval<Value<'a>>>;
 }
 
 impl<'a> Activation<'a> {
@@ -41,6 +48,15 @@ impl<'a> Activation<'a> {
     pub fn with_result(mut self, name: &'a str, value: Eval<Value<'a>>) -> Self {
         self.variables.push((name, value));
         self
+    }
+
+    pub fn with_record(mut self, name: &'a str, record: Rc<dyn Record<'a> + 'a>) -> Self {
+        self.records.push((name, record));
+        self
+    }
+
+    pub(crate) fn record(&self, name: &str) -> Option<&Rc<dyn Record<'a> + 'a>> {
+        self.records.iter().find(|(variable, _)| *variable == name).map(|(_, record)| record)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Eval<Value<'a>>> {

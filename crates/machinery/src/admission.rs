@@ -1,8 +1,24 @@
-//! The rules of the built-in admission plugins, without the objects they look at: quotas, limits, classes, pod
-//! security. Who asks finds those objects and hands them in.
+//! What decides about requests before they are stored: which requests a webhook or a policy is about, and the rules of
+//! the built-in plugins for quotas, limits, classes and pod security. Who asks finds the objects they look at and hands
+//! them in.
 
 pub mod amounts;
 pub mod classes;
+pub mod compile;
 pub mod limits;
 pub mod pods;
 pub mod quota;
+pub mod rules;
+
+/// The kinds that direct admission are themselves never subject to it, so that a mistake in them can be mended.
+pub fn is_exempt(group: &str, kind: &str) -> bool {
+    const EXEMPT: [&str; 6] = [
+        "ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+    ];
+    group == "admissionregistration.k8s.io" && EXEMPT.contains(&kind)
+}

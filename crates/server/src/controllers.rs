@@ -1,4 +1,4 @@
-//! What the hub does by itself: empties namespaces and workspaces, collects garbage, lets events expire.
+//! What the hub does by itself: empties namespaces and workspaces, collects garbage, lets events expire, forgets old history.
 //!
 //! ```text
 //!   store's feed ──> index (who belongs to whom) ──> queue, keyed ──> workers ──> ordinary writes
@@ -9,6 +9,7 @@
 
 mod definitions;
 mod garbage;
+mod history;
 mod namespaces;
 mod queue;
 mod workspaces;
@@ -47,6 +48,7 @@ pub fn start(hub: &Arc<Hub>) {
         hub.env.tasks.spawn(Box::pin(work(controllers.clone())));
     }
     hub.env.tasks.spawn(Box::pin(expire(hub.clone())));
+    hub.env.tasks.spawn(Box::pin(history::keep(hub.clone())));
 }
 
 /// Reads the feed for ever; after a gap, looks at everything.

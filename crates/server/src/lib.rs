@@ -13,6 +13,8 @@
 mod addresses;
 pub mod admission;
 mod apply;
+pub mod audit;
+pub mod authentication;
 pub mod base;
 pub mod body;
 mod context;

@@ -57,7 +57,7 @@ pub async fn replace(
     admission::mutate(&admission, Some(&mut new), &mut notes).await?;
     watch.lap(Stage::Admit);
     prepare_replacement(context, &mut new, &old_tree)?;
-    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree));
+    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree), dry_run);
     let mut along = allocated.map_err(|causes| refusal(context, name, causes))?;
     watch.lap(Stage::Prepare);
     let revision = json!(old.revision.to_string());

@@ -159,7 +159,7 @@ pub async fn create_tree(
         resource.fill_defaults(&mut tree);
         (resource.row.stamp)(&mut tree, None, &context.hub.now_text());
         let name = text(metadata_of(&mut tree), "name").to_owned();
-        let allocated = addresses::allocate(context, &name, &mut tree, None);
+        let allocated = addresses::allocate(context, &name, &mut tree, None, dry_run);
         watch.lap(Stage::Prepare);
         let mut causes =
             metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);

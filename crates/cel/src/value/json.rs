@@ -98,6 +98,13 @@ impl<'a> Value<'a> {
             }
             Value::Optional(Some(value)) => value.write_json(room)?,
             Value::Preserved(json) => (*json).clone(),
+            Value::Struct(made) => {
+                let mut object = serde_json::Map::new();
+                for (name, value) in &made.fields {
+                    object.insert(name.to_string(), value.write_json(room)?);
+                }
+                Json::Object(object)
+            }
             Value::Type(_) | Value::Opaque(_) => {
                 return Err(EvalError::invalid(format!("a value of type {} is no JSON", self.type_name())));
             }
