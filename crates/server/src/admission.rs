@@ -10,8 +10,13 @@
 //! Every step sees the same [`Admission`]. Steps of one kind look at that first, so that a request pays only for what
 //! concerns it. What the hub does by itself, in edits of status and finalizers, is not asked about; its deletions are.
 
+mod classes;
 mod grants;
+mod limits;
 mod namespaces;
+mod pods;
+mod priorities;
+pub mod quota;
 
 use http::Response;
 use machinery::{resource::Tree, status::Status};
@@ -97,6 +102,15 @@ impl<'a> Admission<'a> {
             && self.context.target.subresource == subresource
     }
 
+    /// The refusal of `object`, which may have no name yet.
+    pub fn forbidden(&self, object: Option<&Tree>, why: &str) -> Status {
+        let metadata = object.and_then(|object| object.get("metadata"));
+        let said = |key: &str| metadata?.get(key)?.as_str().filter(|text| !text.is_empty());
+        let named = Some(self.name).filter(|name| !name.is_empty());
+        let name = named.or_else(|| said("name")).or_else(|| said("generateName")).unwrap_or("Unknown");
+        Status::forbidden(self.context.about(name), why)
+    }
+
     /// An object as the client of this request sees it.
     pub fn shown(&self, tree: &Tree) -> Tree {
         let mut tree = tree.clone();
@@ -114,7 +128,18 @@ pub async fn mutate(
     if admission.operation == Operation::Create {
         namespaces::of_new(admission.context, admission.name)?;
     }
-    let _ = (object, notes);
+    if let Some(object) = object {
+        limits::set_defaults(admission, object);
+        classes::taint_new_node(admission, object);
+        priorities::set(admission, object)?;
+        pods::tolerate_for_a_while(admission, object);
+        classes::set_storage_class(admission, object);
+        classes::protect(admission, object);
+        pods::set_runtime(admission, object)?;
+        classes::set_ingress_class(admission, object);
+        pods::set_topology(admission, object);
+    }
+    let _ = notes;
     Ok(())
 }
 
@@ -127,10 +152,19 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
-    let _ = (object, notes);
+    let _ = notes;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);
+    }
+    if let Some(object) = object {
+        limits::check(admission, object)?;
+        priorities::check(admission, object)?;
+        classes::check_growth(admission, object)?;
+        pods::check_runtime(admission, object)?;
+        pods::check_resize(admission, object)?;
+        // The last to be asked: what was charged is used.
+        quota::charge(admission, object, along).await?;
     }
     Ok(())
 }

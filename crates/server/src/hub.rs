@@ -14,6 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    admission::quota::Turns,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -55,6 +56,8 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    /// Who may charge the quotas of a namespace.
+    pub quota_turns: Turns,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -95,6 +98,7 @@ impl Hub {
             metrics: Metrics::default(),
             stopping,
             webhooks: Webhooks::default(),
+            quota_turns: Turns::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,

@@ -111,6 +111,8 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    pub quota_refused: Counter<u64, AtomicU64>,
+    pub quota_recounts: Counter<u64, AtomicU64>,
     writes: Counter<u64, AtomicU64>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
 }
@@ -144,6 +146,14 @@ impl Default for Metrics {
             "Objects removed because their owners are gone",
             collected.clone(),
         );
+        let quota_refused = Counter::default();
+        registry.register("hanse_quota_refused", "Writes refused by a resource quota", quota_refused.clone());
+        let quota_recounts = Counter::default();
+        registry.register(
+            "hanse_quota_recounts",
+            "Resource quotas whose use was counted from scratch",
+            quota_recounts.clone(),
+        );
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
         let by_stage: Family<StageLabels, Counter<f64, AtomicU64>> = Family::default();
@@ -163,6 +173,8 @@ impl Default for Metrics {
             watch_events,
             connections,
             collected,
+            quota_refused,
+            quota_recounts,
             writes,
             stages,
         }
