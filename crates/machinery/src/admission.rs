@@ -6,6 +6,7 @@ pub mod amounts;
 pub mod classes;
 pub mod compile;
 pub mod limits;
+pub mod pod_security;
 pub mod pods;
 pub mod quota;
 pub mod rules;

@@ -14,6 +14,7 @@ mod classes;
 mod grants;
 mod limits;
 mod namespaces;
+mod pod_security;
 mod pods;
 mod priorities;
 pub mod quota;
@@ -152,13 +153,13 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
-    let _ = notes;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);
     }
     if let Some(object) = object {
         limits::check(admission, object)?;
+        pod_security::check(admission, object, notes)?;
         priorities::check(admission, object)?;
         classes::check_growth(admission, object)?;
         pods::check_runtime(admission, object)?;

@@ -113,6 +113,7 @@ pub struct Metrics {
     pub collected: Counter<u64, AtomicU64>,
     pub quota_refused: Counter<u64, AtomicU64>,
     pub quota_recounts: Counter<u64, AtomicU64>,
+    pub pod_security_refused: Counter<u64, AtomicU64>,
     writes: Counter<u64, AtomicU64>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
 }
@@ -154,6 +155,12 @@ impl Default for Metrics {
             "Resource quotas whose use was counted from scratch",
             quota_recounts.clone(),
         );
+        let pod_security_refused = Counter::default();
+        registry.register(
+            "hanse_pod_security_refused",
+            "Pods refused by the pod security level of their namespace",
+            pod_security_refused.clone(),
+        );
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
         let by_stage: Family<StageLabels, Counter<f64, AtomicU64>> = Family::default();
@@ -175,6 +182,7 @@ impl Default for Metrics {
             collected,
             quota_refused,
             quota_recounts,
+            pod_security_refused,
             writes,
             stages,
         }
