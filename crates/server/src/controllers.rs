@@ -12,6 +12,7 @@ mod garbage;
 mod history;
 mod namespaces;
 mod queue;
+mod quotas;
 mod workspaces;
 
 use std::{sync::Arc, time::Duration};
@@ -36,17 +37,23 @@ struct Controllers {
     hub: Arc<Hub>,
     queue: Queue,
     owners: Mutex<garbage::Owners>,
+    uncharged: Mutex<quotas::Uncharged>,
 }
 
 /// Starts them; they end when the hub stops.
 pub fn start(hub: &Arc<Hub>) {
     let feed = hub.store.feed();
-    let controllers =
-        Arc::new(Controllers { hub: hub.clone(), queue: Queue::default(), owners: Mutex::default() });
+    let controllers = Arc::new(Controllers {
+        hub: hub.clone(),
+        queue: Queue::default(),
+        owners: Mutex::default(),
+        uncharged: Mutex::default(),
+    });
     hub.env.tasks.spawn(Box::pin(follow(controllers.clone(), feed)));
     for _ in 0..WORKERS {
         hub.env.tasks.spawn(Box::pin(work(controllers.clone())));
     }
+    hub.env.tasks.spawn(Box::pin(quotas::resync(controllers)));
     hub.env.tasks.spawn(Box::pin(expire(hub.clone())));
     hub.env.tasks.spawn(Box::pin(history::keep(hub.clone())));
 }
@@ -111,6 +118,7 @@ async fn expire(hub: Arc<Hub>) {
 impl Controllers {
     fn look_at_everything(&self) {
         for workspace in self.hub.store.workspaces() {
+            quotas::queue_all(self, &workspace);
             for collection in self.hub.store.collections(&workspace) {
                 let Ok(listing) = self.hub.store.list(&workspace, &collection, None) else { continue };
                 for (item, object) in listing.iter(None, None) {
@@ -122,6 +130,7 @@ impl Controllers {
     }
 
     fn observe(&self, event: &Event) {
+        quotas::observe(self, event);
         self.look_at(&event.workspace, &event.key, event.old.as_deref(), event.after().map(AsRef::as_ref));
     }
 
@@ -180,6 +189,10 @@ impl Controllers {
             Work::Workspace(name) => workspaces::remove(self, name).await,
             Work::Owner(workspace, key) => match self.hub.space_by_id(workspace) {
                 Some(space) => garbage::finish_owner(self, &space, key).await,
+                None => Ok(()),
+            },
+            Work::Quota(workspace, key) => match self.hub.space_by_id(workspace) {
+                Some(space) => quotas::recount(self, &space, key).await,
                 None => Ok(()),
             },
             Work::Dependent(workspace, key) => match self.hub.space_by_id(workspace) {

@@ -14,6 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    admission::quota::Turns,
     admission::webhooks::Registered,
     base,
     metrics::Metrics,
@@ -62,6 +63,8 @@ pub struct Hub {
     pub webhooks: Webhooks,
     /// Whom workspaces want to be asked about their requests.
     pub admission: Registered,
+    /// Who may charge the quotas of a namespace.
+    pub quota_turns: Turns,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -103,6 +106,7 @@ impl Hub {
             stopping,
             webhooks: Webhooks::default(),
             admission: Registered::default(),
+            quota_turns: Turns::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,

@@ -114,6 +114,9 @@ pub struct Metrics {
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
     pub webhooks: Measures,
+    pub quota_refused: Counter<u64, AtomicU64>,
+    pub quota_recounts: Counter<u64, AtomicU64>,
+    pub pod_security_refused: Counter<u64, AtomicU64>,
     writes: Counter<u64, AtomicU64>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
 }
@@ -147,6 +150,20 @@ impl Default for Metrics {
             "Objects removed because their owners are gone",
             collected.clone(),
         );
+        let quota_refused = Counter::default();
+        registry.register("hanse_quota_refused", "Writes refused by a resource quota", quota_refused.clone());
+        let quota_recounts = Counter::default();
+        registry.register(
+            "hanse_quota_recounts",
+            "Resource quotas whose use was counted from scratch",
+            quota_recounts.clone(),
+        );
+        let pod_security_refused = Counter::default();
+        registry.register(
+            "hanse_pod_security_refused",
+            "Pods refused by the pod security level of their namespace",
+            pod_security_refused.clone(),
+        );
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
         let by_stage: Family<StageLabels, Counter<f64, AtomicU64>> = Family::default();
@@ -168,6 +185,9 @@ impl Default for Metrics {
             connections,
             collected,
             webhooks,
+            quota_refused,
+            quota_recounts,
+            pod_security_refused,
             writes,
             stages,
         }

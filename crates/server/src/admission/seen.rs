@@ -59,9 +59,8 @@ impl<'a> Seen<'a> {
         let served = context.hub.served(&context.space);
         let resource = &*context.resource;
         let below = context.target.subresource.as_str();
-        let same = |it: &&Arc<Resource>| {
-            it.plural == resource.plural && it.stored_group == resource.stored_group
-        };
+        let same =
+            |it: &&Arc<Resource>| it.plural == resource.plural && it.stored_group == resource.stored_group;
         let equivalents = served.registry.all().filter(same).filter_map(|it| target_of(it, below)).collect();
         let target = target_of(resource, below).unwrap_or_default();
         Seen { admission, target, equivalents, served }

@@ -23,6 +23,8 @@ pub enum Work {
     Owner(WorkspaceId, Key),
     /// An object whose owners may be gone.
     Dependent(WorkspaceId, Key),
+    /// A quota that may say something else than what is used.
+    Quota(WorkspaceId, Key),
 }
 
 #[derive(Default)]

@@ -159,8 +159,7 @@ async fn ask(
     let mutated = matches!(&outcome, Ok(Some(patched)) if patched.changed);
     let key = format!("round_{round}_index_{index}");
     context.audit.annotate_with(|| {
-        let value =
-            json!({"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated});
+        let value = json!({"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated});
         (format!("mutation.webhook.admission.k8s.io/{key}"), value.to_string())
     });
     let judged = call.judge(outcome, took, || {
