@@ -3,6 +3,7 @@
 
 pub mod apply;
 pub mod builtin;
+pub mod certificates;
 pub mod definition;
 pub mod expressions;
 pub mod field_error;
