@@ -7,10 +7,12 @@
 //! One feed and one queue serve all workspaces. Work is named by what it is about and may be done twice without
 //! harm; what fails is tried again later.
 
+mod certificates;
 mod definitions;
 mod garbage;
 mod namespaces;
 mod queue;
+mod roles;
 mod workspaces;
 
 use std::{sync::Arc, time::Duration};
@@ -47,6 +49,7 @@ pub fn start(hub: &Arc<Hub>) {
         hub.env.tasks.spawn(Box::pin(work(controllers.clone())));
     }
     hub.env.tasks.spawn(Box::pin(expire(hub.clone())));
+    hub.env.tasks.spawn(Box::pin(certificates::clean(hub.clone())));
 }
 
 /// Reads the feed for ever; after a gap, looks at everything.
@@ -146,6 +149,8 @@ impl Controllers {
             }
         }
         definitions::observe(self, workspace, key, old, new);
+        certificates::observe(self, workspace, key, new);
+        roles::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -173,6 +178,14 @@ impl Controllers {
             },
             Work::Definition(workspace, name) => match self.hub.space_by_id(workspace) {
                 Some(space) => definitions::settle(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::SigningRequest(workspace, name) => match self.hub.space_by_id(workspace) {
+                Some(space) => certificates::settle(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::Roles(workspace) => match self.hub.space_by_id(workspace) {
+                Some(space) => roles::aggregate(self, &space).await,
                 None => Ok(()),
             },
             Work::Workspace(name) => workspaces::remove(self, name).await,

@@ -9,6 +9,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::login::LoginMetrics;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
     pub verb: &'static str,
@@ -103,6 +105,7 @@ pub struct Metrics {
     pub collected: Counter<u64, AtomicU64>,
     writes: Counter<u64, AtomicU64>,
     stages: [Counter<f64, AtomicU64>; 6],
+    pub login: LoginMetrics,
 }
 
 impl Default for Metrics {
@@ -144,8 +147,11 @@ impl Default for Metrics {
         );
         let stages =
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
+        let login = LoginMetrics::default();
+        login.register(&mut registry);
         Self {
             registry,
+            login,
             requests,
             durations,
             inflight,

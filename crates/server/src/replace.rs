@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use store::{Change, Expect, Key, Write};
 
 use crate::{
-    addresses, admission,
+    addresses, admission, certificates,
     context::Context,
     managers,
     metrics::{Stage, Stopwatch},
@@ -65,6 +65,7 @@ pub async fn replace(
     causes.extend(findings.causes);
     admission::admit_grant(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
+    certificates::admit(context, name, &new, Some(&old_tree))?;
     count_generation(context, &mut new, &old_tree);
     keep_times_if_unchanged(&mut new, &old_tree);
     let mut warnings = context.resource.warnings(&new, Some(&old_tree));

@@ -23,6 +23,7 @@ use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 use crate::{
     addresses, admission, apply,
     body::{self, Body},
+    certificates,
     context::Context,
     decode::{self, Decoded},
     delete,
@@ -166,6 +167,7 @@ pub async fn create_tree(
         causes.extend(findings.causes);
         admission::admit_grant(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
+        certificates::admit(context, &name, &tree, None)?;
         let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
         along.guards.extend(admission::admit_create(context, &name)?);
         along.guards.extend(versions::guard(resource));
