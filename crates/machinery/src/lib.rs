@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod apply;
 pub mod builtin;
+pub mod certificates;
 pub mod definition;
 pub mod expressions;
 pub mod field_error;

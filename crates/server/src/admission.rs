@@ -10,6 +10,7 @@
 //! Every step sees the same [`Admission`]. Steps of one kind look at that first, so that a request pays only for what
 //! concerns it. What the hub does by itself, in edits of status and finalizers, is not asked about; its deletions are.
 
+pub mod certificates;
 mod classes;
 mod grants;
 mod limits;
@@ -186,6 +187,7 @@ pub async fn validate(
         classes::check_growth(admission, object)?;
         pods::check_runtime(admission, object)?;
         pods::check_resize(admission, object)?;
+        certificates::admit(context, admission.name, object, admission.old)?;
     }
     webhooks::validate(admission, object, notes).await?;
     if let Some(object) = object {

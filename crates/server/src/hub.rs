@@ -17,6 +17,7 @@ use crate::{
     admission::quota::Turns,
     admission::webhooks::Registered,
     base,
+    login::Login,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -65,6 +66,7 @@ pub struct Hub {
     pub admission: Registered,
     /// Who may charge the quotas of a namespace.
     pub quota_turns: Turns,
+    pub login: Login,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -94,6 +96,7 @@ impl Hub {
         env: Env,
         store: Arc<dyn Store>,
         options: Options,
+        login: Login,
         stopping: watch::Receiver<bool>,
     ) -> Result<Arc<Hub>, store::Error> {
         let installation = Installation::load(&env, &store).await?;
@@ -107,6 +110,7 @@ impl Hub {
             webhooks: Webhooks::default(),
             admission: Registered::default(),
             quota_turns: Turns::default(),
+            login,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,

@@ -10,6 +10,7 @@ use prometheus_client::{
 };
 
 use crate::admission::webhooks::Measures;
+use crate::login::LoginMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -119,6 +120,7 @@ pub struct Metrics {
     pub pod_security_refused: Counter<u64, AtomicU64>,
     writes: Counter<u64, AtomicU64>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
+    pub login: LoginMetrics,
 }
 
 impl Default for Metrics {
@@ -175,8 +177,11 @@ impl Default for Metrics {
         let stages =
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
         let webhooks = Measures::register(&mut registry);
+        let login = LoginMetrics::default();
+        login.register(&mut registry);
         Self {
             registry,
+            login,
             requests,
             durations,
             inflight,

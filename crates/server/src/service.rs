@@ -18,6 +18,7 @@ use crate::{
     context::Context,
     delete, health,
     hub::Hub,
+    login::caller::Caller,
     metrics::RequestLabels,
     openapi,
     options::Query,
@@ -35,8 +36,8 @@ use crate::{
 /// How often a write of a custom object begins again because its definition changed.
 const DEFINITION_ATTEMPTS: usize = 5;
 
-/// Answers a request. `connection` is who the client certificate says it is.
-pub async fn handle<B>(hub: Arc<Hub>, connection: Option<Arc<User>>, request: Request<B>) -> Response<Body>
+/// Answers a request. `connection` is who is at its other end, if that is known.
+pub async fn handle<B>(hub: Arc<Hub>, connection: Option<Arc<Caller>>, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
@@ -65,7 +66,7 @@ where
 
 async fn answer<B>(
     hub: &Arc<Hub>,
-    connection: Option<&Arc<User>>,
+    connection: Option<&Arc<Caller>>,
     parts: &Parts,
     headers: HeaderMap,
     body: B,
