@@ -2,6 +2,7 @@
 //! schemas, patches, server-side apply, tables, discovery and `Status` errors.
 
 pub mod apply;
+pub mod audit;
 pub mod builtin;
 pub mod definition;
 pub mod expressions;
