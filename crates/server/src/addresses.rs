@@ -32,11 +32,14 @@ fn port_key(port: i64) -> Key {
 }
 
 /// Gives a service what it needs beyond what the old one has; what is taken and given back is written along with it.
+/// A service that is only tried takes nothing; upstream looks then neither whether its address is free nor whether its
+/// ports are in range.
 pub fn allocate(
     context: &Context,
     name: &str,
     service: &mut Tree,
     old: Option<&Tree>,
+    dry_run: bool,
 ) -> Result<Along, Vec<Cause>> {
     let mut along = Along::default();
     if !context.resource.row.takes_addresses {
@@ -46,12 +49,12 @@ pub fn allocate(
     if demand.is_empty() {
         return Ok(along);
     }
-    let causes = demand.out_of_range(service, &RANGES);
+    let causes = demand.out_of_range(service, &RANGES, dry_run);
     if !causes.is_empty() {
         return Err(causes);
     }
     let granted = Granted {
-        addresses: take_addresses(context, service, &demand)?,
+        addresses: take_addresses(context, service, &demand, dry_run)?,
         node_ports: Vec::new(),
         health_check_port: None,
     };
@@ -112,8 +115,13 @@ fn start(context: &Context) -> u32 {
     u32::from_le_bytes(random)
 }
 
-fn take_addresses(context: &Context, service: &Tree, demand: &Demand) -> Result<Vec<String>, Vec<Cause>> {
-    let is_free = |address: &str| context.space.get(&address_key(address)).is_none();
+fn take_addresses(
+    context: &Context,
+    service: &Tree,
+    demand: &Demand,
+    dry_run: bool,
+) -> Result<Vec<String>, Vec<Cause>> {
+    let is_free = |address: &str| dry_run || context.space.get(&address_key(address)).is_none();
     let mut taken: Vec<String> = Vec::new();
     for one in &demand.addresses {
         let address = match &one.wanted {

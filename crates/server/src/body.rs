@@ -94,6 +94,17 @@ pub fn refusal(status: &Status) -> Response<Body> {
     response
 }
 
+/// Adds warnings, each of them once.
+pub fn warn_once<'a>(response: &mut Response<Body>, warnings: impl IntoIterator<Item = &'a String>) {
+    let mut told: Vec<&String> = Vec::new();
+    for warning in warnings {
+        if !told.contains(&warning) {
+            told.push(warning);
+            warn(response, warning);
+        }
+    }
+}
+
 /// Adds a `Warning` header that kubectl shows to its user.
 pub fn warn(response: &mut Response<Body>, text: &str) {
     let quoted: String = text

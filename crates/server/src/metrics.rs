@@ -41,16 +41,25 @@ pub enum Stage {
     Prepare,
     /// Who set which field.
     Track,
-    /// Validation and admission.
+    /// Validation.
     Check,
+    /// What others say about it: policies, webhooks, quotas.
+    Admit,
     Encode,
     /// Until it is durable and visible.
     Commit,
 }
 
 impl Stage {
-    const ALL: [Stage; 6] =
-        [Stage::Decode, Stage::Prepare, Stage::Track, Stage::Check, Stage::Encode, Stage::Commit];
+    const ALL: [Stage; 7] = [
+        Stage::Decode,
+        Stage::Prepare,
+        Stage::Track,
+        Stage::Check,
+        Stage::Admit,
+        Stage::Encode,
+        Stage::Commit,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -58,6 +67,7 @@ impl Stage {
             Stage::Prepare => "prepare",
             Stage::Track => "track",
             Stage::Check => "check",
+            Stage::Admit => "admit",
             Stage::Encode => "encode",
             Stage::Commit => "commit",
         }
@@ -102,7 +112,7 @@ pub struct Metrics {
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
     writes: Counter<u64, AtomicU64>,
-    stages: [Counter<f64, AtomicU64>; 6],
+    stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
 }
 
 impl Default for Metrics {

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use store::{Change, Expect, Key, Write};
 
 use crate::{
-    addresses, admission,
+    addresses,
+    admission::{self, Admission, Notes, Operation},
     context::Context,
     managers,
     metrics::{Stage, Stopwatch},
@@ -50,9 +51,13 @@ pub async fn replace(
         managers::track(context, Some(&old_tree), &mut new, managers == Managers::Reset);
         watch.lap(Stage::Track);
     }
-    prepare_replacement(context, &mut new, &old_tree)?;
     let name = old.head.name.as_str();
-    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree));
+    let mut notes = Notes::default();
+    let admission = Admission::new(context, Operation::Update, name, Some(&old_tree), dry_run);
+    admission::mutate(&admission, Some(&mut new), &mut notes).await?;
+    watch.lap(Stage::Admit);
+    prepare_replacement(context, &mut new, &old_tree)?;
+    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree), dry_run);
     let mut along = allocated.map_err(|causes| refusal(context, name, causes))?;
     watch.lap(Stage::Prepare);
     let revision = json!(old.revision.to_string());
@@ -63,13 +68,17 @@ pub async fn replace(
     causes.extend(check_finalizers(context, metadata_of(&mut new)));
     let findings = context.resource.check(&mut new, Some(&old_tree), &context.target.subresource);
     causes.extend(findings.causes);
-    admission::admit_grant(context, name, &new, Some(&old_tree))?;
+    admission::check_grants(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
     count_generation(context, &mut new, &old_tree);
     keep_times_if_unchanged(&mut new, &old_tree);
     let mut warnings = context.resource.warnings(&new, Some(&old_tree));
     warnings.extend(findings.warnings.into_iter().chain(doubled));
     watch.lap(Stage::Check);
+    let mut admitted = Along::default();
+    admission::validate(&admission, Some(&new), &mut admitted, &mut notes).await?;
+    warnings.append(&mut notes.warnings);
+    watch.lap(Stage::Admit);
     if new == old_tree {
         // Nothing changed: no new revision, no event.
         return Ok(Some(Written { object: old, created: false, warnings }));
@@ -90,6 +99,7 @@ pub async fn replace(
     if finished {
         along = addresses::release(context, &old)?;
     }
+    along.add(admitted);
     along.guards.extend(versions::guard(&context.resource));
     let committed = commit_one(context, along, write).await?;
     watch.lap(Stage::Commit);

@@ -13,6 +13,7 @@ use machinery::{
 
 use crate::{
     audit::Recorder,
+    authentication::{self, Asker},
     body::{self, Body},
     context::Context,
     delete, health,
@@ -44,9 +45,13 @@ where
     let headers = std::mem::take(&mut parts.headers);
     let mut labels = RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 };
     hub.metrics.inflight.inc();
-    let answered = answer(&hub, connection.as_ref(), &parts, headers, body, &mut labels).await;
+    let mut warnings = Vec::new();
+    let answered = answer(&hub, connection.as_ref(), &parts, headers, body, &mut labels, &mut warnings).await;
     hub.metrics.inflight.dec();
     let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
+    for warning in &warnings {
+        body::warn(&mut response, warning);
+    }
     if parts.method == Method::HEAD {
         *response.body_mut() = Body::Whole(None);
     }
@@ -65,6 +70,7 @@ async fn answer<B>(
     headers: HeaderMap,
     body: B,
     labels: &mut RequestLabels,
+    warnings: &mut Vec<String>,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -72,9 +78,11 @@ where
     let query = Query::parse(parts.uri.query())?;
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query.flag("watch"))?;
     labels.verb = verb_label(&info, &parts.method);
-    let user = user::authenticate(connection, &headers)?;
-    // Without a path prefix the request is for `default`.
-    let name = info.workspace.as_deref().unwrap_or(api::DEFAULT);
+    let asker = authentication::authenticate(hub, connection, &headers, info.workspace.as_deref()).await?;
+    let Asker { user, workspace: of_token, warnings: of_asker } = asker;
+    *warnings = of_asker;
+    // Without a path prefix the request is for its token's workspace, else for `default`.
+    let name = info.workspace.as_deref().or(of_token.as_deref()).unwrap_or(api::DEFAULT);
     let space = match hub.space(name) {
         Ok(space) => space,
         // Whether a workspace exists is nobody's business who is not known here: they see an empty one.

@@ -1,12 +1,9 @@
-//! Who is asking: client certificates, anonymous, and acting as another.
+//! Identities: those in client certificates, nobody in particular, and acting as another.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue};
-use machinery::{
-    resource::Author,
-    status::{Reason, Status},
-};
+use machinery::{resource::Author, status::Status};
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
@@ -54,20 +51,6 @@ impl User {
     pub fn service_account(name: &str) -> Option<(&str, &str)> {
         name.strip_prefix("system:serviceaccount:")?.split_once(':')
     }
-}
-
-/// The connection's own identity, unless the request brings credentials that are not accepted.
-pub fn authenticate(connection: Option<&Arc<User>>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
-    if let Some(user) = connection {
-        return Ok(user.clone());
-    }
-    let authorization =
-        headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-    // There is no issuer of tokens yet, so none is good. Other schemes mean nothing here, as upstream.
-    if authorization.len() > 7 && authorization[..7].eq_ignore_ascii_case(b"bearer ") {
-        return Err(Status::new(Reason::Unauthorized, "Unauthorized"));
-    }
-    Ok(Arc::new(User::anonymous()))
 }
 
 /// Whom a request wants to act as.
@@ -152,12 +135,5 @@ mod tests {
         ]));
         let user = user.unwrap().unwrap().user;
         assert_eq!(user.extra["example.com/scope"], ["a", "b"]);
-    }
-
-    #[test]
-    fn a_token_without_an_issuer_is_refused() {
-        let bearer = headers(&[("authorization", "Bearer nonsense")]);
-        assert_eq!(authenticate(None, &bearer).unwrap_err().code(), 401);
-        assert_eq!(authenticate(None, &headers(&[])).unwrap().name, "system:anonymous");
     }
 }

@@ -15,6 +15,7 @@ use super::{
     queue::{Queue, Work},
 };
 use crate::{
+    admission::Notes,
     delete::{self, FOREGROUND, ORPHAN, Options, Propagation},
     registry::Registry,
     replace,
@@ -186,7 +187,7 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
             revision: Some(object.revision.to_string()),
             ..Options::default()
         };
-        match delete::delete_one(&context, key, &options).await {
+        match delete::delete_one(&context, key, &options, &mut Notes::default()).await {
             Ok(_) => {
                 controllers.hub.metrics.collected.inc();
             }

@@ -126,14 +126,23 @@ impl Demand {
         *self == Demand::default()
     }
 
-    /// What asks for something outside of the ranges.
-    pub fn out_of_range(&self, service: &Tree, ranges: &Ranges) -> Vec<Cause> {
+    /// What asks for something outside of the ranges. Upstream does not look at ports in a dry run.
+    pub fn out_of_range(&self, service: &Tree, ranges: &Ranges, dry_run: bool) -> Vec<Cause> {
         let asked = self.addresses.iter().filter_map(|demand| demand.wanted.as_deref());
         let strange = asked.filter(|ip| !ip.parse().is_ok_and(|ip| ranges.has_address(ip))).map(|ip| {
-            let why = "the provided network does not match the current range";
-            address_refusal(service, ip, why)
+            let why = match dry_run {
+                true => format!(
+                    "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}/{}",
+                    ranges.network, ranges.prefix
+                ),
+                false => "the provided network does not match the current range".to_owned(),
+            };
+            address_refusal(service, ip, &why)
         });
         let mut causes: Vec<Cause> = strange.collect();
+        if dry_run {
+            return causes;
+        }
         let Ranges { first_port, last_port, .. } = ranges;
         let why = format!(
             "provided port is not in the valid range. The range of valid ports is {first_port}-{last_port}"
