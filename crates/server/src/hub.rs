@@ -14,6 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    audit::{AuditError, AuditOptions, Auditor},
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -32,6 +33,7 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Longest time a request that is not a watch may take.
     pub request_timeout: Duration,
+    pub audit: AuditOptions,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             max_object_bytes: 1536 * 1024,
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
+            audit: AuditOptions::default(),
         }
     }
 }
@@ -55,9 +58,20 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    /// `None`: nothing is recorded.
+    pub auditor: Option<Arc<Auditor>>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
+}
+
+/// Why a hub did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the store refused its first write: {0}")]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
 }
 
 /// What makes this installation different from every other; kept in root since its first start.
@@ -85,16 +99,19 @@ impl Hub {
         store: Arc<dyn Store>,
         options: Options,
         stopping: watch::Receiver<bool>,
-    ) -> Result<Arc<Hub>, store::Error> {
+    ) -> Result<Arc<Hub>, OpenError> {
+        let metrics = Metrics::default();
+        let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
             store,
             options,
             authorizer: Authorizer::default(),
-            metrics: Metrics::default(),
+            metrics,
             stopping,
             webhooks: Webhooks::default(),
+            auditor,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,

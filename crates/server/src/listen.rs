@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     hub::{self, Hub},
-    service,
+    service::{self, Connection},
     user::User,
 };
 
@@ -50,8 +51,10 @@ pub async fn serve(
             () = hub::stopped(&mut stopping) => break,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let work = connection(hub.clone(), acceptor.clone(), stream, stopping.clone(), open.clone());
+            Ok((stream, peer)) => {
+                let (hub, acceptor) = (hub.clone(), acceptor.clone());
+                let work =
+                    connection(hub.clone(), acceptor, stream, peer.ip(), stopping.clone(), open.clone());
                 hub.env.tasks.spawn(Box::pin(work));
             }
             Err(error) => {
@@ -73,6 +76,7 @@ async fn connection(
     hub: Arc<Hub>,
     acceptor: TlsAcceptor,
     stream: Box<dyn Stream>,
+    peer: IpAddr,
     mut stopping: watch::Receiver<bool>,
     _open: mpsc::Sender<Infallible>,
 ) {
@@ -89,13 +93,14 @@ async fn connection(
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let user = certificate.and_then(|certificate| User::from_certificate(certificate)).map(Arc::new);
+    let from = Arc::new(Connection { user, peer: Some(peer) });
     hub.metrics.connections.inc();
     let spoke = Arc::new(AtomicBool::new(false));
     let service = service_fn({
         let (hub, spoke) = (hub.clone(), spoke.clone());
         move |request: Request<Incoming>| {
             spoke.store(true, Ordering::Relaxed);
-            let answer = service::handle(hub.clone(), user.clone(), request);
+            let answer = service::handle(hub.clone(), from.clone(), request);
             async move { Ok::<_, Infallible>(answer.await) }
         }
     });

@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{
     controllers,
-    hub::{Hub, Options},
+    hub::{Hub, OpenError, Options},
     kubeconfig, listen,
     pki::{self, Authority, PkiError},
     user::MASTERS,
@@ -32,8 +32,8 @@ pub enum StartError {
     Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Pki(#[from] PkiError),
-    #[error("the store refused its first write: {0}")]
-    Store(#[from] store::Error),
+    #[error(transparent)]
+    Open(#[from] OpenError),
 }
 
 /// A server that answers. Stops when [`Peer::stop`] is called; dropped without, it stops in the background.
@@ -58,8 +58,12 @@ impl Peer {
         controllers::start(&hub);
         let (done, stopped) = oneshot::channel();
         let serving = listen::serve(hub.clone(), listener, tls, stopping);
+        let auditor = hub.auditor.clone();
         env.tasks.spawn(Box::pin(async move {
             serving.await;
+            if let Some(auditor) = auditor {
+                auditor.close().await;
+            }
             // Nobody may be waiting for it.
             let _ = done.send(());
         }));
