@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod apply;
+pub mod audit;
 pub mod builtin;
 pub mod certificates;
 pub mod definition;

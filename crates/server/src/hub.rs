@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::{
     admission::quota::Turns,
     admission::webhooks::Registered,
+    audit::{AuditError, AuditOptions, Auditor},
     base,
     login::Login,
     metrics::Metrics,
@@ -38,6 +39,7 @@ pub struct Options {
     pub request_timeout: Duration,
     /// Where this server is reached, if that is known.
     pub endpoint: Option<SocketAddr>,
+    pub audit: AuditOptions,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
             endpoint: None,
+            audit: AuditOptions::default(),
         }
     }
 }
@@ -67,9 +70,20 @@ pub struct Hub {
     /// Who may charge the quotas of a namespace.
     pub quota_turns: Turns,
     pub login: Login,
+    /// `None`: nothing is recorded.
+    pub auditor: Option<Arc<Auditor>>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
+}
+
+/// Why a hub did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the store refused its first write: {0}")]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
 }
 
 /// What makes this installation different from every other; kept in root since its first start.
@@ -98,19 +112,22 @@ impl Hub {
         options: Options,
         login: Login,
         stopping: watch::Receiver<bool>,
-    ) -> Result<Arc<Hub>, store::Error> {
+    ) -> Result<Arc<Hub>, OpenError> {
+        let metrics = Metrics::default();
+        let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
             store,
             options,
             authorizer: Authorizer::default(),
-            metrics: Metrics::default(),
+            metrics,
             stopping,
             webhooks: Webhooks::default(),
             admission: Registered::default(),
             quota_turns: Turns::default(),
             login,
+            auditor,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,

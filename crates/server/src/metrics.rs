@@ -35,6 +35,55 @@ fn timing() -> Histogram {
     ])
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PluginLabels {
+    pub plugin: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LevelLabels {
+    pub level: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReloadLabels {
+    pub result: &'static str,
+}
+
+/// What the audit counts.
+#[derive(Clone, Default)]
+pub struct AuditMetrics {
+    pub events: Counter,
+    pub errors: Family<PluginLabels, Counter>,
+    pub levels: Family<LevelLabels, Counter>,
+    pub rejected: Counter,
+    pub reloads: Family<ReloadLabels, Counter>,
+}
+
+impl AuditMetrics {
+    fn register(registry: &mut Registry) -> AuditMetrics {
+        let metrics = AuditMetrics::default();
+        registry.register("apiserver_audit_event", "Audit events made", metrics.events.clone());
+        registry.register("apiserver_audit_error", "Audit events lost, by outlet", metrics.errors.clone());
+        registry.register(
+            "apiserver_audit_level",
+            "Requests by the level the audit policy wants",
+            metrics.levels.clone(),
+        );
+        registry.register(
+            "apiserver_audit_requests_rejected",
+            "Requests refused because they could not be recorded",
+            metrics.rejected.clone(),
+        );
+        registry.register(
+            "hanse_audit_policy_reloads",
+            "Changes of the audit policy's file, by whether they were taken over",
+            metrics.reloads.clone(),
+        );
+        metrics
+    }
+}
+
 /// A part of answering a write, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -118,6 +167,7 @@ pub struct Metrics {
     pub quota_refused: Counter<u64, AtomicU64>,
     pub quota_recounts: Counter<u64, AtomicU64>,
     pub pod_security_refused: Counter<u64, AtomicU64>,
+    pub audit: AuditMetrics,
     writes: Counter<u64, AtomicU64>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
     pub login: LoginMetrics,
@@ -166,6 +216,7 @@ impl Default for Metrics {
             "Pods refused by the pod security level of their namespace",
             pod_security_refused.clone(),
         );
+        let audit = AuditMetrics::register(&mut registry);
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
         let by_stage: Family<StageLabels, Counter<f64, AtomicU64>> = Family::default();
@@ -193,6 +244,7 @@ impl Default for Metrics {
             quota_refused,
             quota_recounts,
             pod_security_refused,
+            audit,
             writes,
             stages,
         }

@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     base::kubernetes,
     controllers,
-    hub::{Hub, Options},
+    hub::{Hub, OpenError, Options},
     kubeconfig, listen,
     login::{self, Login, LoginOptions},
     pki::{Authority, PkiError},
@@ -35,8 +35,8 @@ pub enum StartError {
     Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Pki(#[from] PkiError),
-    #[error("the store refused its first write: {0}")]
-    Store(#[from] store::Error),
+    #[error(transparent)]
+    Open(#[from] OpenError),
 }
 
 /// A server that answers. Stops when [`Peer::stop`] is called; dropped without, it stops in the background.
@@ -66,8 +66,12 @@ impl Peer {
         login::follow(&hub);
         let (done, stopped) = oneshot::channel();
         let serving = listen::serve(hub.clone(), listener, stopping);
+        let auditor = hub.auditor.clone();
         env.tasks.spawn(Box::pin(async move {
             serving.await;
+            if let Some(auditor) = auditor {
+                auditor.close().await;
+            }
             // Nobody may be waiting for it.
             let _ = done.send(());
         }));
