@@ -332,7 +332,8 @@ fn cluster_roles() -> Vec<Value> {
     let every_url = json!({"nonResourceURLs": ["*"], "verbs": ["*"]});
     vec![
         role("cluster-admin", vec![everything, every_url]),
-        aggregate("admin", None, rules(&[ADMIN, EDIT, VIEW].concat())),
+        // In the order that aggregation gives: of the roles selected, by name.
+        aggregate("admin", None, rules(&[EDIT, VIEW, ADMIN].concat())),
         aggregate("edit", Some("admin"), rules(&[EDIT, VIEW].concat())),
         aggregate("view", Some("edit"), rules(VIEW)),
         part("admin", rules(ADMIN)),

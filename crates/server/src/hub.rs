@@ -14,7 +14,11 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    admission::quota::Turns,
+    admission::webhooks::Registered,
+    audit::{AuditError, AuditOptions, Auditor},
     base,
+    login::Login,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -35,6 +39,7 @@ pub struct Options {
     pub request_timeout: Duration,
     /// Where this server is reached, if that is known.
     pub endpoint: Option<SocketAddr>,
+    pub audit: AuditOptions,
 }
 
 impl Default for Options {
@@ -45,6 +50,7 @@ impl Default for Options {
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
             endpoint: None,
+            audit: AuditOptions::default(),
         }
     }
 }
@@ -59,9 +65,25 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    /// Whom workspaces want to be asked about their requests.
+    pub admission: Registered,
+    /// Who may charge the quotas of a namespace.
+    pub quota_turns: Turns,
+    pub login: Login,
+    /// `None`: nothing is recorded.
+    pub auditor: Option<Arc<Auditor>>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
+}
+
+/// Why a hub did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the store refused its first write: {0}")]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
 }
 
 /// What makes this installation different from every other; kept in root since its first start.
@@ -88,17 +110,24 @@ impl Hub {
         env: Env,
         store: Arc<dyn Store>,
         options: Options,
+        login: Login,
         stopping: watch::Receiver<bool>,
-    ) -> Result<Arc<Hub>, store::Error> {
+    ) -> Result<Arc<Hub>, OpenError> {
+        let metrics = Metrics::default();
+        let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
             store,
             options,
             authorizer: Authorizer::default(),
-            metrics: Metrics::default(),
+            metrics,
             stopping,
             webhooks: Webhooks::default(),
+            admission: Registered::default(),
+            quota_turns: Turns::default(),
+            login,
+            auditor,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -181,6 +210,7 @@ impl Hub {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
         self.servings.forget(id);
+        self.admission.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {
