@@ -11,6 +11,7 @@ mod definitions;
 mod garbage;
 mod history;
 mod namespaces;
+mod protection;
 mod queue;
 mod quotas;
 mod workspaces;
@@ -157,6 +158,7 @@ impl Controllers {
             }
         }
         definitions::observe(self, workspace, key, old, new);
+        protection::observe(self, workspace, key, old, new);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -189,6 +191,10 @@ impl Controllers {
             Work::Workspace(name) => workspaces::remove(self, name).await,
             Work::Owner(workspace, key) => match self.hub.space_by_id(workspace) {
                 Some(space) => garbage::finish_owner(self, &space, key).await,
+                None => Ok(()),
+            },
+            Work::Protected(workspace, key) => match self.hub.space_by_id(workspace) {
+                Some(space) => protection::release(self, &space, key).await,
                 None => Ok(()),
             },
             Work::Quota(workspace, key) => match self.hub.space_by_id(workspace) {
