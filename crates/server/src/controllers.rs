@@ -7,6 +7,7 @@
 //! One feed and one queue serve all workspaces. Work is named by what it is about and may be done twice without
 //! harm; what fails is tried again later.
 
+mod certificates;
 mod definitions;
 mod garbage;
 mod history;
@@ -14,6 +15,7 @@ mod namespaces;
 mod protection;
 mod queue;
 mod quotas;
+mod roles;
 mod workspaces;
 
 use std::{sync::Arc, time::Duration};
@@ -57,6 +59,7 @@ pub fn start(hub: &Arc<Hub>) {
     hub.env.tasks.spawn(Box::pin(quotas::resync(controllers)));
     hub.env.tasks.spawn(Box::pin(expire(hub.clone())));
     hub.env.tasks.spawn(Box::pin(history::keep(hub.clone())));
+    hub.env.tasks.spawn(Box::pin(certificates::clean(hub.clone())));
 }
 
 /// Reads the feed for ever; after a gap, looks at everything.
@@ -159,6 +162,8 @@ impl Controllers {
         }
         definitions::observe(self, workspace, key, old, new);
         protection::observe(self, workspace, key, old, new);
+        certificates::observe(self, workspace, key, new);
+        roles::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -186,6 +191,14 @@ impl Controllers {
             },
             Work::Definition(workspace, name) => match self.hub.space_by_id(workspace) {
                 Some(space) => definitions::settle(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::SigningRequest(workspace, name) => match self.hub.space_by_id(workspace) {
+                Some(space) => certificates::settle(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::Roles(workspace) => match self.hub.space_by_id(workspace) {
+                Some(space) => roles::aggregate(self, &space).await,
                 None => Ok(()),
             },
             Work::Workspace(name) => workspaces::remove(self, name).await,

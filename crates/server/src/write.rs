@@ -122,13 +122,9 @@ pub async fn create_tree(
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
     set_namespace(context, &mut tree)?;
-    let generate = generate_prefix(&tree);
-    if context.resource.has_status() && !context.resource.row.status_on_create {
-        tree.remove("status");
-    }
     resource.to_storage(&mut tree);
     forget_what_only_the_server_sets(&mut tree);
-    let doubled = metadata::drop_doubled_owners(metadata_of(&mut tree));
+    let mut doubled = metadata::drop_doubled_owners(metadata_of(&mut tree));
     if managers != Managers::Tracked {
         resource.fill_defaults(&mut tree);
         watch.lap(Stage::Prepare);
@@ -140,6 +136,14 @@ pub async fn create_tree(
     let admission = Admission::new(context, Operation::Create, &asked, None, dry_run);
     admission::mutate(&admission, Some(&mut tree), &mut notes).await?;
     watch.lap(Stage::Admit);
+    // Whoever changed the object may not have changed where it is, nor what only the server says.
+    set_namespace(context, &mut tree)?;
+    forget_what_only_the_server_sets(&mut tree);
+    doubled = doubled.or(metadata::drop_doubled_owners_after_admission(metadata_of(&mut tree)));
+    if resource.has_status() && !resource.row.status_on_create {
+        tree.remove("status");
+    }
+    let generate = generate_prefix(&tree);
     prepare_new(context, &mut tree);
     // Names and addresses that were not free are chosen anew.
     let as_asked = (generate.is_some() || resource.row.takes_addresses).then(|| tree.clone());

@@ -59,8 +59,7 @@ pub fn check_growth(admission: &Admission<'_>, object: &Tree) -> Result<(), Stat
     let Some(old) = admission.old.filter(|_| admission.is("", "persistentvolumeclaims")) else {
         return Ok(());
     };
-    let class = |name: &str| {
-        admission.context.space.get(&Key::new(STORAGE.0, STORAGE.1, "", name))?.tree().ok()
-    };
+    let class =
+        |name: &str| admission.context.space.get(&Key::new(STORAGE.0, STORAGE.1, "", name))?.tree().ok();
     classes::check_growth(object, old, class).map_err(|why| admission.forbidden(Some(object), why))
 }

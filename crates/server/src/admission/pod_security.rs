@@ -20,7 +20,8 @@ const AUDIT: &str = "pod-security.kubernetes.io/";
 const MOST_PODS: usize = 3000;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What is done through these changes nothing that is judged.
-const UNJUDGED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+const UNJUDGED: [&str; 8] =
+    ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
 pub fn check(admission: &Admission<'_>, object: &Tree, notes: &mut Notes) -> Result<(), Status> {
     let context = admission.context;

@@ -17,6 +17,10 @@ pub enum Work {
     Namespace(WorkspaceId, CompactString),
     /// A definition of a kind, whose status may have to follow.
     Definition(WorkspaceId, CompactString),
+    /// A request for a certificate, which may be approved.
+    SigningRequest(WorkspaceId, CompactString),
+    /// The cluster roles of a workspace, some of which may collect others.
+    Roles(WorkspaceId),
     /// A workspace that is to be removed.
     Workspace(CompactString),
     /// An object that is being deleted and waits for what becomes of its dependents.

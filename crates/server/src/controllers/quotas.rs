@@ -110,8 +110,10 @@ fn observe_object(controllers: &Controllers, event: &Event, uncharged: &mut Unch
         let before = quota.usage(&measure, old.as_ref(), now);
         let after = quota.usage(&measure, new.as_ref(), now);
         let key = Key { collection: collection(), item: item.clone() };
-        let shrank = before.iter().any(|(name, was)| after.get(name).is_none_or(|is| is < was) && !was.is_zero());
-        let grew = after.iter().any(|(name, is)| before.get(name).is_none_or(|was| is > was) && !is.is_zero());
+        let shrank =
+            before.iter().any(|(name, was)| after.get(name).is_none_or(|is| is < was) && !was.is_zero());
+        let grew =
+            after.iter().any(|(name, is)| before.get(name).is_none_or(|was| is > was) && !is.is_zero());
         if shrank {
             controllers.queue.add(Work::Quota(event.workspace.clone(), key));
         } else if grew {
@@ -196,7 +198,8 @@ async fn count(
 fn kinds(quota: &Quota, registry: &Registry) -> Vec<(Measure, Collection)> {
     let named = quota.wanted.keys().map(|name| {
         let name = name.strip_prefix("count/").unwrap_or(name);
-        name.split_once('.').map_or((String::new(), name.to_owned()), |(resource, group)| (group.into(), resource.into()))
+        name.split_once('.')
+            .map_or((String::new(), name.to_owned()), |(resource, group)| (group.into(), resource.into()))
     });
     let measured = ["pods", "services", "persistentvolumeclaims"].map(|it| (String::new(), it.to_owned()));
     let mut kinds: Vec<(Measure, Collection)> = Vec::new();
