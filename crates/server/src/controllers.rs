@@ -12,6 +12,7 @@ mod definitions;
 mod garbage;
 mod history;
 mod namespaces;
+mod protection;
 mod queue;
 mod quotas;
 mod roles;
@@ -160,6 +161,7 @@ impl Controllers {
             }
         }
         definitions::observe(self, workspace, key, old, new);
+        protection::observe(self, workspace, key, old, new);
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
@@ -202,6 +204,10 @@ impl Controllers {
             Work::Workspace(name) => workspaces::remove(self, name).await,
             Work::Owner(workspace, key) => match self.hub.space_by_id(workspace) {
                 Some(space) => garbage::finish_owner(self, &space, key).await,
+                None => Ok(()),
+            },
+            Work::Protected(workspace, key) => match self.hub.space_by_id(workspace) {
+                Some(space) => protection::release(self, &space, key).await,
                 None => Ok(()),
             },
             Work::Quota(workspace, key) => match self.hub.space_by_id(workspace) {
