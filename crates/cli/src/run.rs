@@ -28,12 +28,15 @@ async fn start(
     data: &Path,
     listen: SocketAddr,
     advertise: Option<String>,
+    issuer: Option<String>,
 ) -> anyhow::Result<Running> {
+    let issuer = checked_issuer(issuer)?;
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
     let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let store = Arc::new(store);
-    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server: Options::default() };
+    let server = Options { issuer, ..Options::default() };
+    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server };
     match Peer::start(env, store.clone(), options).await {
         Ok(peer) => Ok(Running { peer, store }),
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
@@ -41,6 +44,17 @@ async fn start(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The rules of OpenID Connect, by which others look for keys.
+fn checked_issuer(issuer: Option<String>) -> anyhow::Result<String> {
+    let Some(issuer) = issuer else { return Ok(String::new()) };
+    if !issuer.starts_with("https://") || issuer.contains(['?', '#']) || issuer.ends_with('/') {
+        bail!(
+            "--issuer {issuer} is not good: it begins with https:// and has no query, fragment or final slash"
+        );
+    }
+    Ok(issuer)
 }
 
 /// Waits for Ctrl-C or SIGTERM, then stops in order: requests first, then the store.
@@ -67,8 +81,9 @@ pub async fn serve(
     data: &Path,
     listen: SocketAddr,
     advertise: Option<String>,
+    issuer: Option<String>,
 ) -> anyhow::Result<()> {
-    let running = start(&env, data, listen, advertise).await?;
+    let running = start(&env, data, listen, advertise, issuer).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path = data.join("admin.kubeconfig");
@@ -78,7 +93,7 @@ pub async fn serve(
 }
 
 pub async fn dev(env: Env, dir: &Path, listen: SocketAddr) -> anyhow::Result<()> {
-    let running = start(&env, dir, listen, None).await?;
+    let running = start(&env, dir, listen, None, None).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");

@@ -12,6 +12,7 @@
 
 mod grants;
 mod namespaces;
+mod service_accounts;
 
 use http::Response;
 use machinery::{resource::Tree, status::Status};
@@ -114,7 +115,10 @@ pub async fn mutate(
     if admission.operation == Operation::Create {
         namespaces::of_new(admission.context, admission.name)?;
     }
-    let _ = (object, notes);
+    let _ = notes;
+    if let Some(object) = object {
+        service_accounts::mutate(admission, object).await?;
+    }
     Ok(())
 }
 
@@ -127,7 +131,10 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
-    let _ = (object, notes);
+    let _ = notes;
+    if let Some(object) = object {
+        service_accounts::validate(admission, object).await?;
+    }
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);

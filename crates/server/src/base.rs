@@ -1,6 +1,6 @@
 //! The shared base: objects that every workspace has without storing them.
 //!
-//! Default namespaces, roles, bindings and priority classes are one read-only table under all workspaces. A workspace stores only
+//! Default namespaces with their service accounts, roles, bindings and priority classes are one read-only table under all workspaces. A workspace stores only
 //! what it changes: an edited base object is stored whole, a deleted one leaves a *whiteout* at its key.
 
 use std::{
@@ -30,13 +30,51 @@ type Table = HashMap<Collection, BTreeMap<ItemKey, Tree>>;
 
 static BASE: LazyLock<Table> = LazyLock::new(build);
 
+/// The service account that every namespace has.
+pub const ACCOUNT: &str = "default";
+/// The config map with the authority's certificate that every namespace has.
+pub const ROOT_CA: &str = "kube-root-ca.crt";
+pub const DESCRIPTION: &str = "kubernetes.io/description";
+pub const ROOT_CA_DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
+     internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes \
+     clusters.";
+
+pub fn default_account(namespace: &str) -> Value {
+    json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": ACCOUNT, "namespace": namespace}})
+}
+
+pub fn root_ca(namespace: &str, authority_pem: &str) -> Value {
+    let annotations = json!({DESCRIPTION: ROOT_CA_DESCRIPTION});
+    json!({
+        "kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": ROOT_CA, "namespace": namespace, "annotations": annotations},
+        "data": {"ca.crt": authority_pem},
+    })
+}
+
+/// The collections that the base has something in.
+pub fn collections() -> impl Iterator<Item = &'static Collection> {
+    BASE.keys()
+}
+
 /// What the base has in `collection`.
 pub fn of(collection: &Collection) -> Option<&'static BTreeMap<ItemKey, Tree>> {
     BASE.get(collection)
 }
 
+/// What makes the base one workspace's own.
+pub struct Seal {
+    /// What the UIDs of its objects are derived from.
+    pub identity: String,
+    /// RFC 3339; when its objects were made.
+    pub created: String,
+    /// The authority of the installation.
+    pub authority_pem: Arc<str>,
+}
+
 /// A base object as one workspace sees it: with a UID and a creation time of its own.
-pub fn seal(template: &Tree, identity: &str, created: &str, item: &ItemKey) -> Option<Arc<Object>> {
+pub fn seal(template: &Tree, seal: &Seal, item: &ItemKey) -> Option<Arc<Object>> {
+    let Seal { identity, created, authority_pem } = seal;
     let mut tree = template.clone();
     let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     let metadata = tree.get_mut("metadata")?.as_object_mut()?;
@@ -44,6 +82,9 @@ pub fn seal(template: &Tree, identity: &str, created: &str, item: &ItemKey) -> O
     metadata.insert("creationTimestamp".into(), json!(created));
     for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
         entry["time"] = json!(created);
+    }
+    if kind == "ConfigMap" {
+        tree.insert("data".into(), json!({"ca.crt": **authority_pem}));
     }
     let draft = Draft::encode(&tree).ok()?;
     Some(Arc::new(draft.seal(Revision::BASE, EventType::Added)))
@@ -97,6 +138,8 @@ fn build() -> Table {
             validation::default_namespace(tree);
         }
         add("", "namespaces", "", name, tree);
+        add("", "serviceaccounts", name, ACCOUNT, default_account(name));
+        add("", "configmaps", name, ROOT_CA, root_ca(name, ""));
     }
     for role in cluster_roles() {
         let name = role["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -389,9 +432,12 @@ mod tests {
     fn workspaces_see_the_same_objects_with_uids_of_their_own() {
         let collection = Collection::new("", "namespaces");
         let (item, template) = of(&collection).unwrap().iter().next().unwrap();
-        let one = seal(template, "w1", "2030-01-01T00:00:00Z", item).unwrap();
-        let again = seal(template, "w1", "2030-01-01T00:00:00Z", item).unwrap();
-        let other = seal(template, "w2", "2030-01-01T00:00:00Z", item).unwrap();
+        let of = |identity: &str| {
+            let created = "2030-01-01T00:00:00Z".to_owned();
+            let own = Seal { identity: identity.to_owned(), created, authority_pem: "".into() };
+            seal(template, &own, item).unwrap()
+        };
+        let (one, again, other) = (of("w1"), of("w1"), of("w2"));
         assert_eq!(one.head.name, "default");
         assert_eq!(one.body(), again.body());
         assert_ne!(one.head.uid, other.head.uid);

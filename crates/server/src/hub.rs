@@ -14,10 +14,12 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    base::Seal,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
     space::Space,
+    tokens::Issuers,
     webhook::Webhooks,
 };
 
@@ -32,6 +34,17 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Longest time a request that is not a watch may take.
     pub request_timeout: Duration,
+    /// `https://…`: what the issuers of tokens are below. Empty: where clients reach this server.
+    pub issuer: String,
+    /// The authority that clients verify this server by, for those who run in pods.
+    pub authority_pem: Arc<str>,
+}
+
+impl Options {
+    /// What the workspace `name` is called as an issuer of tokens.
+    pub fn issuer_of(&self, name: &str) -> String {
+        format!("{}/clusters/{name}", self.issuer)
+    }
 }
 
 impl Default for Options {
@@ -41,6 +54,8 @@ impl Default for Options {
             max_object_bytes: 1536 * 1024,
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
+            issuer: String::new(),
+            authority_pem: "".into(),
         }
     }
 }
@@ -55,6 +70,7 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    pub issuers: Issuers,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -95,6 +111,7 @@ impl Hub {
             metrics: Metrics::default(),
             stopping,
             webhooks: Webhooks::default(),
+            issuers: Issuers::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -142,7 +159,7 @@ impl Hub {
             .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
-        let space = Space::new(id, name, identity, created, self.store.clone());
+        let space = Space::new(id, name, self.seal(identity, created), self.store.clone());
         self.spaces.write().insert(name.to_owned(), space.clone());
         Ok(space)
     }
@@ -150,7 +167,12 @@ impl Hub {
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
     pub fn nowhere(&self, name: &str) -> Space {
         let id = WorkspaceId("nowhere".into());
-        Space::new(id, name, name.to_owned(), self.installation.created.clone(), self.store.clone())
+        let seal = self.seal(name.to_owned(), self.installation.created.clone());
+        Space::new(id, name, seal, self.store.clone())
+    }
+
+    fn seal(&self, identity: String, created: String) -> Seal {
+        Seal { identity, created, authority_pem: self.options.authority_pem.clone() }
     }
 
     /// The workspace with the id `id`, for controllers, which read the feed of all of them.
@@ -174,6 +196,7 @@ impl Hub {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
         self.servings.forget(id);
+        self.issuers.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {

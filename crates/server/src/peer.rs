@@ -53,16 +53,6 @@ impl Peer {
         let address = listener.local_address().map_err(failed)?;
         let authority = Authority::open(env, &options.pki)?;
         let tls = pki::server_config(env, &authority, &hosts(&address, options.advertise.as_deref()))?;
-        let (stop, stopping) = watch::channel(false);
-        let hub = Hub::open(env.clone(), store, options.server, stopping.clone()).await?;
-        controllers::start(&hub);
-        let (done, stopped) = oneshot::channel();
-        let serving = listen::serve(hub.clone(), listener, tls, stopping);
-        env.tasks.spawn(Box::pin(async move {
-            serving.await;
-            // Nobody may be waiting for it.
-            let _ = done.send(());
-        }));
         let host = match address.ip() {
             ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
             ip if ip.is_ipv6() => format!("[{ip}]"),
@@ -73,6 +63,21 @@ impl Peer {
             Some(name) => format!("{name}:{}", address.port()),
             None => format!("{host}:{}", address.port()),
         };
+        let mut server = options.server;
+        server.authority_pem = authority.certificate_pem().into();
+        if server.issuer.is_empty() {
+            server.issuer = format!("https://{advertise}");
+        }
+        let (stop, stopping) = watch::channel(false);
+        let hub = Hub::open(env.clone(), store, server, stopping.clone()).await?;
+        controllers::start(&hub);
+        let (done, stopped) = oneshot::channel();
+        let serving = listen::serve(hub.clone(), listener, tls, stopping);
+        env.tasks.spawn(Box::pin(async move {
+            serving.await;
+            // Nobody may be waiting for it.
+            let _ = done.send(());
+        }));
         Ok(Peer { hub, authority, address, advertise, stop, stopped })
     }
 

@@ -1,11 +1,12 @@
 //! One workspace as the server reads it: what it stores, over the shared base.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use machinery::{EventType, Object, Revision};
+use machinery::{EventType, Object, Revision, resource::Tree};
+use parking_lot::RwLock;
 use store::{Collection, Error, Event, Expect, ItemKey, Key, Listing, Span, Store, Watch, WorkspaceId};
 
-use crate::base;
+use crate::base::{self, Seal};
 
 /// A workspace's name, identity and objects. Cheap to clone.
 #[derive(Clone)]
@@ -14,10 +15,9 @@ pub struct Space(Arc<Inner>);
 struct Inner {
     id: WorkspaceId,
     name: String,
-    /// What the UIDs of its base objects are derived from.
-    identity: String,
-    /// RFC 3339; the creation time of its base objects.
-    created: String,
+    seal: Seal,
+    /// Objects of the base that are asked for with nearly every request.
+    sealed: RwLock<HashMap<Key, Arc<Object>>>,
     store: Arc<dyn Store>,
 }
 
@@ -36,14 +36,8 @@ pub struct Change {
 }
 
 impl Space {
-    pub fn new(
-        id: WorkspaceId,
-        name: &str,
-        identity: String,
-        created: String,
-        store: Arc<dyn Store>,
-    ) -> Self {
-        Self(Arc::new(Inner { id, name: name.to_owned(), identity, created, store }))
+    pub fn new(id: WorkspaceId, name: &str, seal: Seal, store: Arc<dyn Store>) -> Self {
+        Self(Arc::new(Inner { id, name: name.to_owned(), seal, sealed: RwLock::default(), store }))
     }
 
     pub fn id(&self) -> &WorkspaceId {
@@ -68,7 +62,23 @@ impl Space {
 
     fn base(&self, collection: &Collection, item: &ItemKey) -> Option<Arc<Object>> {
         let template = base::of(collection)?.get(item)?;
-        base::seal(template, &self.0.identity, &self.0.created, item)
+        self.seal(collection, item, template)
+    }
+
+    /// Namespaces and what every namespace has are small and kept; roles are large, and others keep what they make
+    /// of them.
+    fn seal(&self, collection: &Collection, item: &ItemKey, template: &Tree) -> Option<Arc<Object>> {
+        let kept = collection.parts().0.is_empty();
+        if !kept {
+            return base::seal(template, &self.0.seal, item);
+        }
+        let key = Key { collection: collection.clone(), item: item.clone() };
+        if let Some(object) = self.0.sealed.read().get(&key) {
+            return Some(object.clone());
+        }
+        let object = base::seal(template, &self.0.seal, item)?;
+        self.0.sealed.write().insert(key, object.clone());
+        Some(object)
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -106,7 +116,7 @@ impl Space {
                 Some(object) if base::is_whiteout(object) => listing.remove(item),
                 Some(_) => {}
                 None => {
-                    if let Some(object) = base::seal(template, &self.0.identity, &self.0.created, item) {
+                    if let Some(object) = self.seal(collection, item, template) {
                         listing.insert(item.clone(), object);
                     }
                 }
