@@ -74,6 +74,11 @@ impl Program {
         self.checked.type_of(self.checked.parsed.root.id)
     }
 
+    /// How many expressions stand in each other, at most: what evaluation takes of the stack.
+    pub fn depth(&self) -> u32 {
+        self.checked.parsed.root.depth()
+    }
+
     /// Whether the expression refers to a variable.
     pub fn references(&self, variable: &str) -> bool {
         self.checked.references(variable)

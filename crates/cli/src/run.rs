@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use env::Env;
 use server::{
     Options,
+    login::LoginOptions,
     peer::{Peer, PeerOptions, StartError},
 };
 use store::embedded::EmbeddedStore;
@@ -29,6 +30,7 @@ async fn start(
     listen: SocketAddr,
     advertise: Option<String>,
     issuer: Option<String>,
+    login: LoginOptions,
 ) -> anyhow::Result<Running> {
     let issuer = checked_issuer(issuer)?;
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
@@ -36,7 +38,7 @@ async fn start(
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let store = Arc::new(store);
     let server = Options { issuer, ..Options::default() };
-    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server };
+    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login };
     match Peer::start(env, store.clone(), options).await {
         Ok(peer) => Ok(Running { peer, store }),
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
@@ -82,8 +84,9 @@ pub async fn serve(
     listen: SocketAddr,
     advertise: Option<String>,
     issuer: Option<String>,
+    login: LoginOptions,
 ) -> anyhow::Result<()> {
-    let running = start(&env, data, listen, advertise, issuer).await?;
+    let running = start(&env, data, listen, advertise, issuer, login).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path = data.join("admin.kubeconfig");
@@ -92,8 +95,8 @@ pub async fn serve(
     until_told(running).await
 }
 
-pub async fn dev(env: Env, dir: &Path, listen: SocketAddr) -> anyhow::Result<()> {
-    let running = start(&env, dir, listen, None, None).await?;
+pub async fn dev(env: Env, dir: &Path, listen: SocketAddr, login: LoginOptions) -> anyhow::Result<()> {
+    let running = start(&env, dir, listen, None, None, login).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");

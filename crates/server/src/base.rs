@@ -1,10 +1,14 @@
 //! The shared base: objects that every workspace has without storing them.
 //!
-//! Default namespaces with their service accounts, roles, bindings and priority classes are one read-only table under all workspaces. A workspace stores only
+//! Default namespaces with their service accounts, roles, bindings, priority classes and the Service `kubernetes` are
+//! one read-only table under all workspaces. A workspace stores only
 //! what it changes: an edited base object is stored whole, a deleted one leaves a *whiteout* at its key.
+
+pub mod kubernetes;
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::SocketAddr,
     sync::{Arc, LazyLock},
 };
 
@@ -62,20 +66,23 @@ pub fn of(collection: &Collection) -> Option<&'static BTreeMap<ItemKey, Tree>> {
     BASE.get(collection)
 }
 
-/// What makes the base one workspace's own.
-pub struct Seal {
+/// What makes the base of one workspace on one peer different from all others.
+pub struct Place {
     /// What the UIDs of its objects are derived from.
     pub identity: String,
-    /// RFC 3339; when its objects were made.
+    /// RFC 3339; when its objects were created.
     pub created: String,
+    /// Where the peer is reached.
+    pub endpoint: Option<SocketAddr>,
     /// The authority of the installation.
     pub authority_pem: Arc<str>,
 }
 
 /// A base object as one workspace sees it: with a UID and a creation time of its own.
-pub fn seal(template: &Tree, seal: &Seal, item: &ItemKey) -> Option<Arc<Object>> {
-    let Seal { identity, created, authority_pem } = seal;
+pub fn seal(template: &Tree, place: &Place, item: &ItemKey) -> Option<Arc<Object>> {
+    let Place { identity, created, endpoint, authority_pem } = place;
     let mut tree = template.clone();
+    kubernetes::complete(&mut tree, created, *endpoint);
     let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     let metadata = tree.get_mut("metadata")?.as_object_mut()?;
     metadata.insert("uid".into(), json!(derive_uid(&[identity, &kind, &item.0])));
@@ -163,6 +170,9 @@ fn build() -> Table {
             "value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority",
         });
         add("scheduling.k8s.io", "priorityclasses", "", name, tree);
+    }
+    for (group, resource, namespace, name, tree) in kubernetes::objects() {
+        add(group, resource, namespace, &name, tree);
     }
     table
 }
@@ -357,7 +367,8 @@ fn cluster_roles() -> Vec<Value> {
     let every_url = json!({"nonResourceURLs": ["*"], "verbs": ["*"]});
     vec![
         role("cluster-admin", vec![everything, every_url]),
-        aggregate("admin", None, rules(&[ADMIN, EDIT, VIEW].concat())),
+        // In the order that aggregation gives: of the roles selected, by name.
+        aggregate("admin", None, rules(&[EDIT, VIEW, ADMIN].concat())),
         aggregate("edit", Some("admin"), rules(&[EDIT, VIEW].concat())),
         aggregate("view", Some("edit"), rules(VIEW)),
         part("admin", rules(ADMIN)),
@@ -432,12 +443,15 @@ mod tests {
     fn workspaces_see_the_same_objects_with_uids_of_their_own() {
         let collection = Collection::new("", "namespaces");
         let (item, template) = of(&collection).unwrap().iter().next().unwrap();
-        let of = |identity: &str| {
-            let created = "2030-01-01T00:00:00Z".to_owned();
-            let own = Seal { identity: identity.to_owned(), created, authority_pem: "".into() };
-            seal(template, &own, item).unwrap()
+        let place = |identity: &str| Place {
+            identity: identity.into(),
+            created: "2030-01-01T00:00:00Z".into(),
+            endpoint: None,
+            authority_pem: "".into(),
         };
-        let (one, again, other) = (of("w1"), of("w1"), of("w2"));
+        let one = seal(template, &place("w1"), item).unwrap();
+        let again = seal(template, &place("w1"), item).unwrap();
+        let other = seal(template, &place("w2"), item).unwrap();
         assert_eq!(one.head.name, "default");
         assert_eq!(one.body(), again.body());
         assert_ne!(one.head.uid, other.head.uid);

@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use env::Env;
 use jiff::Timestamp;
@@ -14,7 +14,11 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    base::Seal,
+    admission::quota::Turns,
+    admission::webhooks::Registered,
+    audit::{AuditError, AuditOptions, Auditor},
+    base,
+    login::Login,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -38,6 +42,9 @@ pub struct Options {
     pub issuer: String,
     /// The authority that clients verify this server by, for those who run in pods.
     pub authority_pem: Arc<str>,
+    /// Where this server is reached, if that is known.
+    pub endpoint: Option<SocketAddr>,
+    pub audit: AuditOptions,
 }
 
 impl Options {
@@ -56,6 +63,8 @@ impl Default for Options {
             request_timeout: Duration::from_secs(60),
             issuer: String::new(),
             authority_pem: "".into(),
+            endpoint: None,
+            audit: AuditOptions::default(),
         }
     }
 }
@@ -71,9 +80,25 @@ pub struct Hub {
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
     pub issuers: Issuers,
+    /// Whom workspaces want to be asked about their requests.
+    pub admission: Registered,
+    /// Who may charge the quotas of a namespace.
+    pub quota_turns: Turns,
+    pub login: Login,
+    /// `None`: nothing is recorded.
+    pub auditor: Option<Arc<Auditor>>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
+}
+
+/// Why a hub did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the store refused its first write: {0}")]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
 }
 
 /// What makes this installation different from every other; kept in root since its first start.
@@ -100,18 +125,25 @@ impl Hub {
         env: Env,
         store: Arc<dyn Store>,
         options: Options,
+        login: Login,
         stopping: watch::Receiver<bool>,
-    ) -> Result<Arc<Hub>, store::Error> {
+    ) -> Result<Arc<Hub>, OpenError> {
+        let metrics = Metrics::default();
+        let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
             store,
             options,
             authorizer: Authorizer::default(),
-            metrics: Metrics::default(),
+            metrics,
             stopping,
             webhooks: Webhooks::default(),
             issuers: Issuers::default(),
+            admission: Registered::default(),
+            quota_turns: Turns::default(),
+            login,
+            auditor,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -159,7 +191,7 @@ impl Hub {
             .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
-        let space = Space::new(id, name, self.seal(identity, created), self.store.clone());
+        let space = Space::new(id, name, self.place(identity, created), self.store.clone());
         self.spaces.write().insert(name.to_owned(), space.clone());
         Ok(space)
     }
@@ -167,12 +199,13 @@ impl Hub {
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
     pub fn nowhere(&self, name: &str) -> Space {
         let id = WorkspaceId("nowhere".into());
-        let seal = self.seal(name.to_owned(), self.installation.created.clone());
-        Space::new(id, name, seal, self.store.clone())
+        let place = self.place(name.to_owned(), self.installation.created.clone());
+        Space::new(id, name, place, self.store.clone())
     }
 
-    fn seal(&self, identity: String, created: String) -> Seal {
-        Seal { identity, created, authority_pem: self.options.authority_pem.clone() }
+    fn place(&self, identity: String, created: String) -> base::Place {
+        let authority_pem = self.options.authority_pem.clone();
+        base::Place { identity, created, endpoint: self.options.endpoint, authority_pem }
     }
 
     /// The workspace with the id `id`, for controllers, which read the feed of all of them.
@@ -197,6 +230,7 @@ impl Hub {
         self.authorizer.forget(id);
         self.servings.forget(id);
         self.issuers.forget(id);
+        self.admission.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -7,10 +7,12 @@ use store::Store;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
+    base::kubernetes,
     controllers,
-    hub::{Hub, Options},
+    hub::{Hub, OpenError, Options},
     kubeconfig, listen,
-    pki::{self, Authority, PkiError},
+    login::{self, Login, LoginOptions},
+    pki::{Authority, PkiError},
     user::MASTERS,
 };
 
@@ -23,6 +25,7 @@ pub struct PeerOptions {
     /// The name or address clients are told to use; the listening address if none is given.
     pub advertise: Option<String>,
     pub server: Options,
+    pub login: LoginOptions,
 }
 
 /// Why a peer did not start.
@@ -32,14 +35,14 @@ pub enum StartError {
     Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Pki(#[from] PkiError),
-    #[error("the store refused its first write: {0}")]
-    Store(#[from] store::Error),
+    #[error(transparent)]
+    Open(#[from] OpenError),
 }
 
 /// A server that answers. Stops when [`Peer::stop`] is called; dropped without, it stops in the background.
 pub struct Peer {
     pub hub: Arc<Hub>,
-    pub authority: Authority,
+    pub authority: Arc<Authority>,
     pub address: SocketAddr,
     advertise: String,
     stop: watch::Sender<bool>,
@@ -51,30 +54,38 @@ impl Peer {
         let failed = |source| StartError::Listen { address: options.listen, source };
         let listener = env.network.listen(options.listen).await.map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
-        let authority = Authority::open(env, &options.pki)?;
-        let tls = pki::server_config(env, &authority, &hosts(&address, options.advertise.as_deref()))?;
+        let authority = Arc::new(Authority::open(env, &options.pki)?);
+        let hosts = hosts(&address, options.advertise.as_deref());
+        let kubelet_authority = Authority::open(env, &options.pki.join("kubelet-serving"))?;
+        let login = Login::open(env, authority.clone(), kubelet_authority, hosts, options.login)?;
         let host = match address.ip() {
             ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
             ip if ip.is_ipv6() => format!("[{ip}]"),
             ip => ip.to_string(),
         };
-        let advertise = match options.advertise {
+        let advertise = match options.advertise.clone() {
             Some(name) if name.contains(':') => name,
             Some(name) => format!("{name}:{}", address.port()),
             None => format!("{host}:{}", address.port()),
         };
+        let (stop, stopping) = watch::channel(false);
         let mut server = options.server;
-        server.authority_pem = authority.certificate_pem().into();
+        server.endpoint = server.endpoint.or(kubernetes::endpoint(address, options.advertise.as_deref()));
+        server.authority_pem = login.serving_authorities_pem().into();
         if server.issuer.is_empty() {
             server.issuer = format!("https://{advertise}");
         }
-        let (stop, stopping) = watch::channel(false);
-        let hub = Hub::open(env.clone(), store, server, stopping.clone()).await?;
+        let hub = Hub::open(env.clone(), store, server, login, stopping.clone()).await?;
         controllers::start(&hub);
+        login::follow(&hub);
         let (done, stopped) = oneshot::channel();
-        let serving = listen::serve(hub.clone(), listener, tls, stopping);
+        let serving = listen::serve(hub.clone(), listener, stopping);
+        let auditor = hub.auditor.clone();
         env.tasks.spawn(Box::pin(async move {
             serving.await;
+            if let Some(auditor) = auditor {
+                auditor.close().await;
+            }
             // Nobody may be waiting for it.
             let _ = done.send(());
         }));
@@ -92,7 +103,7 @@ impl Peer {
         let current = contexts.first().map_or("", |(context, _)| context);
         Ok(kubeconfig::render(
             &self.url(),
-            self.authority.certificate_pem(),
+            &self.hub.login.serving_authorities_pem(),
             "hanse-admin",
             &credential,
             contexts,

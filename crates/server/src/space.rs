@@ -6,7 +6,7 @@ use machinery::{EventType, Object, Revision, resource::Tree};
 use parking_lot::RwLock;
 use store::{Collection, Error, Event, Expect, ItemKey, Key, Listing, Span, Store, Watch, WorkspaceId};
 
-use crate::base::{self, Seal};
+use crate::base;
 
 /// A workspace's name, identity and objects. Cheap to clone.
 #[derive(Clone)]
@@ -15,7 +15,7 @@ pub struct Space(Arc<Inner>);
 struct Inner {
     id: WorkspaceId,
     name: String,
-    seal: Seal,
+    place: base::Place,
     /// Objects of the base that are asked for with nearly every request.
     sealed: RwLock<HashMap<Key, Arc<Object>>>,
     store: Arc<dyn Store>,
@@ -36,8 +36,8 @@ pub struct Change {
 }
 
 impl Space {
-    pub fn new(id: WorkspaceId, name: &str, seal: Seal, store: Arc<dyn Store>) -> Self {
-        Self(Arc::new(Inner { id, name: name.to_owned(), seal, sealed: RwLock::default(), store }))
+    pub fn new(id: WorkspaceId, name: &str, place: base::Place, store: Arc<dyn Store>) -> Self {
+        Self(Arc::new(Inner { id, name: name.to_owned(), place, sealed: RwLock::default(), store }))
     }
 
     pub fn id(&self) -> &WorkspaceId {
@@ -70,13 +70,13 @@ impl Space {
     fn seal(&self, collection: &Collection, item: &ItemKey, template: &Tree) -> Option<Arc<Object>> {
         let kept = collection.parts().0.is_empty();
         if !kept {
-            return base::seal(template, &self.0.seal, item);
+            return base::seal(template, &self.0.place, item);
         }
         let key = Key { collection: collection.clone(), item: item.clone() };
         if let Some(object) = self.0.sealed.read().get(&key) {
             return Some(object.clone());
         }
-        let object = base::seal(template, &self.0.seal, item)?;
+        let object = base::seal(template, &self.0.place, item)?;
         self.0.sealed.write().insert(key, object.clone());
         Some(object)
     }

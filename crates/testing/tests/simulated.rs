@@ -43,6 +43,7 @@ impl Machine {
             listen: SocketAddr::new(self.net.ip(), port),
             advertise: None,
             server: Options::default(),
+            login: Default::default(),
         };
         Ok((Peer::start(&self.env, store.clone(), options).await?, store))
     }
@@ -139,6 +140,7 @@ async fn a_partition_holds_a_watch_back_and_loses_nothing() -> Result<()> {
             groups: vec!["system:masters".into()],
             ..Default::default()
         };
+        let admin = server::login::caller::Caller::Known(Arc::new(admin));
         let answer = server::service::handle(hub.clone(), Some(Arc::new(admin)), request).await;
         assert_eq!(answer.status(), StatusCode::CREATED);
     }

@@ -68,6 +68,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// A JSON object without a schema.
+    pub fn from_untyped_tree(tree: &'a serde_json::Map<String, Json>) -> Value<'a> {
+        Value::Map(Map::json_view(tree, View::Dynamic))
+    }
+
     /// The value as JSON, where it has that form. Values share their parts; one that would take too much memory when it
     /// is written out fails as one that costs too much.
     pub fn to_json(&self) -> Eval<Json> {
