@@ -20,6 +20,7 @@ mod pods;
 mod priorities;
 pub mod quota;
 pub mod seen;
+mod service_accounts;
 pub mod webhooks;
 
 use http::Response;
@@ -155,6 +156,7 @@ async fn mutate_once(
     }
     if let Some(object) = object.as_deref_mut() {
         limits::set_defaults(admission, object);
+        service_accounts::mutate(admission, object).await?;
         classes::taint_new_node(admission, object);
         priorities::set(admission, object)?;
         pods::tolerate_for_a_while(admission, object);
@@ -176,6 +178,9 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
+    if let Some(object) = object {
+        service_accounts::validate(admission, object).await?;
+    }
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);

@@ -152,6 +152,64 @@ impl<'a> Stopwatch<'a> {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CacheLabels {
+    status: &'static str,
+}
+
+/// What becomes of bearer tokens.
+pub struct TokenMetrics {
+    pub accepted: Counter,
+    pub refused: Counter,
+    /// Signatures that were known to be good already, and such that had to be verified.
+    pub remembered: Counter,
+    pub verified: Counter,
+    pub issued: Counter,
+    /// Used by programs that read their token again, and such that should.
+    pub fresh: Counter,
+    pub stale: Counter,
+    pub legacy: Counter,
+}
+
+impl TokenMetrics {
+    fn register(registry: &mut Registry) -> TokenMetrics {
+        let attempts: Family<ResultLabels, Counter> = Family::default();
+        registry.register(
+            "authentication_attempts",
+            "Bearer tokens of requests, by what became of them",
+            attempts.clone(),
+        );
+        let cache: Family<CacheLabels, Counter> = Family::default();
+        registry.register(
+            "authentication_token_cache_request",
+            "Signatures of service account tokens, by whether they were known to be good",
+            cache.clone(),
+        );
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let attempt = |result| attempts.get_or_create(&ResultLabels { result }).clone();
+        let cached = |status| cache.get_or_create(&CacheLabels { status }).clone();
+        TokenMetrics {
+            accepted: attempt("success"),
+            refused: attempt("failure"),
+            remembered: cached("hit"),
+            verified: cached("miss"),
+            issued: counter("hanse_tokens_issued", "Service account tokens issued"),
+            fresh: counter("serviceaccount_valid_tokens", "Uses of tokens of pods in their first hour"),
+            stale: counter("serviceaccount_stale_tokens", "Uses of tokens of pods after their first hour"),
+            legacy: counter("serviceaccount_legacy_tokens", "Uses of tokens kept in secrets"),
+        }
+    }
+}
+
 /// Everything that is measured. Labels come from the tables of kinds, never from what a client sent, so that
 /// their number is bounded.
 pub struct Metrics {
@@ -163,6 +221,7 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    pub tokens: TokenMetrics,
     pub webhooks: Measures,
     pub quota_refused: Counter<u64, AtomicU64>,
     pub quota_recounts: Counter<u64, AtomicU64>,
@@ -202,6 +261,7 @@ impl Default for Metrics {
             "Objects removed because their owners are gone",
             collected.clone(),
         );
+        let tokens = TokenMetrics::register(&mut registry);
         let quota_refused = Counter::default();
         registry.register("hanse_quota_refused", "Writes refused by a resource quota", quota_refused.clone());
         let quota_recounts = Counter::default();
@@ -240,6 +300,7 @@ impl Default for Metrics {
             watch_events,
             connections,
             collected,
+            tokens,
             webhooks,
             quota_refused,
             quota_recounts,
