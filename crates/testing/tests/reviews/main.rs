@@ -13,9 +13,12 @@
 mod replies;
 mod scenes;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    cell::Cell,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
@@ -76,11 +79,14 @@ impl Side {
             self.made(&path, &configuration).await?;
             let kind = if mutating { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" };
             let probe = json!({"metadata": {"generateName": "probe-", "labels": {"marker": kind}}});
+            let last = Cell::new(String::new());
             eventually("the configuration counts", || async {
                 let answer = self.client.post("/api/v1/namespaces/default/configmaps?dryRun=All", &probe).await?;
+                last.set(answer.text());
                 Ok((answer.code == StatusCode::BAD_REQUEST).then_some(()))
             })
-            .await?;
+            .await
+            .with_context(|| format!("{}: {}", self.webhook.url, last.take()))?;
         }
         self.webhook.take();
         Ok(())

@@ -398,10 +398,10 @@ fn answers() -> Vec<Scene> {
         Scene {
             title: "nobody there",
             hooks: vec![
-                with(maps(false, "/gone"), json!({"clientConfig": {"url": "https://127.0.0.1:1/gone"}, "name": "gone.reviews.io", "timeoutSeconds": 3})),
+                with(selected(false, "/gone"), json!({"clientConfig": {"url": "https://127.0.0.1:1/gone"}, "timeoutSeconds": 3})),
             ],
             before: vec![],
-            steps: vec![step("POST", MAPS, map("a"))],
+            steps: vec![step("POST", MAPS, concerned("/gone"))],
         },
     ]
 }
