@@ -12,6 +12,7 @@
 
 mod grants;
 mod namespaces;
+pub mod policies;
 pub mod seen;
 pub mod webhooks;
 
@@ -25,7 +26,6 @@ use crate::{
 };
 
 pub use grants::{check as check_grants, may_create};
-use webhooks::Rounds;
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,22 +122,42 @@ pub async fn mutate(
     let mut rounds = Rounds::default();
     mutate_once(admission, object.as_deref_mut(), notes, &mut rounds).await?;
     match rounds.begin_again() {
-        // What a webhook changed may concern those who were asked before it.
+        // What one changed may concern those who were asked before it.
         true => mutate_once(admission, object, notes, &mut rounds).await,
         false => Ok(()),
     }
 }
 
+/// What is remembered between the two rounds in which an object can be changed.
+#[derive(Default)]
+struct Rounds {
+    policies: policies::Rounds,
+    webhooks: webhooks::Rounds,
+}
+
+impl Rounds {
+    /// Whether there is to be a second round; if so, it is now.
+    fn begin_again(&mut self) -> bool {
+        let wanted = self.policies.wants_again() || self.webhooks.wants_again();
+        if wanted {
+            self.policies.begin_again();
+            self.webhooks.begin_again();
+        }
+        wanted
+    }
+}
+
 async fn mutate_once(
     admission: &Admission<'_>,
-    object: Option<&mut Tree>,
+    mut object: Option<&mut Tree>,
     notes: &mut Notes,
     rounds: &mut Rounds,
 ) -> Result<(), Status> {
     if admission.operation == Operation::Create {
         namespaces::of_new(admission.context, admission.name)?;
     }
-    webhooks::mutate(admission, object, notes, rounds).await
+    policies::mutate(admission, object.as_deref_mut(), &mut rounds.policies).await?;
+    webhooks::mutate(admission, object, notes, &mut rounds.webhooks).await
 }
 
 /// Asks everybody who may refuse. `object` is what would be stored; nothing if it goes. What must hold or be written
@@ -149,6 +169,8 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
+    policies::may_refer(admission, object)?;
+    policies::validate(admission, object, notes).await?;
     webhooks::validate(admission, object, notes).await?;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.

@@ -14,6 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    admission::policies::Policies,
     admission::webhooks::Registered,
     metrics::Metrics,
     rbac::Authorizer,
@@ -56,6 +57,7 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    pub policies: Policies,
     /// Whom workspaces want to be asked about their requests.
     pub admission: Registered,
     servings: Servings,
@@ -98,6 +100,7 @@ impl Hub {
             metrics: Metrics::default(),
             stopping,
             webhooks: Webhooks::default(),
+            policies: Policies::default(),
             admission: Registered::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
@@ -177,6 +180,7 @@ impl Hub {
     pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
+        self.policies.forget(id);
         self.servings.forget(id);
         self.admission.forget(id);
     }

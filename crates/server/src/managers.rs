@@ -57,7 +57,8 @@ impl KindVersions<'_> {
     }
 }
 
-fn type_of(resource: &Resource) -> Option<TypeRef<'_>> {
+/// What says how objects of a kind are merged.
+pub fn type_of(resource: &Resource) -> Option<TypeRef<'_>> {
     match &resource.schema {
         Schema::Typed(message) => apply::Schema::of_message(message),
         Schema::Custom(custom) => Some(custom.merge_type()),

@@ -59,9 +59,8 @@ impl<'a> Seen<'a> {
         let served = context.hub.served(&context.space);
         let resource = &*context.resource;
         let below = context.target.subresource.as_str();
-        let same = |it: &&Arc<Resource>| {
-            it.plural == resource.plural && it.stored_group == resource.stored_group
-        };
+        let same =
+            |it: &&Arc<Resource>| it.plural == resource.plural && it.stored_group == resource.stored_group;
         let equivalents = served.registry.all().filter(same).filter_map(|it| target_of(it, below)).collect();
         let target = target_of(resource, below).unwrap_or_default();
         Seen { admission, target, equivalents, served }
@@ -93,6 +92,14 @@ impl<'a> Seen<'a> {
         let namespace = self.context().space.get(&Key::new("", "namespaces", "", name));
         let about = About { group: "", resource: "namespaces", name };
         namespace.map(|it| it.head.labels.to_vec()).ok_or_else(|| Status::not_found(about))
+    }
+
+    /// What says what objects are like in the version of `to`.
+    pub fn resource_at(&self, to: &Target) -> Result<Arc<Resource>, Status> {
+        match self.is_other_kind() {
+            true => Ok(self.context().shown.clone()),
+            false => self.resource(to).cloned(),
+        }
     }
 
     /// For rules and selectors. Labels are the same in every version.

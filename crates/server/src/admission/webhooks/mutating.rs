@@ -32,10 +32,13 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Whether there is to be a second round; if so, it is now.
-    pub fn begin_again(&mut self) -> bool {
-        self.again = self.wanted && !self.again;
-        self.again
+    /// Whether something was changed that others are to see again.
+    pub fn wants_again(&self) -> bool {
+        self.wanted && !self.again
+    }
+
+    pub fn begin_again(&mut self) {
+        self.again = true;
     }
 
     fn recall(&mut self) {
@@ -159,8 +162,7 @@ async fn ask(
     let mutated = matches!(&outcome, Ok(Some(patched)) if patched.changed);
     let key = format!("round_{round}_index_{index}");
     context.audit.annotate_with(|| {
-        let value =
-            json!({"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated});
+        let value = json!({"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated});
         (format!("mutation.webhook.admission.k8s.io/{key}"), value.to_string())
     });
     let judged = call.judge(outcome, took, || {
