@@ -131,7 +131,10 @@ impl Side {
         let answer = self.client.call(method, &path, &headers, Bytes::from(body)).await?;
         let text = answer.text().replace(&self.webhook.url, "https://webhook");
         let body = match serde_json::from_str(&text) {
-            Ok(value) => Body::Json(value),
+            Ok(mut value) => {
+                once_each(&mut value);
+                Body::Json(value)
+            }
             Err(_) => Body::Text(text),
         };
         let mut headers = HeaderMap::new();
@@ -144,6 +147,19 @@ impl Side {
             asked.sort_by(|a, b| a.path.cmp(&b.path));
         }
         Ok((Reply { code: answer.code.as_u16(), headers, body }, asked))
+    }
+}
+
+/// Upstream validates some kinds more than once and lists what it found each time.
+fn once_each(answer: &mut Value) {
+    let causes = answer.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+    if let Some(causes) = causes {
+        let mut seen: Vec<Value> = Vec::new();
+        causes.retain(|cause| {
+            let is_new = !seen.contains(cause);
+            seen.push(cause.clone());
+            is_new
+        });
     }
 }
 

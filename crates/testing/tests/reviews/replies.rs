@@ -134,7 +134,7 @@ fn patch(asked: &Asked, how: &str) -> Reply {
         "namespace" => set("/metadata/namespace", json!("default")),
         "managers" => set("/metadata/managedFields", json!([{"manager": "me", "operation": "Nonsense"}])),
         "owners" => {
-            let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "11111111-2222-3333-4444-555555555555"});
+            let owner = json!({"apiVersion": "nowhere.io/v1", "kind": "Thing", "name": "o", "uid": "11111111-2222-3333-4444-555555555555"});
             set("/metadata/ownerReferences", json!([owner, owner]))
         }
         "replicas" => set("/spec/replicas", json!(5)),

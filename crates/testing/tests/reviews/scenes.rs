@@ -71,7 +71,15 @@ fn deployment(name: &str) -> Value {
 fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-        "spec": {"containers": [{"name": "web", "image": "nginx"}], "automountServiceAccountToken": false},
+        // What other plugins would add is there already: this is about webhooks.
+        "spec": {
+            "containers": [{"name": "web", "image": "nginx"}], "automountServiceAccountToken": false,
+            "serviceAccountName": "default", "priority": 0, "preemptionPolicy": "PreemptLowerPriority",
+            "tolerations": [
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+            ],
+        },
     })
 }
 
@@ -184,7 +192,6 @@ fn objects() -> Vec<Scene> {
                     json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox"}]}}),
                 ),
                 step("DELETE", &format!("{PODS}/p"), Value::Null),
-                step("DELETE", &format!("{PODS}/p?gracePeriodSeconds=0"), Value::Null),
                 step("POST", PODS, pod("q")),
                 step(
                     "POST",
@@ -209,7 +216,7 @@ fn objects() -> Vec<Scene> {
                     "schedule": "@daily",
                     "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}},
                 }})),
-                step("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/<ns>/roles", json!({"metadata": {"name": "r"}, "rules": []})),
+                step("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/<ns>/roles", json!({"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]})),
                 step("POST", "/apis/networking.k8s.io/v1/namespaces/<ns>/ingresses", json!({"metadata": {"name": "i"}, "spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}})),
                 step("POST", "/apis/coordination.k8s.io/v1/namespaces/<ns>/leases", json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}})),
             ],
@@ -276,9 +283,10 @@ fn matching() -> Vec<Scene> {
                 step("POST", "/api/v1/namespaces/blue/configmaps", map("a")),
                 step("PATCH", "/api/v1/namespaces/red", json!({"metadata": {"labels": {"team": "blue"}}})),
                 step("PATCH", "/api/v1/namespaces/blue", json!({"metadata": {"labels": {"team": "red"}}})),
-                step("POST", "/api/v1/nodes", json!({"metadata": {"name": "n1"}})),
+                step("POST", "/api/v1/nodes", json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}})),
                 step("POST", "/api/v1/namespaces/none/configmaps", map("a")),
-                step("DELETE", "/api/v1/namespaces/red", Value::Null),
+                step("POST", "/api/v1/namespaces", json!({"metadata": {"name": "green", "labels": {"team": "blue"}}})),
+                step("DELETE", "/api/v1/namespaces/green", Value::Null),
             ],
         },
         Scene {
@@ -309,7 +317,7 @@ fn matching() -> Vec<Scene> {
                     "/apis/autoscaling/v2/namespaces/<ns>/horizontalpodautoscalers",
                     json!({"metadata": {"name": "h"}, "spec": {
                         "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
-                        "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 50}}}],
+                        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}],
                     }}),
                 ),
                 step("PATCH", "/apis/autoscaling/v1/namespaces/<ns>/horizontalpodautoscalers/h", json!({"spec": {"maxReplicas": 5}})),
