@@ -133,7 +133,7 @@ fn patches() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
     };
     vec![
         ("many", json!(many).to_string().into_bytes(), 500, "maximum operations"),
-        ("large", set("/data/x", json!("y".repeat(3 << 20))), 413, "more than the limit"),
+        ("large", set("/data/x", json!("y".repeat(3 << 20))), 422, "Too long"),
         ("grows", grow(40), 500, "copy"),
         ("scalar", set("", json!(1)), 500, "Internal error occurred"),
         ("kind", set("/kind", json!("Secret")), 500, "Internal error occurred"),
