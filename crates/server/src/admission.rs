@@ -10,9 +10,16 @@
 //! Every step sees the same [`Admission`]. Steps of one kind look at that first, so that a request pays only for what
 //! concerns it. What the hub does by itself, in edits of status and finalizers, is not asked about; its deletions are.
 
+pub mod certificates;
+mod classes;
 mod grants;
+mod limits;
 mod namespaces;
+mod pod_security;
+mod pods;
 pub mod policies;
+mod priorities;
+pub mod quota;
 pub mod seen;
 pub mod webhooks;
 
@@ -105,6 +112,15 @@ impl<'a> Admission<'a> {
         kind.stored_group.is_empty() && kind.plural == "namespaces"
     }
 
+    /// The refusal of `object`, which may have no name yet.
+    pub fn forbidden(&self, object: Option<&Tree>, why: &str) -> Status {
+        let metadata = object.and_then(|object| object.get("metadata"));
+        let said = |key: &str| metadata?.get(key)?.as_str().filter(|text| !text.is_empty());
+        let named = Some(self.name).filter(|name| !name.is_empty());
+        let name = named.or_else(|| said("name")).or_else(|| said("generateName")).unwrap_or("Unknown");
+        Status::forbidden(self.context.about(name), why)
+    }
+
     /// An object as the client of this request sees it.
     pub fn shown(&self, tree: &Tree) -> Tree {
         let mut tree = tree.clone();
@@ -156,6 +172,17 @@ async fn mutate_once(
     if admission.operation == Operation::Create {
         namespaces::of_new(admission.context, admission.name)?;
     }
+    if let Some(object) = object.as_deref_mut() {
+        limits::set_defaults(admission, object);
+        classes::taint_new_node(admission, object);
+        priorities::set(admission, object)?;
+        pods::tolerate_for_a_while(admission, object);
+        classes::set_storage_class(admission, object);
+        classes::protect(admission, object);
+        pods::set_runtime(admission, object)?;
+        classes::set_ingress_class(admission, object);
+        pods::set_topology(admission, object);
+    }
     policies::mutate(admission, object.as_deref_mut(), &mut rounds.policies).await?;
     webhooks::mutate(admission, object, notes, &mut rounds.webhooks).await
 }
@@ -170,11 +197,24 @@ pub async fn validate(
 ) -> Result<(), Status> {
     let context = admission.context;
     policies::may_refer(admission, object)?;
-    policies::validate(admission, object, notes).await?;
-    webhooks::validate(admission, object, notes).await?;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);
+    }
+    if let Some(object) = object {
+        limits::check(admission, object)?;
+        pod_security::check(admission, object, notes)?;
+        priorities::check(admission, object)?;
+        classes::check_growth(admission, object)?;
+        pods::check_runtime(admission, object)?;
+        pods::check_resize(admission, object)?;
+        certificates::admit(context, admission.name, object, admission.old)?;
+    }
+    policies::validate(admission, object, notes).await?;
+    webhooks::validate(admission, object, notes).await?;
+    if let Some(object) = object {
+        // The last to be asked: what was charged is used.
+        quota::charge(admission, object, along).await?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use machinery::{
     Draft, EventType, Object,
     resource::{Resource, ScalePaths, Tree},
@@ -72,6 +72,18 @@ impl Context {
             user: Arc::new(user),
             audit: Recorder::off(),
         })
+    }
+
+    /// What it writes is noted under this name.
+    pub fn manage_as(&mut self, manager: &str) {
+        self.query.set("fieldManager", manager);
+    }
+
+    /// What it sends is a configuration, and whoever owns its fields otherwise loses them.
+    pub fn apply_by_force(&mut self) {
+        self.query.set("force", "true");
+        let apply = HeaderValue::from_static("application/apply-patch+yaml");
+        self.headers.insert(http::header::CONTENT_TYPE, apply);
     }
 
     pub fn collection(&self) -> Collection {

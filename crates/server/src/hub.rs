@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use env::Env;
 use jiff::Timestamp;
@@ -14,8 +14,10 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    admission::policies::Policies,
-    admission::webhooks::Registered,
+    admission::{policies::Policies, quota::Turns, webhooks::Registered},
+    audit::{AuditError, AuditOptions, Auditor},
+    base,
+    login::Login,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -34,6 +36,9 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Longest time a request that is not a watch may take.
     pub request_timeout: Duration,
+    /// Where this server is reached, if that is known.
+    pub endpoint: Option<SocketAddr>,
+    pub audit: AuditOptions,
 }
 
 impl Default for Options {
@@ -43,6 +48,8 @@ impl Default for Options {
             max_object_bytes: 1536 * 1024,
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
+            endpoint: None,
+            audit: AuditOptions::default(),
         }
     }
 }
@@ -60,9 +67,23 @@ pub struct Hub {
     pub policies: Policies,
     /// Whom workspaces want to be asked about their requests.
     pub admission: Registered,
+    /// Who may charge the quotas of a namespace.
+    pub quota_turns: Turns,
+    pub login: Login,
+    /// `None`: nothing is recorded.
+    pub auditor: Option<Arc<Auditor>>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
+}
+
+/// Why a hub did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the store refused its first write: {0}")]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
 }
 
 /// What makes this installation different from every other; kept in root since its first start.
@@ -89,19 +110,25 @@ impl Hub {
         env: Env,
         store: Arc<dyn Store>,
         options: Options,
+        login: Login,
         stopping: watch::Receiver<bool>,
-    ) -> Result<Arc<Hub>, store::Error> {
+    ) -> Result<Arc<Hub>, OpenError> {
+        let metrics = Metrics::default();
+        let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
             store,
             options,
             authorizer: Authorizer::default(),
-            metrics: Metrics::default(),
+            metrics,
             stopping,
             webhooks: Webhooks::default(),
             policies: Policies::default(),
             admission: Registered::default(),
+            quota_turns: Turns::default(),
+            login,
+            auditor,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -149,7 +176,8 @@ impl Hub {
             .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
-        let space = Space::new(id, name, identity, created, self.store.clone());
+        let place = base::Place { identity, created, endpoint: self.options.endpoint };
+        let space = Space::new(id, name, place, self.store.clone());
         self.spaces.write().insert(name.to_owned(), space.clone());
         Ok(space)
     }
@@ -157,7 +185,9 @@ impl Hub {
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
     pub fn nowhere(&self, name: &str) -> Space {
         let id = WorkspaceId("nowhere".into());
-        Space::new(id, name, name.to_owned(), self.installation.created.clone(), self.store.clone())
+        let created = self.installation.created.clone();
+        let place = base::Place { identity: name.to_owned(), created, endpoint: self.options.endpoint };
+        Space::new(id, name, place, self.store.clone())
     }
 
     /// The workspace with the id `id`, for controllers, which read the feed of all of them.

@@ -10,6 +10,7 @@ use prometheus_client::{
 };
 
 use crate::admission::webhooks::Measures;
+use crate::login::LoginMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -32,6 +33,55 @@ fn timing() -> Histogram {
     Histogram::new([
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     ])
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PluginLabels {
+    pub plugin: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LevelLabels {
+    pub level: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReloadLabels {
+    pub result: &'static str,
+}
+
+/// What the audit counts.
+#[derive(Clone, Default)]
+pub struct AuditMetrics {
+    pub events: Counter,
+    pub errors: Family<PluginLabels, Counter>,
+    pub levels: Family<LevelLabels, Counter>,
+    pub rejected: Counter,
+    pub reloads: Family<ReloadLabels, Counter>,
+}
+
+impl AuditMetrics {
+    fn register(registry: &mut Registry) -> AuditMetrics {
+        let metrics = AuditMetrics::default();
+        registry.register("apiserver_audit_event", "Audit events made", metrics.events.clone());
+        registry.register("apiserver_audit_error", "Audit events lost, by outlet", metrics.errors.clone());
+        registry.register(
+            "apiserver_audit_level",
+            "Requests by the level the audit policy wants",
+            metrics.levels.clone(),
+        );
+        registry.register(
+            "apiserver_audit_requests_rejected",
+            "Requests refused because they could not be recorded",
+            metrics.rejected.clone(),
+        );
+        registry.register(
+            "hanse_audit_policy_reloads",
+            "Changes of the audit policy's file, by whether they were taken over",
+            metrics.reloads.clone(),
+        );
+        metrics
+    }
 }
 
 /// A part of answering a write, in their order.
@@ -125,10 +175,15 @@ pub struct Metrics {
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
     pub webhooks: Measures,
+    pub quota_refused: Counter<u64, AtomicU64>,
+    pub quota_recounts: Counter<u64, AtomicU64>,
+    pub pod_security_refused: Counter<u64, AtomicU64>,
+    pub audit: AuditMetrics,
     writes: Counter<u64, AtomicU64>,
     validating_policies: Family<ValidatingPolicyLabels, Counter>,
     mutating_policies: Family<MutatingPolicyLabels, Counter>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
+    pub login: LoginMetrics,
 }
 
 impl Default for Metrics {
@@ -160,6 +215,21 @@ impl Default for Metrics {
             "Objects removed because their owners are gone",
             collected.clone(),
         );
+        let quota_refused = Counter::default();
+        registry.register("hanse_quota_refused", "Writes refused by a resource quota", quota_refused.clone());
+        let quota_recounts = Counter::default();
+        registry.register(
+            "hanse_quota_recounts",
+            "Resource quotas whose use was counted from scratch",
+            quota_recounts.clone(),
+        );
+        let pod_security_refused = Counter::default();
+        registry.register(
+            "hanse_pod_security_refused",
+            "Pods refused by the pod security level of their namespace",
+            pod_security_refused.clone(),
+        );
+        let audit = AuditMetrics::register(&mut registry);
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
         let validating_policies = Family::default();
@@ -183,8 +253,11 @@ impl Default for Metrics {
         let stages =
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
         let webhooks = Measures::register(&mut registry);
+        let login = LoginMetrics::default();
+        login.register(&mut registry);
         Self {
             registry,
+            login,
             requests,
             durations,
             inflight,
@@ -193,6 +266,10 @@ impl Default for Metrics {
             connections,
             collected,
             webhooks,
+            quota_refused,
+            quota_recounts,
+            pod_security_refused,
+            audit,
             writes,
             validating_policies,
             mutating_policies,

@@ -23,7 +23,7 @@ use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 
 use crate::{
     addresses,
-    admission::{self, Admission, Notes, Operation},
+    admission::{self, Admission, Notes, Operation, quota::Turn},
     apply,
     body::{self, Body},
     context::Context,
@@ -323,19 +323,23 @@ pub fn expiry(context: &Context) -> Option<Timestamp> {
 pub struct Along {
     pub guards: Vec<(Key, Expect)>,
     pub writes: Vec<Write>,
+    /// Held until the commit is done, so that others see what it left.
+    pub turns: Vec<Turn>,
 }
 
 impl Along {
     pub fn add(&mut self, other: Along) {
         self.guards.extend(other.guards);
         self.writes.extend(other.writes);
+        self.turns.extend(other.turns);
     }
 }
 
 /// `Ok(None)`: something was not as expected; read again.
 pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result<Option<Committed>, Status> {
-    let writes = [write].into_iter().chain(along.writes).collect();
-    let commit = Commit { guards: along.guards, writes };
+    let Along { guards, writes, turns: _held } = along;
+    let writes = [write].into_iter().chain(writes).collect();
+    let commit = Commit { guards, writes };
     match context.space.store().commit(context.space.id(), commit).await {
         Ok(committed) => Ok(committed.into_iter().next()),
         Err(Error::Conflict { .. }) => Ok(None),
