@@ -163,11 +163,8 @@ impl Controllers {
             }
         }
         definitions::observe(self, workspace, key, old, new);
-<<<<<<< HEAD
         protection::observe(self, workspace, key, old, new);
-=======
         accounts::observe(self, workspace, key, old, new);
->>>>>>> tokens
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);

@@ -14,8 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    admission::quota::Turns,
-    admission::webhooks::Registered,
+    admission::{policies::Policies, quota::Turns, webhooks::Registered},
     audit::{AuditError, AuditOptions, Auditor},
     base,
     login::Login,
@@ -80,6 +79,7 @@ pub struct Hub {
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
     pub issuers: Issuers,
+    pub policies: Policies,
     /// Whom workspaces want to be asked about their requests.
     pub admission: Registered,
     /// Who may charge the quotas of a namespace.
@@ -140,6 +140,7 @@ impl Hub {
             stopping,
             webhooks: Webhooks::default(),
             issuers: Issuers::default(),
+            policies: Policies::default(),
             admission: Registered::default(),
             quota_turns: Turns::default(),
             login,
@@ -228,6 +229,7 @@ impl Hub {
     pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
+        self.policies.forget(id);
         self.servings.forget(id);
         self.issuers.forget(id);
         self.admission.forget(id);

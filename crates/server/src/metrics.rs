@@ -131,6 +131,17 @@ struct StageLabels {
     stage: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ValidatingPolicyLabels {
+    error_type: &'static str,
+    enforcement_action: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MutatingPolicyLabels {
+    error_type: &'static str,
+}
+
 /// Times the stages of one write.
 pub struct Stopwatch<'a> {
     clock: &'a dyn Clock,
@@ -228,6 +239,8 @@ pub struct Metrics {
     pub pod_security_refused: Counter<u64, AtomicU64>,
     pub audit: AuditMetrics,
     writes: Counter<u64, AtomicU64>,
+    validating_policies: Family<ValidatingPolicyLabels, Counter>,
+    mutating_policies: Family<MutatingPolicyLabels, Counter>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
     pub login: LoginMetrics,
 }
@@ -279,6 +292,18 @@ impl Default for Metrics {
         let audit = AuditMetrics::register(&mut registry);
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
+        let validating_policies = Family::default();
+        registry.register(
+            "apiserver_validating_admission_policy_check",
+            "Validations that failed or could not be evaluated, by what was done about it",
+            validating_policies.clone(),
+        );
+        let mutating_policies = Family::default();
+        registry.register(
+            "apiserver_mutating_admission_policy_check",
+            "Mutations that policies were asked for",
+            mutating_policies.clone(),
+        );
         let by_stage: Family<StageLabels, Counter<f64, AtomicU64>> = Family::default();
         registry.register(
             "hanse_write_stage_seconds",
@@ -307,6 +332,8 @@ impl Default for Metrics {
             pod_security_refused,
             audit,
             writes,
+            validating_policies,
+            mutating_policies,
             stages,
         }
     }
@@ -322,6 +349,17 @@ impl Metrics {
         };
         self.durations.get_or_create(&timing).observe(took.as_secs_f64());
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Policies are the clients' to name, so the counts are of all together.
+    pub fn validating_policy(&self, error_type: &'static str, enforcement_action: &'static str) {
+        self.validating_policies
+            .get_or_create(&ValidatingPolicyLabels { error_type, enforcement_action })
+            .inc();
+    }
+
+    pub fn mutating_policy(&self, error_type: &'static str) {
+        self.mutating_policies.get_or_create(&MutatingPolicyLabels { error_type }).inc();
     }
 
     /// The text that Prometheus reads.
