@@ -198,9 +198,6 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
-    if let Some(object) = object {
-        service_accounts::validate(admission, object).await?;
-    }
     policies::may_refer(admission, object)?;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
@@ -208,6 +205,7 @@ pub async fn validate(
     }
     if let Some(object) = object {
         limits::check(admission, object)?;
+        service_accounts::validate(admission, object).await?;
         pod_security::check(admission, object, notes)?;
         priorities::check(admission, object)?;
         classes::check_growth(admission, object)?;
