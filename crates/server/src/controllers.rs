@@ -14,6 +14,7 @@ mod definitions;
 mod garbage;
 mod history;
 mod namespaces;
+mod policies;
 mod protection;
 mod queue;
 mod quotas;
@@ -165,6 +166,7 @@ impl Controllers {
         definitions::observe(self, workspace, key, old, new);
         protection::observe(self, workspace, key, old, new);
         accounts::observe(self, workspace, key, old, new);
+        policies::observe(self, workspace, key, new);
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
@@ -210,6 +212,10 @@ impl Controllers {
             },
             Work::Roles(workspace) => match self.hub.space_by_id(workspace) {
                 Some(space) => roles::aggregate(self, &space).await,
+                None => Ok(()),
+            },
+            Work::Policy(workspace, name) => match self.hub.space_by_id(workspace) {
+                Some(space) => policies::settle(self, &space, name).await,
                 None => Ok(()),
             },
             Work::Workspace(name) => workspaces::remove(self, name).await,

@@ -25,6 +25,8 @@ pub enum Work {
     SigningRequest(WorkspaceId, CompactString),
     /// The cluster roles of a workspace, some of which may collect others.
     Roles(WorkspaceId),
+    /// A policy, whose status may have to follow.
+    Policy(WorkspaceId, CompactString),
     /// A workspace that is to be removed.
     Workspace(CompactString),
     /// An object that is being deleted and waits for what becomes of its dependents.
