@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     audit::{AuditError, AuditOptions, Auditor},
+    fairness::Fairness,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -34,6 +35,9 @@ pub struct Options {
     /// Longest time a request that is not a watch may take.
     pub request_timeout: Duration,
     pub audit: AuditOptions,
+    /// Requests worked on at once are the sum of these two; both 0: no limit.
+    pub max_requests_inflight: u32,
+    pub max_mutating_requests_inflight: u32,
 }
 
 impl Default for Options {
@@ -44,6 +48,8 @@ impl Default for Options {
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
             audit: AuditOptions::default(),
+            max_requests_inflight: 400,
+            max_mutating_requests_inflight: 200,
         }
     }
 }
@@ -60,6 +66,7 @@ pub struct Hub {
     pub webhooks: Webhooks,
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
+    pub fairness: Arc<Fairness>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -102,6 +109,8 @@ impl Hub {
     ) -> Result<Arc<Hub>, OpenError> {
         let metrics = Metrics::default();
         let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
+        let seats = options.max_requests_inflight.saturating_add(options.max_mutating_requests_inflight);
+        let fairness = Fairness::new(env.clone(), seats, options.request_timeout / 4, metrics.flow.clone());
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
@@ -112,6 +121,7 @@ impl Hub {
             stopping,
             webhooks: Webhooks::default(),
             auditor,
+            fairness,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -191,6 +201,7 @@ impl Hub {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
         self.servings.forget(id);
+        self.fairness.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {
