@@ -1,10 +1,11 @@
 //! The command line.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use env::Env;
+use server::login::LoginOptions;
 
 use crate::{backup, run, workspace};
 
@@ -33,6 +34,8 @@ pub enum Command {
         /// The address to serve on.
         #[arg(long, default_value = "127.0.0.1:7443")]
         listen: SocketAddr,
+        #[command(flatten)]
+        login: LoginArgs,
     },
     /// Run a peer: the API server of one region.
     ///
@@ -47,6 +50,8 @@ pub enum Command {
         /// The name or address, with or without a port, that clients are told to use.
         #[arg(long)]
         advertise: Option<String>,
+        #[command(flatten)]
+        login: LoginArgs,
     },
     /// Create, list and use workspaces: complete, isolated Kubernetes APIs.
     #[command(alias = "ws")]
@@ -86,6 +91,36 @@ pub enum Command {
     },
 }
 
+/// Who may log in and how. All these files are read again when they change; one that is broken is refused, and the
+/// last good one stays.
+#[derive(clap::Args)]
+pub struct LoginArgs {
+    /// The certificate to serve with, PEM, with those that lead to its authority. Without it, the peer makes and
+    /// renews its own.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// The key of the certificate to serve with, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Authorities whose client certificates are accepted, PEM, beside the peer's own.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// How long certificates live at most that are signed for a CertificateSigningRequest, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 31_536_000)]
+    cluster_signing_duration: u32,
+}
+
+impl LoginArgs {
+    pub fn options(self) -> LoginOptions {
+        LoginOptions {
+            serving: self.tls_cert_file.zip(self.tls_private_key_file),
+            client_ca: self.client_ca_file,
+            signing_duration: Duration::from_secs(self.cluster_signing_duration.into()),
+            ..LoginOptions::default()
+        }
+    }
+}
+
 #[derive(Subcommand)]
 pub enum WorkspaceVerb {
     /// Create a workspace.
@@ -115,8 +150,10 @@ pub fn dispatch(command: Command, env: Env) -> anyhow::Result<()> {
         .context("cannot start")?;
     runtime.block_on(async move {
         match command {
-            Command::Dev { dir, listen } => run::dev(env, &dir, listen).await,
-            Command::Serve { data, listen, advertise } => run::serve(env, &data, listen, advertise).await,
+            Command::Dev { dir, listen, login } => run::dev(env, &dir, listen, login.options()).await,
+            Command::Serve { data, listen, advertise, login } => {
+                run::serve(env, &data, listen, advertise, login.options()).await
+            }
             Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
             Command::Backup { data, file } => backup::backup(&env, &data, &file).await,
             Command::Restore { data, file } => backup::restore(&env, &data, &file),

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use env::Env;
 use server::{
     Options,
+    login::LoginOptions,
     peer::{Peer, PeerOptions, StartError},
 };
 use store::embedded::EmbeddedStore;
@@ -28,12 +29,13 @@ async fn start(
     data: &Path,
     listen: SocketAddr,
     advertise: Option<String>,
+    login: LoginOptions,
 ) -> anyhow::Result<Running> {
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
     let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let store = Arc::new(store);
-    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server: Options::default() };
+    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server: Options::default(), login };
     match Peer::start(env, store.clone(), options).await {
         Ok(peer) => Ok(Running { peer, store }),
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
@@ -67,8 +69,9 @@ pub async fn serve(
     data: &Path,
     listen: SocketAddr,
     advertise: Option<String>,
+    login: LoginOptions,
 ) -> anyhow::Result<()> {
-    let running = start(&env, data, listen, advertise).await?;
+    let running = start(&env, data, listen, advertise, login).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path = data.join("admin.kubeconfig");
@@ -77,8 +80,8 @@ pub async fn serve(
     until_told(running).await
 }
 
-pub async fn dev(env: Env, dir: &Path, listen: SocketAddr) -> anyhow::Result<()> {
-    let running = start(&env, dir, listen, None).await?;
+pub async fn dev(env: Env, dir: &Path, listen: SocketAddr, login: LoginOptions) -> anyhow::Result<()> {
+    let running = start(&env, dir, listen, None, login).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");

@@ -5,6 +5,7 @@ pub mod admission;
 pub mod apply;
 pub mod audit;
 pub mod builtin;
+pub mod certificates;
 pub mod definition;
 pub mod expressions;
 pub mod field_error;

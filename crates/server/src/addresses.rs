@@ -18,7 +18,7 @@ use machinery::{
 use serde_json::{Value, json};
 use store::{Change, Expect, Key, Write};
 
-use crate::{context::Context, write::Along};
+use crate::{context::Context, replace, space::Current, write::Along};
 
 const RANGES: Ranges = Ranges::DEFAULT;
 
@@ -74,7 +74,13 @@ pub fn allocate(
     for (key, draft) in held.chain(ports) {
         let draft = draft.map_err(|status| vec![Cause::internal("", &status.to_string())])?;
         let change = Change::Put { draft, expires: None };
-        along.writes.push(Write { key, expect: Expect::Absent, change });
+        let expect = match context.space.current(&key) {
+            // Somebody was faster; the commit will find out.
+            Current { object: Some(_), .. } => Expect::Absent,
+            // One of the shared base that was given back leaves something behind.
+            Current { object: None, expect } => expect,
+        };
+        along.writes.push(Write { key, expect, change });
     }
     give_back(context, name, &demand, &mut along);
     Ok(along)
@@ -170,10 +176,11 @@ fn give_back(context: &Context, name: &str, demand: &Demand, along: &mut Along) 
     let ports = demand.released_ports.iter().map(|port| port_key(*port));
     let mut seen = HashSet::new();
     for key in addresses.chain(ports).filter(|key| seen.insert(key.clone())) {
-        let Some(object) = context.space.get(&key) else { continue };
+        let Current { object: Some(object), expect } = context.space.current(&key) else { continue };
         let held = object.tree().is_ok_and(|tree| is_held_by(&tree, &context.target.namespace, name));
         if held {
-            along.writes.push(Write { key, expect: Expect::At(object.revision), change: Change::Remove });
+            let change = replace::removal(context, &key, &object);
+            along.writes.push(Write { key, expect, change });
         }
     }
 }

@@ -10,8 +10,17 @@
 //! Every step sees the same [`Admission`]. Steps of one kind look at that first, so that a request pays only for what
 //! concerns it. What the hub does by itself, in edits of status and finalizers, is not asked about; its deletions are.
 
+pub mod certificates;
+mod classes;
 mod grants;
+mod limits;
 mod namespaces;
+mod pod_security;
+mod pods;
+mod priorities;
+pub mod quota;
+pub mod seen;
+pub mod webhooks;
 
 use http::Response;
 use machinery::{resource::Tree, status::Status};
@@ -23,6 +32,7 @@ use crate::{
 };
 
 pub use grants::{check as check_grants, may_create};
+use webhooks::Rounds;
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +107,20 @@ impl<'a> Admission<'a> {
             && self.context.target.subresource == subresource
     }
 
+    pub fn is_namespace(&self) -> bool {
+        let kind = &self.context.resource;
+        kind.stored_group.is_empty() && kind.plural == "namespaces"
+    }
+
+    /// The refusal of `object`, which may have no name yet.
+    pub fn forbidden(&self, object: Option<&Tree>, why: &str) -> Status {
+        let metadata = object.and_then(|object| object.get("metadata"));
+        let said = |key: &str| metadata?.get(key)?.as_str().filter(|text| !text.is_empty());
+        let named = Some(self.name).filter(|name| !name.is_empty());
+        let name = named.or_else(|| said("name")).or_else(|| said("generateName")).unwrap_or("Unknown");
+        Status::forbidden(self.context.about(name), why)
+    }
+
     /// An object as the client of this request sees it.
     pub fn shown(&self, tree: &Tree) -> Tree {
         let mut tree = tree.clone();
@@ -108,14 +132,39 @@ impl<'a> Admission<'a> {
 /// Lets everybody change `object` who may, or refuse it. Of an object that goes, nothing can be changed.
 pub async fn mutate(
     admission: &Admission<'_>,
-    object: Option<&mut Tree>,
+    mut object: Option<&mut Tree>,
     notes: &mut Notes,
+) -> Result<(), Status> {
+    let mut rounds = Rounds::default();
+    mutate_once(admission, object.as_deref_mut(), notes, &mut rounds).await?;
+    match rounds.begin_again() {
+        // What a webhook changed may concern those who were asked before it.
+        true => mutate_once(admission, object, notes, &mut rounds).await,
+        false => Ok(()),
+    }
+}
+
+async fn mutate_once(
+    admission: &Admission<'_>,
+    mut object: Option<&mut Tree>,
+    notes: &mut Notes,
+    rounds: &mut Rounds,
 ) -> Result<(), Status> {
     if admission.operation == Operation::Create {
         namespaces::of_new(admission.context, admission.name)?;
     }
-    let _ = (object, notes);
-    Ok(())
+    if let Some(object) = object.as_deref_mut() {
+        limits::set_defaults(admission, object);
+        classes::taint_new_node(admission, object);
+        priorities::set(admission, object)?;
+        pods::tolerate_for_a_while(admission, object);
+        classes::set_storage_class(admission, object);
+        classes::protect(admission, object);
+        pods::set_runtime(admission, object)?;
+        classes::set_ingress_class(admission, object);
+        pods::set_topology(admission, object);
+    }
+    webhooks::mutate(admission, object, notes, rounds).await
 }
 
 /// Asks everybody who may refuse. `object` is what would be stored; nothing if it goes. What must hold or be written
@@ -127,10 +176,23 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
-    let _ = (object, notes);
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);
+    }
+    if let Some(object) = object {
+        limits::check(admission, object)?;
+        pod_security::check(admission, object, notes)?;
+        priorities::check(admission, object)?;
+        classes::check_growth(admission, object)?;
+        pods::check_runtime(admission, object)?;
+        pods::check_resize(admission, object)?;
+        certificates::admit(context, admission.name, object, admission.old)?;
+    }
+    webhooks::validate(admission, object, notes).await?;
+    if let Some(object) = object {
+        // The last to be asked: what was charged is used.
+        quota::charge(admission, object, along).await?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use machinery::status::{Reason, Status};
 
 use crate::{
     hub::Hub,
+    login::caller::{Caller, Identity},
     space::Space,
     user::{AUTHENTICATED, UNAUTHENTICATED, User},
 };
@@ -88,14 +89,30 @@ impl Asker {
 /// `named`: the workspace in the path.
 pub async fn authenticate(
     hub: &Arc<Hub>,
-    connection: Option<&Arc<User>>,
+    connection: Option<&Arc<Caller>>,
     headers: &HeaderMap,
     named: Option<&str>,
 ) -> Result<Asker, Status> {
-    if let Some(user) = connection {
-        return Ok(Asker::known(user.clone()));
-    }
+    let certificate = match connection.map(AsRef::as_ref) {
+        None => Ok(None),
+        Some(Caller::Known(user)) => return Ok(Asker::known(user.clone())),
+        Some(Caller::Certificate(presented)) => presented.identity(&hub.login, &hub.metrics.login),
+    };
+    let certificate = certificate.and_then(|found| match found {
+        Some(identity) => by_certificate(hub, identity, named).map(Some),
+        None => Ok(None),
+    });
+    let refused = match certificate {
+        Ok(Some(asker)) => return Ok(asker),
+        Ok(None) => false,
+        Err(why) => {
+            tracing::debug!(%why, "refused a certificate");
+            true
+        }
+    };
     match bearer_token(headers) {
+        // A certificate that is not good never makes its sender anonymous.
+        Bearer::None | Bearer::Spaced if refused => Err(Status::new(Reason::Unauthorized, "Unauthorized")),
         Bearer::None => Ok(Asker::known(Arc::new(User::anonymous()))),
         Bearer::Spaced => {
             let warnings = vec![SPACE_BEFORE.to_owned()];
@@ -106,6 +123,18 @@ pub async fn authenticate(
             asker.ok_or_else(|| Status::new(Reason::Unauthorized, "Unauthorized"))
         }
     }
+}
+
+/// A certificate that was signed in a workspace is good there alone.
+fn by_certificate(hub: &Arc<Hub>, identity: &Identity, named: Option<&str>) -> Result<Asker, String> {
+    let Some(own) = &identity.workspace else { return Ok(Asker::known(identity.user.clone())) };
+    let other = || format!("the certificate is good in the workspace {own:?} only");
+    let space = match named {
+        Some(name) => hub.space(name).ok().filter(|space| space.id() == own),
+        None => hub.space_by_id(own),
+    };
+    let workspace = Some(space.ok_or_else(other)?.name().to_owned());
+    Ok(Asker { user: identity.user.clone(), workspace, warnings: Vec::new() })
 }
 
 async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<Asker> {

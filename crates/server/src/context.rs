@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use machinery::{
     Draft, EventType, Object,
     resource::{Resource, ScalePaths, Tree},
@@ -74,6 +74,18 @@ impl Context {
         })
     }
 
+    /// What it writes is noted under this name.
+    pub fn manage_as(&mut self, manager: &str) {
+        self.query.set("fieldManager", manager);
+    }
+
+    /// What it sends is a configuration, and whoever owns its fields otherwise loses them.
+    pub fn apply_by_force(&mut self) {
+        self.query.set("force", "true");
+        let apply = HeaderValue::from_static("application/apply-patch+yaml");
+        self.headers.insert(http::header::CONTENT_TYPE, apply);
+    }
+
     pub fn collection(&self) -> Collection {
         Collection::new(&self.resource.stored_group, &self.resource.plural)
     }
@@ -92,7 +104,7 @@ impl Context {
     }
 
     pub fn presenter(&self) -> Result<Presenter, Status> {
-        let shape = negotiate::shape(&self.headers)?;
+        let shape = negotiate::shape(&self.headers, self.resource.is_stored())?;
         let include = self.query.get("includeObject").unwrap_or_default();
         if shape == Shape::Table && !matches!(include, "" | "None" | "Metadata" | "Object") {
             return Err(Status::bad_request(format!(

@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use env::Env;
 use jiff::Timestamp;
@@ -14,8 +14,12 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    admission::quota::Turns,
+    admission::webhooks::Registered,
     audit::{AuditError, AuditOptions, Auditor},
+    base,
     fairness::Fairness,
+    login::Login,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
@@ -34,6 +38,8 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Longest time a request that is not a watch may take.
     pub request_timeout: Duration,
+    /// Where this server is reached, if that is known.
+    pub endpoint: Option<SocketAddr>,
     pub audit: AuditOptions,
     /// Requests worked on at once are the sum of these two; both 0: no limit.
     pub max_requests_inflight: u32,
@@ -47,6 +53,7 @@ impl Default for Options {
             max_object_bytes: 1536 * 1024,
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
+            endpoint: None,
             audit: AuditOptions::default(),
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
@@ -64,6 +71,11 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    /// Whom workspaces want to be asked about their requests.
+    pub admission: Registered,
+    /// Who may charge the quotas of a namespace.
+    pub quota_turns: Turns,
+    pub login: Login,
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
     pub fairness: Arc<Fairness>,
@@ -105,6 +117,7 @@ impl Hub {
         env: Env,
         store: Arc<dyn Store>,
         options: Options,
+        login: Login,
         stopping: watch::Receiver<bool>,
     ) -> Result<Arc<Hub>, OpenError> {
         let metrics = Metrics::default();
@@ -120,6 +133,9 @@ impl Hub {
             metrics,
             stopping,
             webhooks: Webhooks::default(),
+            admission: Registered::default(),
+            quota_turns: Turns::default(),
+            login,
             auditor,
             fairness,
             servings: Servings::new(),
@@ -169,7 +185,8 @@ impl Hub {
             .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
-        let space = Space::new(id, name, identity, created, self.store.clone());
+        let place = base::Place { identity, created, endpoint: self.options.endpoint };
+        let space = Space::new(id, name, place, self.store.clone());
         self.spaces.write().insert(name.to_owned(), space.clone());
         Ok(space)
     }
@@ -177,7 +194,9 @@ impl Hub {
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
     pub fn nowhere(&self, name: &str) -> Space {
         let id = WorkspaceId("nowhere".into());
-        Space::new(id, name, name.to_owned(), self.installation.created.clone(), self.store.clone())
+        let created = self.installation.created.clone();
+        let place = base::Place { identity: name.to_owned(), created, endpoint: self.options.endpoint };
+        Space::new(id, name, place, self.store.clone())
     }
 
     /// The workspace with the id `id`, for controllers, which read the feed of all of them.
@@ -202,6 +221,7 @@ impl Hub {
         self.authorizer.forget(id);
         self.servings.forget(id);
         self.fairness.forget(id);
+        self.admission.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -27,6 +27,7 @@ mod health;
 pub mod hub;
 pub mod kubeconfig;
 pub mod listen;
+pub mod login;
 mod managers;
 pub mod metrics;
 mod negotiate;

@@ -16,14 +16,13 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
-use rustls::ServerConfig;
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
     hub::{self, Hub},
+    login::caller::{Caller, Presented},
     service::{self, Connection},
-    user::User,
 };
 
 /// A client that has not finished its handshake, or sent its first request, by then is not serious.
@@ -36,13 +35,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 const MAX_STREAMS: u32 = 2000;
 
 /// Accepts connections until `stopping` turns true, then waits for those that are open to finish.
-pub async fn serve(
-    hub: Arc<Hub>,
-    listener: Box<dyn Listener>,
-    tls: Arc<ServerConfig>,
-    mut stopping: watch::Receiver<bool>,
-) {
-    let acceptor = TlsAcceptor::from(tls);
+pub async fn serve(hub: Arc<Hub>, listener: Box<dyn Listener>, mut stopping: watch::Receiver<bool>) {
     // Every connection holds a sender; when the last is dropped, all are done.
     let (open, mut all_closed) = mpsc::channel::<Infallible>(1);
     loop {
@@ -52,7 +45,7 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let (hub, acceptor) = (hub.clone(), acceptor.clone());
+                let acceptor = TlsAcceptor::from(hub.login.tls());
                 let work =
                     connection(hub.clone(), acceptor, stream, peer.ip(), stopping.clone(), open.clone());
                 hub.env.tasks.spawn(Box::pin(work));
@@ -91,9 +84,9 @@ async fn connection(
         },
         () = hub.env.clock.sleep(HANDSHAKE_LIMIT) => return,
     };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let user = certificate.and_then(|certificate| User::from_certificate(certificate)).map(Arc::new);
-    let from = Arc::new(Connection { user, peer: Some(peer) });
+    let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
+    let caller = chain.map(|chain| Arc::new(Caller::Certificate(Presented::new(chain.to_vec()))));
+    let from = Arc::new(Connection { caller, peer: Some(peer) });
     hub.metrics.connections.inc();
     let spoke = Arc::new(AtomicBool::new(false));
     let service = service_fn({

@@ -9,6 +9,9 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::admission::webhooks::Measures;
+use crate::login::LoginMetrics;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
     pub verb: &'static str,
@@ -222,10 +225,15 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    pub webhooks: Measures,
+    pub quota_refused: Counter<u64, AtomicU64>,
+    pub quota_recounts: Counter<u64, AtomicU64>,
+    pub pod_security_refused: Counter<u64, AtomicU64>,
     pub audit: AuditMetrics,
     pub flow: FlowMetrics,
     writes: Counter<u64, AtomicU64>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
+    pub login: LoginMetrics,
 }
 
 impl Default for Metrics {
@@ -257,6 +265,20 @@ impl Default for Metrics {
             "Objects removed because their owners are gone",
             collected.clone(),
         );
+        let quota_refused = Counter::default();
+        registry.register("hanse_quota_refused", "Writes refused by a resource quota", quota_refused.clone());
+        let quota_recounts = Counter::default();
+        registry.register(
+            "hanse_quota_recounts",
+            "Resource quotas whose use was counted from scratch",
+            quota_recounts.clone(),
+        );
+        let pod_security_refused = Counter::default();
+        registry.register(
+            "hanse_pod_security_refused",
+            "Pods refused by the pod security level of their namespace",
+            pod_security_refused.clone(),
+        );
         let audit = AuditMetrics::register(&mut registry);
         let flow = FlowMetrics::register(&mut registry);
         let writes = Counter::default();
@@ -269,8 +291,12 @@ impl Default for Metrics {
         );
         let stages =
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
+        let webhooks = Measures::register(&mut registry);
+        let login = LoginMetrics::default();
+        login.register(&mut registry);
         Self {
             registry,
+            login,
             requests,
             durations,
             inflight,
@@ -278,6 +304,10 @@ impl Default for Metrics {
             watch_events,
             connections,
             collected,
+            webhooks,
+            quota_refused,
+            quota_recounts,
+            pod_security_refused,
             audit,
             flow,
             writes,

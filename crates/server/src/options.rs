@@ -27,6 +27,10 @@ impl Query {
         decoded.map(Query)
     }
 
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.0.push((key.to_owned(), value.to_owned()));
+    }
+
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }

@@ -7,10 +7,12 @@ use store::Store;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
+    base::kubernetes,
     controllers,
     hub::{Hub, OpenError, Options},
     kubeconfig, listen,
-    pki::{self, Authority, PkiError},
+    login::{self, Login, LoginOptions},
+    pki::{Authority, PkiError},
     user::MASTERS,
 };
 
@@ -23,6 +25,7 @@ pub struct PeerOptions {
     /// The name or address clients are told to use; the listening address if none is given.
     pub advertise: Option<String>,
     pub server: Options,
+    pub login: LoginOptions,
 }
 
 /// Why a peer did not start.
@@ -39,7 +42,7 @@ pub enum StartError {
 /// A server that answers. Stops when [`Peer::stop`] is called; dropped without, it stops in the background.
 pub struct Peer {
     pub hub: Arc<Hub>,
-    pub authority: Authority,
+    pub authority: Arc<Authority>,
     pub address: SocketAddr,
     advertise: String,
     stop: watch::Sender<bool>,
@@ -51,13 +54,18 @@ impl Peer {
         let failed = |source| StartError::Listen { address: options.listen, source };
         let listener = env.network.listen(options.listen).await.map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
-        let authority = Authority::open(env, &options.pki)?;
-        let tls = pki::server_config(env, &authority, &hosts(&address, options.advertise.as_deref()))?;
+        let authority = Arc::new(Authority::open(env, &options.pki)?);
+        let hosts = hosts(&address, options.advertise.as_deref());
+        let kubelet_authority = Authority::open(env, &options.pki.join("kubelet-serving"))?;
+        let login = Login::open(env, authority.clone(), kubelet_authority, hosts, options.login)?;
         let (stop, stopping) = watch::channel(false);
-        let hub = Hub::open(env.clone(), store, options.server, stopping.clone()).await?;
+        let mut server = options.server;
+        server.endpoint = server.endpoint.or(kubernetes::endpoint(address, options.advertise.as_deref()));
+        let hub = Hub::open(env.clone(), store, server, login, stopping.clone()).await?;
         controllers::start(&hub);
+        login::follow(&hub);
         let (done, stopped) = oneshot::channel();
-        let serving = listen::serve(hub.clone(), listener, tls, stopping);
+        let serving = listen::serve(hub.clone(), listener, stopping);
         let auditor = hub.auditor.clone();
         env.tasks.spawn(Box::pin(async move {
             serving.await;
@@ -91,7 +99,7 @@ impl Peer {
         let current = contexts.first().map_or("", |(context, _)| context);
         Ok(kubeconfig::render(
             &self.url(),
-            self.authority.certificate_pem(),
+            &self.hub.login.serving_authorities_pem(),
             "hanse-admin",
             &credential,
             contexts,

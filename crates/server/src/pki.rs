@@ -8,17 +8,18 @@ use std::{
     time::Duration,
 };
 
-use env::{Clock, Env};
+use env::{Clock, Env, Random};
+use jiff::{SignedDuration, Timestamp};
+use machinery::certificates::{self, Request, Template, der};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose, SanType, SigningKey,
 };
 use rustls::{
-    RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
-    server::WebPkiClientVerifier,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject},
     time_provider::TimeProvider,
 };
+use x509_parser::extensions::ParsedExtension;
 
 const DAY: i64 = 24 * 3600;
 const AUTHORITY_DAYS: i64 = 3650;
@@ -33,6 +34,8 @@ pub enum PkiError {
     Make(#[from] rcgen::Error),
     #[error("certificate or key in {0} is not usable; restore it from a backup")]
     Unusable(PathBuf),
+    #[error("{0} has no usable certificates, or a key that is not theirs")]
+    Unfit(PathBuf),
     #[error("{0} groups do not fit into a certificate; two do")]
     TooManyGroups(usize),
     #[error("cannot set up TLS: {0}")]
@@ -45,7 +48,12 @@ pub enum PkiError {
 pub struct Authority {
     certificate_pem: String,
     issuer: Issuer<'static, KeyPair>,
-    now: i64,
+    /// Its own name, DER.
+    name: Vec<u8>,
+    key_id: Vec<u8>,
+    not_after: Timestamp,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
 }
 
 /// A certificate with its key, as PEM.
@@ -63,7 +71,6 @@ impl Authority {
             move |source| PkiError::Io { path, source }
         };
         env.files.create_dir_all(directory).map_err(failed(directory))?;
-        let now = env.clock.now().as_second();
         match env.files.read(&key_path) {
             Ok(key) => {
                 let certificate = env.files.read(&certificate_path).map_err(failed(&certificate_path))?;
@@ -72,31 +79,39 @@ impl Authority {
                 let certificate_pem = String::from_utf8(certificate).map_err(|_| unusable())?;
                 let key = KeyPair::from_pem(&key).map_err(|_| unusable())?;
                 let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key).map_err(|_| unusable())?;
-                Ok(Authority { certificate_pem, issuer, now })
+                Authority::of(env, certificate_pem, issuer).ok_or_else(unusable)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let (authority, key_pem) = Authority::make(now)?;
+                let (certificate_pem, issuer) = make(env.clock.now().as_second())?;
                 // The key last: a crash in between leaves no key, and the next start makes a new pair.
-                let certificate = authority.certificate_pem.as_bytes();
                 env.files
-                    .write_atomic(&certificate_path, certificate, false)
+                    .write_atomic(&certificate_path, certificate_pem.as_bytes(), false)
                     .map_err(failed(&certificate_path))?;
+                let key_pem = issuer.key().serialize_pem();
                 env.files.write_atomic(&key_path, key_pem.as_bytes(), true).map_err(failed(&key_path))?;
-                Ok(authority)
+                let unusable = || PkiError::Unusable(directory.to_owned());
+                Authority::of(env, certificate_pem, issuer).ok_or_else(unusable)
             }
             Err(error) => Err(failed(&key_path)(error)),
         }
     }
 
-    fn make(now: i64) -> Result<(Authority, String), PkiError> {
-        let key = KeyPair::generate()?;
-        let mut params = params("hanse-ca", &[], now, AUTHORITY_DAYS);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        let certificate_pem = params.self_signed(&key)?.pem();
-        let key_pem = key.serialize_pem();
-        Ok((Authority { certificate_pem, issuer: Issuer::new(params, key), now }, key_pem))
+    fn of(env: &Env, certificate_pem: String, issuer: Issuer<'static, KeyPair>) -> Option<Authority> {
+        let der = CertificateDer::from_pem_slice(certificate_pem.as_bytes()).ok()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
+        let name = certificate.subject().as_raw().to_vec();
+        let key_id = certificate.extensions().iter().find_map(|it| match it.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+            _ => None,
+        });
+        let not_after = Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?;
+        let key_id = key_id.unwrap_or_default();
+        let (clock, random) = (env.clock.clone(), env.random.clone());
+        Some(Authority { certificate_pem, issuer, name, key_id, not_after, clock, random })
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now().as_second()
     }
 
     pub fn certificate_pem(&self) -> &str {
@@ -108,14 +123,14 @@ impl Authority {
         if groups.len() > 2 {
             return Err(PkiError::TooManyGroups(groups.len()));
         }
-        let mut params = params(user, groups, self.now, LEAF_DAYS);
+        let mut params = params(user, groups, self.now(), LEAF_DAYS);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
     }
 
     /// The server's own certificate, for every name and address it is reached by.
     pub fn server(&self, hosts: &[String]) -> Result<Credential, PkiError> {
-        let mut params = params("hanse", &[], self.now, LEAF_DAYS);
+        let mut params = params("hanse", &[], self.now(), LEAF_DAYS);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         for host in hosts {
             let name = match host.parse::<IpAddr>() {
@@ -127,11 +142,76 @@ impl Authority {
         self.sign(params)
     }
 
+    /// A certificate for who made `request`, as PEM; good in `workspace` alone, if one is given.
+    pub fn issue(
+        &self,
+        request: &Request,
+        usages: &[&str],
+        wanted_seconds: Option<i64>,
+        longest: Duration,
+        workspace: Option<&str>,
+    ) -> Result<String, String> {
+        let longest = SignedDuration::try_from(longest).map_err(|error| error.to_string())?;
+        let (not_before, not_after) =
+            certificates::lifetime(self.clock.now(), wanted_seconds, longest, self.not_after)?;
+        let algorithm =
+            signature_algorithm(self.issuer.key()).ok_or("the authority's key is of no known kind")?;
+        let mut serial = [0; 16];
+        self.random.fill(&mut serial);
+        let template = Template {
+            serial,
+            algorithm: &algorithm,
+            issuer: &self.name,
+            issuer_key_id: &self.key_id,
+            not_before,
+            not_after,
+            usages,
+            workspace,
+        };
+        let to_be_signed = certificates::to_be_signed(request, &template)?;
+        let signature = self.issuer.key().sign(&to_be_signed);
+        let signature = signature.map_err(|error| format!("failed to sign certificate: {error}"))?;
+        Ok(certificates::pem("CERTIFICATE", &certificates::certificate(to_be_signed, &algorithm, &signature)))
+    }
+
     fn sign(&self, params: CertificateParams) -> Result<Credential, PkiError> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Credential { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
+}
+
+/// An authority's certificate, and what signs for it.
+fn make(now: i64) -> Result<(String, Issuer<'static, KeyPair>), PkiError> {
+    let key = KeyPair::generate()?;
+    let mut params = params("hanse-ca", &[], now, AUTHORITY_DAYS);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    let certificate_pem = params.self_signed(&key)?.pem();
+    Ok((certificate_pem, Issuer::new(params, key)))
+}
+
+/// `AlgorithmIdentifier` of what `key` signs, DER.
+fn signature_algorithm(key: &KeyPair) -> Option<Vec<u8>> {
+    let elliptic: [(&rcgen::SignatureAlgorithm, &[u64]); 4] = [
+        (&rcgen::PKCS_ECDSA_P256_SHA256, &[1, 2, 840, 10045, 4, 3, 2]),
+        (&rcgen::PKCS_ECDSA_P384_SHA384, &[1, 2, 840, 10045, 4, 3, 3]),
+        (&rcgen::PKCS_ECDSA_P521_SHA512, &[1, 2, 840, 10045, 4, 3, 4]),
+        (&rcgen::PKCS_ED25519, &[1, 3, 101, 112]),
+    ];
+    let rsa: [(&rcgen::SignatureAlgorithm, &[u64]); 3] = [
+        (&rcgen::PKCS_RSA_SHA256, &[1, 2, 840, 113549, 1, 1, 11]),
+        (&rcgen::PKCS_RSA_SHA384, &[1, 2, 840, 113549, 1, 1, 12]),
+        (&rcgen::PKCS_RSA_SHA512, &[1, 2, 840, 113549, 1, 1, 13]),
+    ];
+    let null = der::tagged(0x05, &[]);
+    let plain =
+        elliptic.into_iter().map(|(kind, arcs)| (kind, der::sequence(&[der::object_identifier(arcs)])));
+    let with_null = rsa
+        .into_iter()
+        .map(|(kind, arcs)| (kind, der::sequence(&[der::object_identifier(arcs), null.clone()])));
+    plain.chain(with_null).find(|(kind, _)| *kind == key.algorithm()).map(|(_, encoded)| encoded)
 }
 
 fn params(name: &str, organizations: &[&str], now: i64, days: i64) -> CertificateParams {
@@ -169,34 +249,4 @@ impl TimeProvider for EnvTime {
         let seconds = u64::try_from(self.0.now().as_second()).ok()?;
         Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
-}
-
-/// TLS for the listener: HTTP/2 or HTTP/1.1, client certificates optional and verified.
-pub fn server_config(
-    env: &Env,
-    authority: &Authority,
-    hosts: &[String],
-) -> Result<Arc<ServerConfig>, PkiError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authority.certificate_pem.as_bytes()) {
-        let certificate = certificate.map_err(|error| PkiError::Verifier(error.to_string()))?;
-        roots.add(certificate)?;
-    }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|error| PkiError::Verifier(error.to_string()))?;
-    let credential = authority.server(hosts)?;
-    let unreadable = |error: rustls::pki_types::pem::Error| PkiError::Verifier(error.to_string());
-    let chain = CertificateDer::pem_slice_iter(credential.certificate_pem.as_bytes())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(unreadable)?;
-    let key = PrivateKeyDer::from_pem_slice(credential.key_pem.as_bytes()).map_err(unreadable)?;
-    let mut config = ServerConfig::builder_with_details(provider, Arc::new(EnvTime(env.clock.clone())))
-        .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
 }

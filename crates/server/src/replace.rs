@@ -19,7 +19,7 @@ use crate::{
     versions,
     write::{
         ATTEMPTS, Along, Managers, Written, check_finalizers, commit_one, encode, expiry, metadata_of,
-        refusal, refuse_if_any,
+        refusal, refuse_if_any, set_namespace,
     },
 };
 
@@ -43,7 +43,7 @@ pub async fn replace(
 ) -> Result<Option<Written>, Status> {
     let Replacement { old, expect, mut new, managers } = replacement;
     let old_tree = old.tree().map_err(Status::internal)?;
-    let doubled = metadata::drop_doubled_owners(metadata_of(&mut new));
+    let mut doubled = metadata::drop_doubled_owners(metadata_of(&mut new));
     // Whoever writes to a scale is known already: it is not the object itself that was sent.
     if managers != Managers::Tracked && context.scale().is_none() {
         context.resource.fill_defaults(&mut new);
@@ -56,6 +56,8 @@ pub async fn replace(
     let admission = Admission::new(context, Operation::Update, name, Some(&old_tree), dry_run);
     admission::mutate(&admission, Some(&mut new), &mut notes).await?;
     watch.lap(Stage::Admit);
+    set_namespace(context, &mut new)?;
+    doubled = doubled.or(metadata::drop_doubled_owners_after_admission(metadata_of(&mut new)));
     prepare_replacement(context, &mut new, &old_tree)?;
     let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree), dry_run);
     let mut along = allocated.map_err(|causes| refusal(context, name, causes))?;

@@ -21,6 +21,7 @@ use crate::{
     fairness::Counting,
     health,
     hub::Hub,
+    login::caller::Caller,
     metrics::RequestLabels,
     openapi,
     options::Query,
@@ -42,10 +43,10 @@ const DEFINITION_ATTEMPTS: usize = 5;
 const MAX_AUDIT_ID: usize = 256;
 
 /// Where a request comes from, as its connection knows it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Connection {
-    /// Who the client certificate says it is.
-    pub user: Option<Arc<User>>,
+    /// Who is at its other end, if that is known.
+    pub caller: Option<Arc<Caller>>,
     pub peer: Option<IpAddr>,
 }
 
@@ -147,7 +148,7 @@ where
         workspace,
     };
     let asked_for = info.workspace.as_deref();
-    let asker = authentication::authenticate(hub, connection.user.as_ref(), &headers, asked_for).await;
+    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, asked_for).await;
     let asker = match asker {
         Ok(asker) => asker,
         Err(status) => {

@@ -6,6 +6,10 @@ use http::{HeaderMap, HeaderValue};
 use machinery::{resource::Author, status::Status};
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
+use x509_parser::{asn1_rs::Oid, certificate::X509Certificate, x509::X509Name};
+
+/// Kubernetes' attribute for a user's UID in a certificate's subject.
+const UID_ATTRIBUTE: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
 
 pub const MASTERS: &str = "system:masters";
 pub const AUTHENTICATED: &str = "system:authenticated";
@@ -33,23 +37,42 @@ impl User {
         self.groups.iter().any(|name| name == group)
     }
 
-    /// The identity in a verified client certificate: common name and organizations.
-    pub fn from_certificate(der: &[u8]) -> Option<User> {
-        let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    /// The identity in a client certificate: common name, organizations and, if it has one, UID. `None` if it names
+    /// nobody.
+    pub fn from_certificate(der: &[u8], certificate: &X509Certificate<'_>) -> Result<Option<User>, String> {
         let subject = certificate.subject();
-        let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+        // Of several names the last counts.
+        let name = subject.iter_common_name().filter_map(|it| it.as_str().ok()).last().unwrap_or_default();
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let uid = uid_of(subject)?;
         let mut groups: Vec<String> =
             subject.iter_organization().filter_map(|it| it.as_str().ok()).map(str::to_owned).collect();
         groups.push(AUTHENTICATED.into());
         let digest: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
         let credential =
             ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={digest}")]);
-        (!name.is_empty()).then(|| User { name, groups, extra: [credential].into(), ..User::default() })
+        Ok(Some(User { name: name.to_owned(), uid, groups, extra: [credential].into() }))
     }
 
     /// Namespace and name, if this is a service account.
     pub fn service_account(name: &str) -> Option<(&str, &str)> {
         name.strip_prefix("system:serviceaccount:")?.split_once(':')
+    }
+}
+
+fn uid_of(subject: &X509Name<'_>) -> Result<String, String> {
+    let oid = Oid::from(&UID_ATTRIBUTE).map_err(|_| "no such attribute".to_owned())?;
+    let mut uids = Vec::new();
+    for attribute in subject.iter_by_oid(&oid) {
+        uids.push(attribute.as_str().map_err(|_| "unable to parse UID into a string".to_owned())?);
+    }
+    match uids.as_slice() {
+        [] => Ok(String::new()),
+        [""] => Err("UID cannot be an empty string".to_owned()),
+        [uid] => Ok((*uid).to_owned()),
+        several => Err(format!("expected 1 UID, but found multiple: [{}]", several.join(" "))),
     }
 }
 

@@ -23,7 +23,7 @@ use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 
 use crate::{
     addresses,
-    admission::{self, Admission, Notes, Operation},
+    admission::{self, Admission, Notes, Operation, quota::Turn},
     apply,
     body::{self, Body},
     context::Context,
@@ -122,13 +122,9 @@ pub async fn create_tree(
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
     set_namespace(context, &mut tree)?;
-    let generate = generate_prefix(&tree);
-    if context.resource.has_status() && !context.resource.row.status_on_create {
-        tree.remove("status");
-    }
     resource.to_storage(&mut tree);
     forget_what_only_the_server_sets(&mut tree);
-    let doubled = metadata::drop_doubled_owners(metadata_of(&mut tree));
+    let mut doubled = metadata::drop_doubled_owners(metadata_of(&mut tree));
     if managers != Managers::Tracked {
         resource.fill_defaults(&mut tree);
         watch.lap(Stage::Prepare);
@@ -140,6 +136,14 @@ pub async fn create_tree(
     let admission = Admission::new(context, Operation::Create, &asked, None, dry_run);
     admission::mutate(&admission, Some(&mut tree), &mut notes).await?;
     watch.lap(Stage::Admit);
+    // Whoever changed the object may not have changed where it is, nor what only the server says.
+    set_namespace(context, &mut tree)?;
+    forget_what_only_the_server_sets(&mut tree);
+    doubled = doubled.or(metadata::drop_doubled_owners_after_admission(metadata_of(&mut tree)));
+    if resource.has_status() && !resource.row.status_on_create {
+        tree.remove("status");
+    }
+    let generate = generate_prefix(&tree);
     prepare_new(context, &mut tree);
     // Names and addresses that were not free are chosen anew.
     let as_asked = (generate.is_some() || resource.row.takes_addresses).then(|| tree.clone());
@@ -318,19 +322,23 @@ pub fn expiry(context: &Context) -> Option<Timestamp> {
 pub struct Along {
     pub guards: Vec<(Key, Expect)>,
     pub writes: Vec<Write>,
+    /// Held until the commit is done, so that others see what it left.
+    pub turns: Vec<Turn>,
 }
 
 impl Along {
     pub fn add(&mut self, other: Along) {
         self.guards.extend(other.guards);
         self.writes.extend(other.writes);
+        self.turns.extend(other.turns);
     }
 }
 
 /// `Ok(None)`: something was not as expected; read again.
 pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result<Option<Committed>, Status> {
-    let writes = [write].into_iter().chain(along.writes).collect();
-    let commit = Commit { guards: along.guards, writes };
+    let Along { guards, writes, turns: _held } = along;
+    let writes = [write].into_iter().chain(writes).collect();
+    let commit = Commit { guards, writes };
     match context.space.store().commit(context.space.id(), commit).await {
         Ok(committed) => Ok(committed.into_iter().next()),
         Err(Error::Conflict { .. }) => Ok(None),

@@ -6,6 +6,7 @@ use anyhow::Result;
 use env::Env;
 use server::{
     Options,
+    login::LoginOptions,
     peer::{Peer, PeerOptions},
 };
 use store::{Store, memory::MemoryStore};
@@ -28,12 +29,22 @@ impl TestHub {
     }
 
     pub async fn start_on(store: Arc<dyn Store>, server: Options) -> Result<TestHub> {
+        Self::start_with(store, server, LoginOptions::default()).await
+    }
+
+    /// With other ways to log in.
+    pub async fn start_with(
+        store: Arc<dyn Store>,
+        server: Options,
+        login: LoginOptions,
+    ) -> Result<TestHub> {
         let directory = tempfile::tempdir()?;
         let options = PeerOptions {
             pki: directory.path().join("pki"),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertise: None,
             server,
+            login,
         };
         let peer = Peer::start(&Env::real(), store, options).await?;
         Ok(TestHub { peer, _directory: directory })

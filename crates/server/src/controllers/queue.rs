@@ -17,12 +17,20 @@ pub enum Work {
     Namespace(WorkspaceId, CompactString),
     /// A definition of a kind, whose status may have to follow.
     Definition(WorkspaceId, CompactString),
+    /// A request for a certificate, which may be approved.
+    SigningRequest(WorkspaceId, CompactString),
+    /// The flow schemas of a workspace, whose levels may be there or not.
+    Flows(WorkspaceId),
+    /// The cluster roles of a workspace, some of which may collect others.
+    Roles(WorkspaceId),
     /// A workspace that is to be removed.
     Workspace(CompactString),
     /// An object that is being deleted and waits for what becomes of its dependents.
     Owner(WorkspaceId, Key),
     /// An object whose owners may be gone.
     Dependent(WorkspaceId, Key),
+    /// A quota that may say something else than what is used.
+    Quota(WorkspaceId, Key),
 }
 
 #[derive(Default)]

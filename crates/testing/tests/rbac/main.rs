@@ -331,7 +331,8 @@ async fn base_roles_can_be_changed_deleted_and_made_again() -> Result<()> {
     let original = admin.get(&view).await?.json();
     let mut watch = admin
         .watch(&format!(
-            "{RBAC}/clusterroles?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
+            "{RBAC}/clusterroles?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&\
+             fieldSelector=metadata.name%3Dview"
         ))
         .await?;
 

@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
-use x509_parser::{
-    certification_request::X509CertificationRequest,
-    prelude::{FromDer, X509Certificate},
-};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{defaults::conditions, pem};
 use crate::{
+    certificates::Request,
     field_error::Cause,
     gotext, names,
     resource::Tree,
@@ -114,15 +112,7 @@ fn certificate(tree: &Tree) -> Vec<u8> {
 }
 
 fn check_request(bytes: &[u8]) -> Result<(), String> {
-    let block = pem::decode(bytes).filter(|(block, _)| block.label == "CERTIFICATE REQUEST");
-    let Some((block, _)) = block else {
-        return Err("PEM block type must be CERTIFICATE REQUEST".to_owned());
-    };
-    match X509CertificationRequest::from_der(&block.bytes) {
-        Ok(([], _)) => Ok(()),
-        Ok(_) => Err("asn1: syntax error: trailing data".to_owned()),
-        Err(_) => Err("asn1: structure error: not a certificate request".to_owned()),
-    }
+    Request::verify(bytes).map(drop)
 }
 
 fn check_certificate(bytes: &[u8]) -> Result<(), String> {
