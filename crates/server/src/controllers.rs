@@ -11,6 +11,7 @@
 mod accounts;
 mod certificates;
 mod definitions;
+mod flows;
 mod garbage;
 mod history;
 mod namespaces;
@@ -169,6 +170,7 @@ impl Controllers {
         policies::observe(self, workspace, key, new);
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
+        flows::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -216,6 +218,10 @@ impl Controllers {
             },
             Work::Policy(workspace, name) => match self.hub.space_by_id(workspace) {
                 Some(space) => policies::settle(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::Flows(workspace) => match self.hub.space_by_id(workspace) {
+                Some(space) => flows::settle(self, &space).await,
                 None => Ok(()),
             },
             Work::Workspace(name) => workspaces::remove(self, name).await,
