@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::client::{self, Connection, Endpoint};
 
 /// In the order in which a write goes through them.
-pub const STAGES: [&str; 6] = ["decode", "prepare", "track", "check", "encode", "commit"];
+pub const STAGES: [&str; 7] = ["decode", "prepare", "track", "check", "admit", "encode", "commit"];
 
 /// Writes so far, and seconds in each stage.
 #[derive(Clone, Debug, Default)]

@@ -124,6 +124,25 @@ pub mod operator {
 }
 
 impl Expr {
+    /// How many expressions stand in each other, at most.
+    pub fn depth(&self) -> u32 {
+        let deepest = |parts: &mut dyn Iterator<Item = &Expr>| parts.map(Expr::depth).max().unwrap_or(0);
+        1 + match &self.kind {
+            ExprKind::Unspecified | ExprKind::Literal(_) | ExprKind::Ident(_) => 0,
+            ExprKind::Select(select) => select.operand.depth(),
+            ExprKind::Call(call) => deepest(&mut call.target.iter().chain(&call.args)),
+            ExprKind::List(list) => deepest(&mut list.elements.iter()),
+            ExprKind::Map(entries) => {
+                deepest(&mut entries.iter().flat_map(|entry| [&entry.key, &entry.value]))
+            }
+            ExprKind::Struct(object) => deepest(&mut object.fields.iter().map(|field| &field.value)),
+            ExprKind::Comprehension(fold) => {
+                let parts = [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result];
+                deepest(&mut parts.into_iter())
+            }
+        }
+    }
+
     /// `a.b.c` as one name, where the expression is nothing but that.
     pub fn qualified_name(&self) -> Option<String> {
         match &self.kind {

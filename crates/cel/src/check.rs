@@ -203,11 +203,10 @@ impl Checker<'_> {
     }
 
     fn field_type(&mut self, id: Id, object: &str, field: &str) -> Option<Type> {
-        let Some(declared) = self.env.object(object) else {
+        let Ok(of) = self.env.field_type(object, field) else {
             self.report(id, format!("unexpected failed resolution of '{object}'"));
             return None;
         };
-        let of = declared.field_type(field);
         if of.is_none() {
             self.report(id, format!("undefined field '{field}'"));
         }

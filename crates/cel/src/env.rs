@@ -6,7 +6,7 @@ use crate::{
     check::{self, Checked},
     decl::{Decl, ObjectType},
     functions::{Function, Functions, Host},
-    library, parse, plan,
+    library, parse, patches, plan,
     program::Program,
     source::Issues,
     types::{self, Type},
@@ -19,8 +19,14 @@ pub struct Env {
     functions: Arc<Functions>,
     variables: HashMap<Arc<str>, Type>,
     objects: HashMap<Arc<str>, Arc<ObjectType>>,
+    records: HashMap<Arc<str>, Arc<HashMap<String, Type>>>,
+    patches: bool,
     host: Arc<dyn Host>,
 }
+
+/// An object's type that the environment does not have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnknownType;
 
 /// Why an expression has no program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +56,8 @@ impl Env {
             functions: Arc::new(library::functions()),
             variables: HashMap::new(),
             objects: HashMap::new(),
+            records: HashMap::new(),
+            patches: false,
             host,
         }
     }
@@ -70,6 +78,24 @@ impl Env {
     pub fn types_of(mut self, decl: &Decl) -> Self {
         let objects = &mut self.objects;
         decl.each_object(&mut |object| objects.insert(object.name.clone(), object.clone()).is_none());
+        self
+    }
+
+    /// Declares a variable that has fields of the given types; an [`Activation`](crate::Activation) has their values.
+    pub fn record(
+        mut self,
+        name: &str,
+        type_name: &str,
+        fields: impl IntoIterator<Item = (String, Type)>,
+    ) -> Self {
+        self.records.insert(type_name.into(), Arc::new(fields.into_iter().collect()));
+        self.variable(name, Type::object(type_name))
+    }
+
+    /// Lets expressions make what changes objects: `Object{…}`, `Object.spec{…}`, `JSONPatch{…}`.
+    pub fn with_patches(mut self) -> Self {
+        library::add_patches(Arc::make_mut(&mut self.functions));
+        self.patches = true;
         self
     }
 
@@ -97,8 +123,20 @@ impl Env {
         self.functions.get(name)
     }
 
-    pub(crate) fn object(&self, name: &str) -> Option<&Arc<ObjectType>> {
-        self.objects.get(name)
+    /// The type of an object's field, if it has that field; `Err` where the object's type is not known.
+    pub(crate) fn field_type(&self, object: &str, field: &str) -> Result<Option<Type>, UnknownType> {
+        if self.patches && patches::is_patch_type(object) {
+            return Ok(Some(patches::field_type(object, field)));
+        }
+        if let Some(fields) = self.records.get(object) {
+            return Ok(fields.get(field).cloned());
+        }
+        self.objects.get(object).map(|object| object.field_type(field)).ok_or(UnknownType)
+    }
+
+    /// Whether expressions can make objects of the type.
+    pub(crate) fn makes(&self, name: &str) -> bool {
+        self.patches && patches::is_patch_type(name)
     }
 
     pub(crate) fn host(&self) -> &dyn Host {
@@ -112,6 +150,9 @@ impl Env {
         }
         if let Some(of) = named_type(name) {
             return Some(of.of());
+        }
+        if self.makes(name) || self.records.contains_key(name) {
+            return Some(Type::object(name).of());
         }
         match name {
             // Kubernetes knows these two names beside a schema, though no expression with them can be evaluated.

@@ -3,14 +3,16 @@
 mod attribute;
 mod fold;
 
+use std::sync::Arc;
+
 use crate::{
     budget::Budget,
     error::{ErrorKind, Eval, EvalError},
     functions::{Context, Host},
-    library,
-    plan::{CallNode, Node, NodeKind, RegexFunction, Target},
+    library, patches,
+    plan::{CallNode, Node, NodeKind, RegexFunction, StructNode, Target},
     program::Activation,
-    value::{Key, Made, Map, Value},
+    value::{Key, Made, Map, Struct, Value},
 };
 
 const IDENT_COST: u64 = 1;
@@ -125,10 +127,8 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
                 let outcome = self.map(entries);
                 self.done(outcome, MAP_COST)
             }
-            NodeKind::Struct(name, fields) => {
-                let outcome = fields.iter().try_for_each(|field| self.eval(field).map(drop));
-                let outcome =
-                    outcome.and_then(|()| Err(EvalError::invalid(format!("unknown type '{name}'"))));
+            NodeKind::Struct(made) => {
+                let outcome = self.make(made);
                 self.done(outcome, STRUCT_COST)
             }
             NodeKind::Fold(fold) => self.fold(fold),
@@ -246,6 +246,32 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
         Ok(Value::list(values))
     }
 
+    fn make(&mut self, made: &'p StructNode) -> Eval<Value<'a>> {
+        let mut fields: Vec<(Arc<str>, Value<'a>)> = Vec::with_capacity(made.fields.len());
+        for (name, node, optional) in &made.fields {
+            let value = match (self.eval(node)?, optional) {
+                (Value::Optional(Some(found)), true) => (*found).clone(),
+                (Value::Optional(None), true) => {
+                    fields.retain(|(known, _)| known != name);
+                    continue;
+                }
+                (other, true) => {
+                    let message =
+                        format!("cannot initialize optional entry '{name}' from non-optional value {other}");
+                    return Err(EvalError::invalid(message));
+                }
+                (value, false) => value,
+            };
+            fields.retain(|(known, _)| known != name);
+            fields.push((name.clone(), value));
+        }
+        if !made.known {
+            return Err(EvalError::invalid(format!("unknown type '{}'", made.name)));
+        }
+        patches::check(&made.name, &fields)?;
+        Ok(Value::Struct(Arc::new(Struct { name: made.name.clone(), fields })))
+    }
+
     fn map(&mut self, entries: &'p [(Node, Node, bool)]) -> Eval<Value<'a>> {
         let mut made = Made::default();
         for (key, value, optional) in entries {
@@ -285,5 +311,6 @@ pub fn go_type(value: &Value<'_>) -> &'static str {
         Value::Optional(_) => "*types.Optional",
         Value::Opaque(_) => "cel.Opaque",
         Value::Preserved(_) => "*common.unknownPreserved",
+        Value::Struct(_) => "*dynamic.ObjectVal",
     }
 }

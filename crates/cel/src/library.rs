@@ -7,6 +7,7 @@ pub mod format;
 mod lists;
 mod net;
 mod optional;
+mod patch;
 mod quantity;
 mod regex;
 mod semver;
@@ -24,6 +25,11 @@ pub(crate) use regex::{find_all_with, find_with};
 pub(crate) use string_format::{Clause, Verb, clauses};
 
 use crate::functions::Functions;
+
+/// What expressions need that make patches.
+pub fn add_patches(functions: &mut Functions) {
+    patch::add(functions);
+}
 
 /// Every function of the environment Kubernetes compiles expressions in.
 pub fn functions() -> Functions {

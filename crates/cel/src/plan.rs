@@ -40,8 +40,7 @@ pub enum NodeKind {
     },
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
-    /// A message; no type Kubernetes declares can be made by an expression, so it only fails.
-    Struct(Arc<str>, Vec<Node>),
+    Struct(Box<StructNode>),
     Fold(Box<Fold>),
 }
 
@@ -78,6 +77,15 @@ pub enum QualifierKey {
     Const(Value<'static>),
     Attribute(Attribute),
     Computed(Node),
+}
+
+/// An object to make.
+pub struct StructNode {
+    pub name: Arc<str>,
+    /// Name, value, and whether it is written `?name`.
+    pub fields: Vec<(Arc<str>, Node, bool)>,
+    /// No type that only describes data can be made by an expression; that fails when it is evaluated.
+    pub known: bool,
 }
 
 pub struct CallNode {
@@ -173,9 +181,13 @@ impl Planner<'_> {
                 constant_map(entries)
             }
             ExprKind::Struct(object) => {
-                let fields =
-                    object.fields.iter().map(|field| self.node(&field.value)).collect::<Plan<Vec<_>>>()?;
-                NodeKind::Struct(object.name.clone(), fields)
+                let fields = object
+                    .fields
+                    .iter()
+                    .map(|field| Ok((field.name.clone(), self.node(&field.value)?, field.optional)))
+                    .collect::<Plan<Vec<_>>>()?;
+                let known = self.env.makes(&object.name);
+                NodeKind::Struct(Box::new(StructNode { name: object.name.clone(), fields, known }))
             }
             ExprKind::Comprehension(fold) => NodeKind::Fold(Box::new(self.fold(fold)?)),
         };

@@ -1,6 +1,6 @@
 //! A compiled expression.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use crate::{
     budget::Budget,
@@ -25,6 +25,13 @@ pub struct Program {
 #[derive(Debug, Clone, Default)]
 pub struct Activation<'a> {
     variables: Vec<(&'a str, Eval<Value<'a>>)>,
+    records: Vec<(&'a str, Rc<dyn Record<'a> + 'a>)>,
+}
+
+/// A variable whose fields are computed when they are looked at; see [`Env::record`](crate::Env::record).
+pub trait Record<'a>: std::fmt::Debug {
+    /// The value of a field; none if there is no such field.
+    fn field(&self, name: &str) -> Option<Eval<Value<'a>>>;
 }
 
 impl<'a> Activation<'a> {
@@ -43,6 +50,15 @@ impl<'a> Activation<'a> {
         self
     }
 
+    pub fn with_record(mut self, name: &'a str, record: Rc<dyn Record<'a> + 'a>) -> Self {
+        self.records.push((name, record));
+        self
+    }
+
+    pub(crate) fn record(&self, name: &str) -> Option<&Rc<dyn Record<'a> + 'a>> {
+        self.records.iter().find(|(variable, _)| *variable == name).map(|(_, record)| record)
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Eval<Value<'a>>> {
         self.variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value)
     }
@@ -56,6 +72,11 @@ impl Program {
     /// The type of every value the expression has.
     pub fn result_type(&self) -> &Type {
         self.checked.type_of(self.checked.parsed.root.id)
+    }
+
+    /// How many expressions stand in each other, at most: what evaluation takes of the stack.
+    pub fn depth(&self) -> u32 {
+        self.checked.parsed.root.depth()
     }
 
     /// Whether the expression refers to a variable.

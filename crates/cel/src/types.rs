@@ -134,6 +134,38 @@ impl Type {
         }
     }
 
+    /// As Kubernetes names the type of what an expression evaluates to.
+    pub fn declared(&self) -> String {
+        let mut out = String::new();
+        self.write_declared(&mut out);
+        cut(&mut out);
+        out
+    }
+
+    fn write_declared(&self, out: &mut String) {
+        if out.len() > MAX_NAME {
+            return;
+        }
+        let parameters: &[&Type] = match self {
+            Type::List(element) => &[element],
+            Type::Map(key, value) => &[key, value],
+            Type::Type(Some(of)) => &[of],
+            Type::Opaque(_, parameters) => &parameters.iter().collect::<Vec<_>>(),
+            _ => &[],
+        };
+        match self {
+            Type::Nullable(inner) => out.push_str(&format!("wrapper({})", inner.name())),
+            other => out.push_str(other.name()),
+        }
+        for (index, parameter) in parameters.iter().enumerate() {
+            out.push_str(if index == 0 { "(" } else { ", " });
+            parameter.write_declared(out);
+        }
+        if !parameters.is_empty() {
+            out.push(')');
+        }
+    }
+
     /// As messages of the checker write it.
     fn write(&self, out: &mut String) {
         if out.len() > MAX_NAME {
@@ -173,12 +205,16 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
         self.write(&mut out);
-        if out.len() > MAX_NAME {
-            let end = (0..=MAX_NAME).rev().find(|end| out.is_char_boundary(*end)).unwrap_or(0);
-            out.truncate(end);
-            out.push('…');
-        }
+        cut(&mut out);
         f.write_str(&out)
+    }
+}
+
+fn cut(name: &mut String) {
+    if name.len() > MAX_NAME {
+        let end = (0..=MAX_NAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+        name.truncate(end);
+        name.push('…');
     }
 }
 

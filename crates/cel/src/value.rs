@@ -39,6 +39,21 @@ pub enum Value<'a> {
     Opaque(Opaque),
     /// Data that a schema keeps without typing it.
     Preserved(&'a serde_json::Value),
+    /// An object that the expression made.
+    Struct(Arc<Struct<'a>>),
+}
+
+/// An object made by an expression: `Object{…}`, `JSONPatch{…}`.
+#[derive(Debug, Clone)]
+pub struct Struct<'a> {
+    pub name: Arc<str>,
+    pub fields: Vec<(Arc<str>, Value<'a>)>,
+}
+
+impl<'a> Struct<'a> {
+    pub fn get(&self, field: &str) -> Option<&Value<'a>> {
+        self.fields.iter().find(|(name, _)| &**name == field).map(|(_, value)| value)
+    }
 }
 
 /// A string, borrowed from JSON or made by an expression.
@@ -146,6 +161,7 @@ impl<'a> Value<'a> {
             Value::Optional(_) => Type::optional(Type::Dyn),
             Value::Opaque(opaque) => opaque.type_of(),
             Value::Preserved(_) => Type::Opaque("unknown".into(), Arc::new([])),
+            Value::Struct(object) => Type::Object(object.name.clone()),
         }
     }
 
@@ -167,6 +183,7 @@ impl<'a> Value<'a> {
             Value::Optional(_) => types::OPTIONAL,
             Value::Opaque(opaque) => opaque.type_name(),
             Value::Preserved(_) => "unknown",
+            Value::Struct(object) => &object.name,
         }
     }
 
@@ -197,6 +214,7 @@ impl<'a> Value<'a> {
             // Kubernetes' views of typed JSON do not say whether they are empty.
             Value::List(list) => list.is_plain() && list.is_empty(),
             Value::Map(map) => map.is_plain() && map.is_empty(),
+            Value::Struct(object) => object.fields.is_empty(),
             Value::Type(_) | Value::Optional(_) | Value::Opaque(_) | Value::Preserved(_) => false,
         }
     }

@@ -1,7 +1,9 @@
 //! The Kubernetes API's own rules, without I/O: objects and their heads, revisions, names, selectors, quantities,
 //! schemas, patches, server-side apply, tables, discovery and `Status` errors.
 
+pub mod admission;
 pub mod apply;
+pub mod authentication;
 pub mod builtin;
 pub mod certificates;
 pub mod definition;

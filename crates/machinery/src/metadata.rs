@@ -146,6 +146,15 @@ fn namespace(metadata: &Metadata, namespaced: bool) -> Vec<Cause> {
 
 /// Takes out owners that come again, and says whose; upstream does so with a warning.
 pub fn drop_doubled_owners(metadata: &mut Metadata) -> Option<String> {
+    drop_doubled(metadata, "")
+}
+
+/// The same, once others may have changed the object.
+pub fn drop_doubled_owners_after_admission(metadata: &mut Metadata) -> Option<String> {
+    drop_doubled(metadata, " after mutating admission happens")
+}
+
+fn drop_doubled(metadata: &mut Metadata, when: &str) -> Option<String> {
     let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut)?;
     let mut seen: Vec<Value> = Vec::new();
     let mut doubled: Vec<String> = Vec::new();
@@ -162,7 +171,7 @@ pub fn drop_doubled_owners(metadata: &mut Metadata) -> Option<String> {
     doubled.dedup();
     (!doubled.is_empty()).then(|| {
         format!(
-            "metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+            "metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may \
              reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             doubled.join(", ")
         )

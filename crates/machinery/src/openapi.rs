@@ -1,13 +1,14 @@
 //! OpenAPI v3: what kubectl reads to validate, explain and patch.
 //!
 //! One document per group version. Its components are the table's messages; its paths say which verbs a resource
-//! has, of which kind it is, and that the server checks fields (`fieldValidation`). The table holds no descriptions,
-//! so neither do the documents.
+//! has, of which kind it is, and that the server checks fields (`fieldValidation`). The table holds no descriptions;
+//! only what every object has is described.
 
 mod custom;
 pub mod gnostic;
 mod paths;
 pub mod v2;
+mod words;
 
 use std::collections::BTreeSet;
 
@@ -183,6 +184,7 @@ impl Components<'_> {
         for field in types.fields(message) {
             properties.insert(field.name.to_owned(), self.property(field));
         }
+        words::describe(message.name, &mut properties);
         let mut schema = Map::from_iter([("type".to_owned(), json!("object"))]);
         let required = required_fields(types, message);
         if !required.is_empty() {

@@ -30,6 +30,13 @@ pub enum PatchError {
     TooLarge(String),
 }
 
+impl PatchError {
+    /// Whether a `test` in the patch found another value than the one it names.
+    pub fn is_failed_test(&self) -> bool {
+        matches!(self, PatchError::Inapplicable(why) if why.starts_with("testing value ") && why.ends_with(": test failed"))
+    }
+}
+
 /// Applies a JSON Patch. On an error `doc` is left partly patched.
 pub fn json_patch(doc: &mut Value, patch: &[u8]) -> Result<(), PatchError> {
     let operations = decode(patch)?;

@@ -97,6 +97,10 @@ struct Refusal {
     continue_token: Option<String>,
     /// Generic answers carry `details` even when there is nothing to say in them.
     generic: bool,
+    /// The whole of it, where it is somebody else's.
+    said: Option<Map<String, Value>>,
+    /// For the author, besides.
+    warnings: Vec<String>,
 }
 
 /// The `details` of which object a refusal is about. `kind` is the plural resource name, as upstream has it, except
@@ -133,13 +137,44 @@ impl Status {
             retry_after_seconds: None,
             continue_token: None,
             generic: false,
+            said: None,
+            warnings: Vec::new(),
         }))
+    }
+
+    /// What somebody else said, word for word: a `v1.Status` of the right types. The words are theirs, so its reason
+    /// decides nothing here.
+    pub fn said(mut status: Map<String, Value>) -> Self {
+        let text = |key: &str| status.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut refusal = Self::new(Reason::Unknown, text("message"));
+        let code = status.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        refusal.0.code = code.unwrap_or(Reason::Unknown.code());
+        let seconds = status.get("details").and_then(|details| details.get("retryAfterSeconds"));
+        let seconds = seconds.and_then(Value::as_u64).and_then(|seconds| u32::try_from(seconds).ok());
+        refusal.0.retry_after_seconds = seconds.filter(|seconds| *seconds > 0);
+        status.insert("kind".into(), json!("Status"));
+        status.insert("apiVersion".into(), json!("v1"));
+        status.entry("metadata").or_insert_with(|| json!({}));
+        refusal.0.said = Some(status);
+        refusal
+    }
+
+    /// With warnings that its author gets beside it.
+    pub fn warning(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
+        self.0.warnings.extend(warnings);
+        self
     }
 
     pub fn about(mut self, about: About<'_>) -> Self {
         self.0.group = about.group.to_owned();
         self.0.kind = about.resource.to_owned();
         self.0.name = about.name.to_owned();
+        self
+    }
+
+    /// Another code than the reason's own.
+    pub fn with_code(mut self, code: u16) -> Self {
+        self.0.code = code;
         self
     }
 
@@ -267,9 +302,16 @@ impl Status {
         self.0.retry_after_seconds
     }
 
+    pub fn warnings(&self) -> &[String] {
+        &self.0.warnings
+    }
+
     /// The refusal as `v1.Status`.
     pub fn to_json(&self) -> Value {
         let refusal = &*self.0;
+        if let Some(said) = &refusal.said {
+            return Value::Object(said.clone());
+        }
         let mut metadata = Map::new();
         if let Some(token) = &refusal.continue_token {
             metadata.insert("continue".into(), json!(token));

@@ -18,7 +18,7 @@ use machinery::{
 use serde_json::{Value, json};
 use store::{Change, Expect, Key, Write};
 
-use crate::{context::Context, write::Along};
+use crate::{context::Context, replace, space::Current, write::Along};
 
 const RANGES: Ranges = Ranges::DEFAULT;
 
@@ -32,11 +32,14 @@ fn port_key(port: i64) -> Key {
 }
 
 /// Gives a service what it needs beyond what the old one has; what is taken and given back is written along with it.
+/// A service that is only tried takes nothing; upstream looks then neither whether its address is free nor whether its
+/// ports are in range.
 pub fn allocate(
     context: &Context,
     name: &str,
     service: &mut Tree,
     old: Option<&Tree>,
+    dry_run: bool,
 ) -> Result<Along, Vec<Cause>> {
     let mut along = Along::default();
     if !context.resource.row.takes_addresses {
@@ -46,12 +49,12 @@ pub fn allocate(
     if demand.is_empty() {
         return Ok(along);
     }
-    let causes = demand.out_of_range(service, &RANGES);
+    let causes = demand.out_of_range(service, &RANGES, dry_run);
     if !causes.is_empty() {
         return Err(causes);
     }
     let granted = Granted {
-        addresses: take_addresses(context, service, &demand)?,
+        addresses: take_addresses(context, service, &demand, dry_run)?,
         node_ports: Vec::new(),
         health_check_port: None,
     };
@@ -71,7 +74,13 @@ pub fn allocate(
     for (key, draft) in held.chain(ports) {
         let draft = draft.map_err(|status| vec![Cause::internal("", &status.to_string())])?;
         let change = Change::Put { draft, expires: None };
-        along.writes.push(Write { key, expect: Expect::Absent, change });
+        let expect = match context.space.current(&key) {
+            // Somebody was faster; the commit will find out.
+            Current { object: Some(_), .. } => Expect::Absent,
+            // One of the shared base that was given back leaves something behind.
+            Current { object: None, expect } => expect,
+        };
+        along.writes.push(Write { key, expect, change });
     }
     give_back(context, name, &demand, &mut along);
     Ok(along)
@@ -112,8 +121,13 @@ fn start(context: &Context) -> u32 {
     u32::from_le_bytes(random)
 }
 
-fn take_addresses(context: &Context, service: &Tree, demand: &Demand) -> Result<Vec<String>, Vec<Cause>> {
-    let is_free = |address: &str| context.space.get(&address_key(address)).is_none();
+fn take_addresses(
+    context: &Context,
+    service: &Tree,
+    demand: &Demand,
+    dry_run: bool,
+) -> Result<Vec<String>, Vec<Cause>> {
+    let is_free = |address: &str| dry_run || context.space.get(&address_key(address)).is_none();
     let mut taken: Vec<String> = Vec::new();
     for one in &demand.addresses {
         let address = match &one.wanted {
@@ -162,10 +176,11 @@ fn give_back(context: &Context, name: &str, demand: &Demand, along: &mut Along) 
     let ports = demand.released_ports.iter().map(|port| port_key(*port));
     let mut seen = HashSet::new();
     for key in addresses.chain(ports).filter(|key| seen.insert(key.clone())) {
-        let Some(object) = context.space.get(&key) else { continue };
+        let Current { object: Some(object), expect } = context.space.current(&key) else { continue };
         let held = object.tree().is_ok_and(|tree| is_held_by(&tree, &context.target.namespace, name));
         if held {
-            along.writes.push(Write { key, expect: Expect::At(object.revision), change: Change::Remove });
+            let change = replace::removal(context, &key, &object);
+            along.writes.push(Write { key, expect, change });
         }
     }
 }

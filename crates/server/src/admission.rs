@@ -1,122 +1,162 @@
-//! What must hold around an object for it to be written.
+//! What must hold around an object for it to be written, and what is added to it on the way.
+//!
+//! ```text
+//!   decode ──> track managers ──> mutate ──> prepare, default, validate ──> validate ──> commit
+//!                                 │                                         │
+//!                                 namespace, limits, accounts, classes,     pod security, policies, webhooks,
+//!                                 policies, webhooks                        quota
+//! ```
+//!
+//! Every step sees the same [`Admission`]. Steps of one kind look at that first, so that a request pays only for what
+//! concerns it. What the hub does by itself, in edits of status and finalizers, is not asked about; its deletions are.
 
-use machinery::{
-    resource::Tree,
-    status::{About, Status},
-};
-use serde_json::Value;
-use store::{Expect, Key};
+mod grants;
+mod namespaces;
+pub mod seen;
+pub mod webhooks;
+
+use http::Response;
+use machinery::{resource::Tree, status::Status};
 
 use crate::{
+    body::{self, Body},
+    certificates,
     context::Context,
-    rbac::{self, Attributes, Rule},
-    user::MASTERS,
+    write::Along,
 };
 
-/// Namespaced objects need their namespace, and it must not be on its way out. The guard makes that hold at the
-/// very point of the commit, so that nothing slips into a namespace that has just been emptied.
-pub fn admit_create(context: &Context, object: &str) -> Result<Vec<(Key, Expect)>, Status> {
-    if !context.resource.namespaced {
-        return Ok(Vec::new());
-    }
-    let name = &context.target.namespace;
-    let key = Key::new("", "namespaces", "", name);
-    let current = context.space.current(&key);
-    let about = About { group: "", resource: "namespaces", name };
-    let namespace = current.object.ok_or_else(|| Status::not_found(about))?;
-    if namespace.head.deleting {
-        let why = format!("unable to create new content in namespace {name} because it is being terminated");
-        let status = Status::forbidden(context.about(object), &why);
-        return Err(status.cause(
-            "NamespaceTerminating",
-            format!("namespace {name} is being terminated"),
-            "metadata.namespace",
-        ));
-    }
-    Ok(vec![(key, current.expect)])
+pub use grants::{check as check_grants, may_create};
+use webhooks::Rounds;
+
+/// What is done to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
 }
 
-/// To put what is not there, by whatever verb, is to create it, and needs the right to.
-pub fn may_create(context: &Context) -> Result<(), Status> {
-    let name = context.target.name.as_str();
-    let attributes = Attributes::Resource {
-        verb: "create",
-        group: &context.resource.group,
-        resource: &context.resource.plural,
-        subresource: "",
-        namespace: &context.target.namespace,
-        name,
-    };
-    match context.hub.authorizer.allows(&context.space, &context.user, &attributes) {
-        true => Ok(()),
-        false => Err(Status::forbidden(context.about(name), &attributes.refusal(&context.user))),
-    }
-}
-
-/// Nobody may give away rights they do not have: a role's rules, or those a binding confers, must be held by who
-/// writes them, unless they may `escalate` or `bind`. Says nothing of other kinds.
-pub fn admit_grant(context: &Context, name: &str, new: &Tree, old: Option<&Tree>) -> Result<(), Status> {
-    if context.resource.group != rbac::GROUP || context.user.in_group(MASTERS) {
-        return Ok(());
-    }
-    // A label can be a grant too, where roles are aggregated; only what garbage collection changes is no grant.
-    if old.is_some_and(|old| without_bookkeeping(old) == without_bookkeeping(new)) {
-        return Ok(());
-    }
-    let namespace = context.target.namespace.as_str();
-    let may = |verb, resource, name| {
-        let attributes =
-            Attributes::Resource { verb, group: rbac::GROUP, resource, subresource: "", namespace, name };
-        context.hub.authorizer.allows(&context.space, &context.user, &attributes)
-    };
-    let wanted = if context.resource.plural.ends_with("bindings") {
-        let text = |key: &str| {
-            new.get("roleRef").and_then(|role| role.get(key)).and_then(Value::as_str).unwrap_or_default()
-        };
-        let (resource, role) = (if text("kind") == "Role" { "roles" } else { "clusterroles" }, text("name"));
-        if may("bind", resource, role) {
-            return Ok(());
-        }
-        let rules = rbac::rules_of_role(&context.space, resource, namespace, role);
-        rules.ok_or_else(|| Status::not_found(context.about(role)))?
-    } else {
-        if may("escalate", &context.resource.plural, name) {
-            return Ok(());
-        }
-        let mut rules = rbac::rules_of(new);
-        if collects(new) || old.is_some_and(collects) {
-            // What is collected is not known, so it may be anything.
-            rules.extend(Rule::everything());
-        }
-        rules
-    };
-    let held = context.hub.authorizer.policy(&context.space).rules_for(&context.user, namespace);
-    match rbac::missing(&held, &wanted) {
-        None => Ok(()),
-        Some(missing) => {
-            let groups: Vec<String> = context.user.groups.iter().map(|group| format!("{group:?}")).collect();
-            let why = format!(
-                "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{missing}",
-                context.user.name,
-                groups.join(" ")
-            );
-            Err(Status::forbidden(context.about(name), &why))
+impl Operation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
         }
     }
 }
 
-fn collects(role: &Tree) -> bool {
-    let selectors = role.get("aggregationRule").and_then(|rule| rule.get("clusterRoleSelectors"));
-    selectors.and_then(Value::as_array).is_some_and(|selectors| !selectors.is_empty())
+/// One write, as those see it who may change or refuse it.
+///
+/// Objects are in the stored spelling if they are built in, and in the version of the request if they are custom;
+/// [`Admission::shown`] gives what the client would see. Below a subresource with a kind of its own (a binding, an
+/// eviction, a scale) the object is of that kind.
+pub struct Admission<'a> {
+    pub context: &'a Context,
+    pub operation: Operation,
+    /// Empty while it is still to be generated.
+    pub name: &'a str,
+    /// What is there now.
+    pub old: Option<&'a Tree>,
+    /// Nothing will be kept of it: nobody who is asked may have side effects.
+    pub dry_run: bool,
+    /// `DeleteOptions` as they were sent.
+    pub delete_options: Option<&'a Tree>,
 }
 
-/// An object without what garbage collection and the server keep in its metadata.
-fn without_bookkeeping(tree: &Tree) -> Tree {
-    let mut tree = tree.clone();
-    if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
-        for key in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
-            metadata.remove(key);
-        }
+/// What admission leaves beside the object.
+#[derive(Default)]
+pub struct Notes {
+    /// For the author, though it was accepted.
+    pub warnings: Vec<String>,
+}
+
+impl Notes {
+    /// Adds the warnings to an answer, each once.
+    pub fn tell(&self, response: &mut Response<Body>) {
+        body::warn_once(response, &self.warnings);
     }
-    tree
+}
+
+impl<'a> Admission<'a> {
+    pub fn new(
+        context: &'a Context,
+        operation: Operation,
+        name: &'a str,
+        old: Option<&'a Tree>,
+        dry_run: bool,
+    ) -> Self {
+        Admission { context, operation, name, old, dry_run, delete_options: None }
+    }
+
+    /// Whether it is about this stored kind itself, not about something below it.
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        self.is_below(group, resource, "")
+    }
+
+    pub fn is_below(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        let kind = &self.context.resource;
+        kind.stored_group == group
+            && kind.plural == resource
+            && self.context.target.subresource == subresource
+    }
+
+    pub fn is_namespace(&self) -> bool {
+        let kind = &self.context.resource;
+        kind.stored_group.is_empty() && kind.plural == "namespaces"
+    }
+
+    /// An object as the client of this request sees it.
+    pub fn shown(&self, tree: &Tree) -> Tree {
+        let mut tree = tree.clone();
+        self.context.resource.from_storage(&mut tree);
+        tree
+    }
+}
+
+/// Lets everybody change `object` who may, or refuse it. Of an object that goes, nothing can be changed.
+pub async fn mutate(
+    admission: &Admission<'_>,
+    mut object: Option<&mut Tree>,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    let mut rounds = Rounds::default();
+    mutate_once(admission, object.as_deref_mut(), notes, &mut rounds).await?;
+    match rounds.begin_again() {
+        // What a webhook changed may concern those who were asked before it.
+        true => mutate_once(admission, object, notes, &mut rounds).await,
+        false => Ok(()),
+    }
+}
+
+async fn mutate_once(
+    admission: &Admission<'_>,
+    object: Option<&mut Tree>,
+    notes: &mut Notes,
+    rounds: &mut Rounds,
+) -> Result<(), Status> {
+    if admission.operation == Operation::Create {
+        namespaces::of_new(admission.context, admission.name)?;
+    }
+    webhooks::mutate(admission, object, notes, rounds).await
+}
+
+/// Asks everybody who may refuse. `object` is what would be stored; nothing if it goes. What must hold or be written
+/// together with it for the answer to be right is added to `along`.
+pub async fn validate(
+    admission: &Admission<'_>,
+    object: Option<&Tree>,
+    along: &mut Along,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    let context = admission.context;
+    if let Some(object) = object {
+        certificates::admit(context, admission.name, object, admission.old)?;
+    }
+    webhooks::validate(admission, object, notes).await?;
+    if admission.operation == Operation::Create {
+        // Again, now as a guard: it must hold at the very point of the commit.
+        along.guards.extend(namespaces::of_new(context, admission.name)?);
+    }
+    Ok(())
 }

@@ -1,10 +1,13 @@
 //! The shared base: objects that every workspace has without storing them.
 //!
-//! Default namespaces, roles, bindings and priority classes are one read-only table under all workspaces. A workspace stores only
+//! Default namespaces, roles, bindings, priority classes and the Service `kubernetes` are one read-only table under all workspaces. A workspace stores only
 //! what it changes: an edited base object is stored whole, a deleted one leaves a *whiteout* at its key.
+
+pub mod kubernetes;
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::SocketAddr,
     sync::{Arc, LazyLock},
 };
 
@@ -35,9 +38,21 @@ pub fn of(collection: &Collection) -> Option<&'static BTreeMap<ItemKey, Tree>> {
     BASE.get(collection)
 }
 
+/// What makes the base of one workspace on one peer different from all others.
+pub struct Place {
+    /// What the UIDs of its objects are derived from.
+    pub identity: String,
+    /// RFC 3339; when its objects were created.
+    pub created: String,
+    /// Where the peer is reached.
+    pub endpoint: Option<SocketAddr>,
+}
+
 /// A base object as one workspace sees it: with a UID and a creation time of its own.
-pub fn seal(template: &Tree, identity: &str, created: &str, item: &ItemKey) -> Option<Arc<Object>> {
+pub fn seal(template: &Tree, place: &Place, item: &ItemKey) -> Option<Arc<Object>> {
+    let Place { identity, created, endpoint } = place;
     let mut tree = template.clone();
+    kubernetes::complete(&mut tree, created, *endpoint);
     let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     let metadata = tree.get_mut("metadata")?.as_object_mut()?;
     metadata.insert("uid".into(), json!(derive_uid(&[identity, &kind, &item.0])));
@@ -120,6 +135,9 @@ fn build() -> Table {
             "value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority",
         });
         add("scheduling.k8s.io", "priorityclasses", "", name, tree);
+    }
+    for (group, resource, namespace, name, tree) in kubernetes::objects() {
+        add(group, resource, namespace, &name, tree);
     }
     table
 }
@@ -390,9 +408,14 @@ mod tests {
     fn workspaces_see_the_same_objects_with_uids_of_their_own() {
         let collection = Collection::new("", "namespaces");
         let (item, template) = of(&collection).unwrap().iter().next().unwrap();
-        let one = seal(template, "w1", "2030-01-01T00:00:00Z", item).unwrap();
-        let again = seal(template, "w1", "2030-01-01T00:00:00Z", item).unwrap();
-        let other = seal(template, "w2", "2030-01-01T00:00:00Z", item).unwrap();
+        let place = |identity: &str| Place {
+            identity: identity.into(),
+            created: "2030-01-01T00:00:00Z".into(),
+            endpoint: None,
+        };
+        let one = seal(template, &place("w1"), item).unwrap();
+        let again = seal(template, &place("w1"), item).unwrap();
+        let other = seal(template, &place("w2"), item).unwrap();
         assert_eq!(one.head.name, "default");
         assert_eq!(one.body(), again.body());
         assert_ne!(one.head.uid, other.head.uid);

@@ -91,7 +91,37 @@ pub fn refusal(status: &Status) -> Response<Body> {
     if let Some(seconds) = status.retry_after_seconds() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    warn_once(&mut response, status.warnings());
     response
+}
+
+/// Characters of all warnings beyond which each is cut.
+const MAX_WARNINGS: usize = 4 * 1024;
+/// Characters that are then left of each.
+const CUT_WARNING: usize = 256;
+
+/// Adds warnings, each of them once. Where they are too long together each is cut short, and when that is not enough
+/// the rest is dropped, as upstream does.
+pub fn warn_once<'a>(response: &mut Response<Body>, warnings: impl IntoIterator<Item = &'a String>) {
+    let mut told: Vec<&String> = Vec::new();
+    for warning in warnings.into_iter().filter(|warning| !warning.is_empty()) {
+        if !told.contains(&warning) {
+            told.push(warning);
+        }
+    }
+    let length = |text: &str| text.chars().count();
+    if told.iter().map(|text| length(text)).sum::<usize>() <= MAX_WARNINGS {
+        return told.iter().for_each(|text| warn(response, text));
+    }
+    let mut written = 0;
+    for text in told {
+        if written >= MAX_WARNINGS {
+            return;
+        }
+        let cut: String = text.chars().take(CUT_WARNING).collect();
+        written += length(&cut);
+        warn(response, &cut);
+    }
 }
 
 /// Adds a `Warning` header that kubectl shows to its user.

@@ -14,6 +14,7 @@ use serde_json::Value;
 use store::{Collection, Key, Span};
 
 use crate::{
+    audit::Recorder,
     hub::Hub,
     managers,
     metrics::Stopwatch,
@@ -36,6 +37,8 @@ pub struct Context {
     pub query: Query,
     pub headers: HeaderMap,
     pub user: Arc<User>,
+    /// What is written down about this request.
+    pub audit: Recorder,
 }
 
 impl Context {
@@ -67,6 +70,7 @@ impl Context {
             query: Query::default(),
             headers: HeaderMap::new(),
             user: Arc::new(user),
+            audit: Recorder::off(),
         })
     }
 
@@ -100,7 +104,7 @@ impl Context {
     }
 
     pub fn presenter(&self) -> Result<Presenter, Status> {
-        let shape = negotiate::shape(&self.headers)?;
+        let shape = negotiate::shape(&self.headers, self.resource.is_stored())?;
         let include = self.query.get("includeObject").unwrap_or_default();
         if shape == Shape::Table && !matches!(include, "" | "None" | "Metadata" | "Object") {
             return Err(Status::bad_request(format!(

@@ -1,4 +1,4 @@
-//! What the hub does by itself: empties namespaces and workspaces, collects garbage, lets events expire.
+//! What the hub does by itself: empties namespaces and workspaces, collects garbage, lets events expire, forgets old history.
 //!
 //! ```text
 //!   store's feed ──> index (who belongs to whom) ──> queue, keyed ──> workers ──> ordinary writes
@@ -10,6 +10,7 @@
 mod certificates;
 mod definitions;
 mod garbage;
+mod history;
 mod namespaces;
 mod queue;
 mod roles;
@@ -50,6 +51,7 @@ pub fn start(hub: &Arc<Hub>) {
     }
     hub.env.tasks.spawn(Box::pin(expire(hub.clone())));
     hub.env.tasks.spawn(Box::pin(certificates::clean(hub.clone())));
+    hub.env.tasks.spawn(Box::pin(history::keep(hub.clone())));
 }
 
 /// Reads the feed for ever; after a gap, looks at everything.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use machinery::{
     apply::asks_for_reset,
     field_error::Cause,
-    gojson, protobuf,
+    gojson, gotext, protobuf,
     resource::{Schema, Tree},
     schema::{self, Types},
     status::Status,
@@ -146,7 +146,13 @@ fn yaml_duplicate(text: &str) -> Option<String> {
     let mut options = serde_saphyr::Options::default();
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::Error;
     let error = serde_saphyr::from_str_with_options::<Value>(text, options).err()?;
-    Some(format!("yaml: unmarshal errors: {}", error.to_string().lines().next().unwrap_or_default()))
+    let why = match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } => {
+            format!("line {}: key {} already set in map", location.line(), gotext::quote(key))
+        }
+        other => other.to_string().lines().next().unwrap_or_default().to_owned(),
+    };
+    Some(format!("yaml: unmarshal errors:\n  {why}"))
 }
 
 fn unrecognized(context: &Context, why: &str, bytes: &[u8]) -> Status {
@@ -283,7 +289,9 @@ pub fn configuration(context: &Context, bytes: &Bytes) -> Result<Decoded, Status
         }
     };
     if strictness == Strictness::Strict && !doubled.is_empty() {
-        return Err(undecodable(doubled.join(", ")));
+        let why =
+            format!("error strict decoding YAML: error converting YAML to JSON: {}", doubled.join(", "));
+        return Err(Status::bad_request(why));
     }
     match value {
         Value::Object(tree) => Ok(Decoded { tree, warnings: doubled, resets_managers: false }),

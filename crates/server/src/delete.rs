@@ -16,6 +16,7 @@ use store::{Change, Key, Write};
 
 use crate::{
     addresses,
+    admission::{self, Admission, Notes, Operation},
     body::{self, Body},
     context::Context,
     decode,
@@ -52,6 +53,10 @@ pub struct Options {
     pub revision: Option<String>,
     pub grace_seconds: Option<i64>,
     pub dry_run: bool,
+    /// Nobody is asked: the deletion is part of something that was admitted.
+    pub admitted: bool,
+    /// All of it, as it was sent.
+    pub sent: Tree,
 }
 
 impl Options {
@@ -125,6 +130,8 @@ impl Options {
                 .and_then(Value::as_i64)
                 .map(|seconds| if seconds < 0 { 1 } else { seconds }),
             dry_run,
+            admitted: false,
+            sent: tree.clone(),
         })
     }
 
@@ -190,29 +197,40 @@ pub async fn delete(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     if let Some(why) = (context.resource.row.undeletable)(name) {
         return Err(Status::forbidden(context.about(name), why));
     }
-    match delete_one(context, &context.key(name), &options).await? {
+    let mut notes = Notes::default();
+    let outcome = delete_one(context, &context.key(name), &options, &mut notes).await?;
+    let mut response = match outcome {
         Outcome::Gone(object) if context.resource.row.returns_deleted => {
-            Ok(body::encoded(StatusCode::OK, presenter.one(&object)))
+            body::encoded(StatusCode::OK, presenter.one(&object))
         }
         Outcome::Gone(object) => {
             let success = status::success(context.about(name), &object.head.uid);
-            Ok(body::json(StatusCode::OK, &success))
+            body::json(StatusCode::OK, &success)
         }
         Outcome::Held(object) => {
             let code = if options.wants_accepted() { StatusCode::ACCEPTED } else { StatusCode::OK };
-            Ok(body::encoded(code, presenter.one(&object)))
+            body::encoded(code, presenter.one(&object))
         }
-    }
+    };
+    notes.tell(&mut response);
+    Ok(response)
 }
 
-pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Result<Outcome, Status> {
+pub async fn delete_one(
+    context: &Context,
+    key: &Key,
+    options: &Options,
+    notes: &mut Notes,
+) -> Result<Outcome, Status> {
     let name = key.item.name();
     for _ in 0..ATTEMPTS {
         let Current { object, expect } = context.space.current(key);
         let object = object.ok_or_else(|| Status::not_found(context.about(name)))?;
         options.check_preconditions(context, &object)?;
         refuse_protected(context, key)?;
-        let (change, held) = match marked(context, &object, options)? {
+        let tree = object.tree().map_err(Status::internal)?;
+        let mut along = admit(context, &object, &tree, options, notes).await?;
+        let (change, held) = match marked(context, &object, tree, options)? {
             Marked::Free => (removal(context, key, &object), None),
             Marked::AlreadySo => return Ok(Outcome::Held(object)),
             Marked::Changed(draft) => {
@@ -226,10 +244,9 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
             });
         }
         let write = Write { key: key.clone(), expect, change };
-        let along = match held {
-            None => addresses::release(context, &object)?,
-            Some(_) => Along::default(),
-        };
+        if held.is_none() {
+            along.add(addresses::release(context, &object)?);
+        }
         if let Some(committed) = commit_one(context, along, write).await? {
             let last = Arc::new(object.with_revision(committed.revision, EventType::Deleted));
             return Ok(match held {
@@ -239,6 +256,24 @@ pub async fn delete_one(context: &Context, key: &Key, options: &Options) -> Resu
         }
     }
     Err(Status::modified(context.about(name)))
+}
+
+async fn admit(
+    context: &Context,
+    object: &Object,
+    tree: &Tree,
+    options: &Options,
+    notes: &mut Notes,
+) -> Result<Along, Status> {
+    let mut along = Along::default();
+    if !options.admitted {
+        let name = &object.head.name;
+        let mut admission = Admission::new(context, Operation::Delete, name, Some(tree), options.dry_run);
+        admission.delete_options = Some(&options.sent);
+        admission::mutate(&admission, None, notes).await?;
+        admission::validate(&admission, None, &mut along, notes).await?;
+    }
+    Ok(along)
 }
 
 /// What every workspace has cannot go.
@@ -259,8 +294,8 @@ enum Marked {
 }
 
 /// The object marked for deletion, if something holds it.
-fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marked, Status> {
-    let mut tree = object.tree().map_err(Status::internal)?;
+fn marked(context: &Context, object: &Object, before: Tree, options: &Options) -> Result<Marked, Status> {
+    let mut tree = before.clone();
     let row = &context.resource.row;
     if let Some(mark) = row.mark_deleted.filter(|_| !object.head.deleting) {
         mark(&mut tree, &context.hub.now_text());
@@ -274,7 +309,6 @@ fn marked(context: &Context, object: &Object, options: &Options) -> Result<Marke
     if finalizers.is_empty() && !held_by_spec && grace == 0 {
         return Ok(Marked::Free);
     }
-    let before = object.tree().map_err(Status::internal)?;
     if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
         if finalizers.is_empty() {
             metadata.remove("finalizers");
@@ -346,13 +380,14 @@ pub async fn delete_collection(context: &Context, bytes: Bytes) -> Result<Respon
         .filter(|(_, object)| selection.matches(object))
         .map(|(_, object)| object.clone())
         .collect();
+    let mut notes = Notes::default();
     let mut deleted = Vec::with_capacity(selected.len());
     for object in selected {
         let key = Key {
             collection: context.collection(),
             item: store::ItemKey::new(&object.head.namespace, &object.head.name),
         };
-        match delete_one(context, &key, &options).await {
+        match delete_one(context, &key, &options, &mut notes).await {
             Ok(_) => deleted.push(object),
             // Somebody else was faster: it is gone, which is what was asked for.
             Err(status) if status.code() == 404 => {}
@@ -360,5 +395,7 @@ pub async fn delete_collection(context: &Context, bytes: Bytes) -> Result<Respon
         }
     }
     let meta = json!({"resourceVersion": listing.revision.to_string()});
-    Ok(body::encoded(StatusCode::OK, read::whole_list(&presenter, &meta, &deleted)))
+    let mut response = body::encoded(StatusCode::OK, read::whole_list(&presenter, &meta, &deleted));
+    notes.tell(&mut response);
+    Ok(response)
 }

@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use env::Env;
 use jiff::Timestamp;
@@ -14,6 +14,8 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
+    admission::webhooks::Registered,
+    base,
     login::Login,
     metrics::Metrics,
     rbac::Authorizer,
@@ -33,6 +35,8 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Longest time a request that is not a watch may take.
     pub request_timeout: Duration,
+    /// Where this server is reached, if that is known.
+    pub endpoint: Option<SocketAddr>,
 }
 
 impl Default for Options {
@@ -42,6 +46,7 @@ impl Default for Options {
             max_object_bytes: 1536 * 1024,
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
+            endpoint: None,
         }
     }
 }
@@ -57,6 +62,8 @@ pub struct Hub {
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
     pub login: Login,
+    /// Whom workspaces want to be asked about their requests.
+    pub admission: Registered,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -99,6 +106,7 @@ impl Hub {
             stopping,
             webhooks: Webhooks::default(),
             login,
+            admission: Registered::default(),
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -146,7 +154,8 @@ impl Hub {
             .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
-        let space = Space::new(id, name, identity, created, self.store.clone());
+        let place = base::Place { identity, created, endpoint: self.options.endpoint };
+        let space = Space::new(id, name, place, self.store.clone());
         self.spaces.write().insert(name.to_owned(), space.clone());
         Ok(space)
     }
@@ -154,7 +163,9 @@ impl Hub {
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
     pub fn nowhere(&self, name: &str) -> Space {
         let id = WorkspaceId("nowhere".into());
-        Space::new(id, name, name.to_owned(), self.installation.created.clone(), self.store.clone())
+        let created = self.installation.created.clone();
+        let place = base::Place { identity: name.to_owned(), created, endpoint: self.options.endpoint };
+        Space::new(id, name, place, self.store.clone())
     }
 
     /// The workspace with the id `id`, for controllers, which read the feed of all of them.
@@ -178,6 +189,7 @@ impl Hub {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
         self.servings.forget(id);
+        self.admission.forget(id);
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -13,6 +13,7 @@
 mod addresses;
 pub mod admission;
 mod apply;
+pub mod audit;
 pub mod authentication;
 pub mod base;
 pub mod body;

@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::login::LoginMetrics;
+use crate::{admission::webhooks::Measures, login::LoginMetrics};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -43,16 +43,25 @@ pub enum Stage {
     Prepare,
     /// Who set which field.
     Track,
-    /// Validation and admission.
+    /// Validation.
     Check,
+    /// What others say about it: policies, webhooks, quotas.
+    Admit,
     Encode,
     /// Until it is durable and visible.
     Commit,
 }
 
 impl Stage {
-    const ALL: [Stage; 6] =
-        [Stage::Decode, Stage::Prepare, Stage::Track, Stage::Check, Stage::Encode, Stage::Commit];
+    const ALL: [Stage; 7] = [
+        Stage::Decode,
+        Stage::Prepare,
+        Stage::Track,
+        Stage::Check,
+        Stage::Admit,
+        Stage::Encode,
+        Stage::Commit,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -60,6 +69,7 @@ impl Stage {
             Stage::Prepare => "prepare",
             Stage::Track => "track",
             Stage::Check => "check",
+            Stage::Admit => "admit",
             Stage::Encode => "encode",
             Stage::Commit => "commit",
         }
@@ -103,8 +113,9 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    pub webhooks: Measures,
     writes: Counter<u64, AtomicU64>,
-    stages: [Counter<f64, AtomicU64>; 6],
+    stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
     pub login: LoginMetrics,
 }
 
@@ -149,6 +160,7 @@ impl Default for Metrics {
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
         let login = LoginMetrics::default();
         login.register(&mut registry);
+        let webhooks = Measures::register(&mut registry);
         Self {
             registry,
             login,
@@ -159,6 +171,7 @@ impl Default for Metrics {
             watch_events,
             connections,
             collected,
+            webhooks,
             writes,
             stages,
         }

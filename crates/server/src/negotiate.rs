@@ -54,8 +54,8 @@ fn not_acceptable(accepted: &str) -> Status {
     Status::new(Reason::NotAcceptable, format!("only the following media types are accepted: {accepted}"))
 }
 
-/// The first shape in the client's order that can be served.
-pub fn shape(headers: &HeaderMap) -> Result<Shape, Status> {
+/// The first shape in the client's order that can be served. `tables`: the resource has rows to show.
+pub fn shape(headers: &HeaderMap, tables: bool) -> Result<Shape, Status> {
     let entries = entries(headers);
     if entries.is_empty() {
         return Ok(Shape::Object);
@@ -64,7 +64,7 @@ pub fn shape(headers: &HeaderMap) -> Result<Shape, Status> {
         let transformed = entry.get("g") == "meta.k8s.io" && matches!(entry.get("v"), "v1" | "v1beta1");
         match entry.get("as") {
             "" => Some(Shape::Object),
-            "Table" if transformed => Some(Shape::Table),
+            "Table" if transformed && tables => Some(Shape::Table),
             "PartialObjectMetadata" | "PartialObjectMetadataList" if transformed => Some(Shape::Partial),
             _ => None,
         }
@@ -183,17 +183,20 @@ mod tests {
     #[test]
     fn shapes_in_the_order_the_client_prefers() {
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        assert_eq!(shape(&accept(kubectl)).unwrap(), Shape::Table);
+        assert_eq!(shape(&accept(kubectl), true).unwrap(), Shape::Table);
         assert_eq!(
-            shape(&accept("application/vnd.kubernetes.protobuf,application/json")).unwrap(),
+            shape(&accept("application/vnd.kubernetes.protobuf,application/json"), true).unwrap(),
             Shape::Object
         );
-        assert_eq!(shape(&accept("application/vnd.kubernetes.protobuf")).unwrap_err().code(), 406);
+        assert_eq!(shape(&accept("application/vnd.kubernetes.protobuf"), true).unwrap_err().code(), 406);
         assert_eq!(
-            shape(&accept("application/json;as=Table;v=v9;g=meta.k8s.io, */*")).unwrap(),
+            shape(&accept("application/json;as=Table;v=v9;g=meta.k8s.io, */*"), true).unwrap(),
             Shape::Object
         );
-        assert_eq!(shape(&HeaderMap::new()).unwrap(), Shape::Object);
+        assert_eq!(shape(&accept(kubectl), false).unwrap(), Shape::Object);
+        let only_table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        assert_eq!(shape(&accept(only_table), false).unwrap_err().code(), 406);
+        assert_eq!(shape(&HeaderMap::new(), true).unwrap(), Shape::Object);
     }
 
     #[test]

@@ -7,10 +7,11 @@ use store::Store;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
+    base::kubernetes,
     controllers,
     hub::{Hub, Options},
     kubeconfig, listen,
-    login::{self, Login, LoginOptions},
+    login::{self, Login, LoginError, LoginOptions},
     pki::{Authority, PkiError},
     user::MASTERS,
 };
@@ -34,6 +35,8 @@ pub enum StartError {
     Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Pki(#[from] PkiError),
+    #[error(transparent)]
+    Login(#[from] LoginError),
     #[error("the store refused its first write: {0}")]
     Store(#[from] store::Error),
 }
@@ -58,7 +61,9 @@ impl Peer {
         let kubelet_authority = Authority::open(env, &options.pki.join("kubelet-serving"))?;
         let login = Login::open(env, authority.clone(), kubelet_authority, hosts, options.login)?;
         let (stop, stopping) = watch::channel(false);
-        let hub = Hub::open(env.clone(), store, options.server, login, stopping.clone()).await?;
+        let mut server = options.server;
+        server.endpoint = server.endpoint.or(kubernetes::endpoint(address, options.advertise.as_deref()));
+        let hub = Hub::open(env.clone(), store, server, login, stopping.clone()).await?;
         controllers::start(&hub);
         login::follow(&hub);
         let (done, stopped) = oneshot::channel();

@@ -13,11 +13,13 @@ use serde_json::{Value, json};
 use store::{Collection, Key};
 
 use crate::{
+    admission::{self, Admission, Notes, Operation},
     body::{self, Body},
     context::Context,
     decode,
     delete::{self, Options},
     replace,
+    write::Along,
 };
 
 /// More evictions than this must not be waiting to be confirmed; as upstream.
@@ -27,13 +29,17 @@ const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruptio
 /// `POST` to a path below a pod.
 pub async fn create_below(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
     let decoded = decode::object(context, bytes)?;
-    let tree = decoded.tree;
+    let mut tree = decoded.tree;
     let name = context.target.name.as_str();
     let given = text(&tree, &["metadata", "name"]);
     if !given.is_empty() && given != name {
         let kind = &context.shown.kind;
         return Err(Status::bad_request(format!("name in URL does not match name in {kind} object")));
     }
+    let mut notes = Notes::default();
+    let admission = Admission::new(context, Operation::Create, name, None, context.dry_run()?);
+    admission::mutate(&admission, Some(&mut tree), &mut notes).await?;
+    admission::validate(&admission, Some(&tree), &mut Along::default(), &mut notes).await?;
     match context.target.subresource.as_str() {
         "binding" => bind(context, name, &tree).await?,
         "eviction" => evict(context, name, &tree).await?,
@@ -41,7 +47,9 @@ pub async fn create_below(context: &Context, bytes: &Bytes) -> Result<Response<B
     }
     let done =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    Ok(body::json(StatusCode::CREATED, &done))
+    let mut response = body::json(StatusCode::CREATED, &done);
+    notes.tell(&mut response);
+    Ok(response)
 }
 
 fn at<'a>(tree: &'a Tree, path: &[&str]) -> Option<&'a Value> {
@@ -192,7 +200,8 @@ async fn evict(context: &Context, name: &str, eviction: &Tree) -> Result<(), Sta
     if !options.dry_run {
         mark_disrupted(&pods, &key, &pod, &mut options).await?;
     }
-    delete::delete_one(&pods, &key, &options).await.map(|_| ())
+    options.admitted = true;
+    delete::delete_one(&pods, &key, &options, &mut Notes::default()).await.map(|_| ())
 }
 
 /// Says on the pod why it goes; the revision that the deletion expects moves along.

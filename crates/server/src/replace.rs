@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use store::{Change, Expect, Key, Write};
 
 use crate::{
-    addresses, admission, certificates,
+    addresses,
+    admission::{self, Admission, Notes, Operation},
     context::Context,
     managers,
     metrics::{Stage, Stopwatch},
@@ -18,7 +19,7 @@ use crate::{
     versions,
     write::{
         ATTEMPTS, Along, Managers, Written, check_finalizers, commit_one, encode, expiry, metadata_of,
-        refusal, refuse_if_any,
+        refusal, refuse_if_any, set_namespace,
     },
 };
 
@@ -42,7 +43,7 @@ pub async fn replace(
 ) -> Result<Option<Written>, Status> {
     let Replacement { old, expect, mut new, managers } = replacement;
     let old_tree = old.tree().map_err(Status::internal)?;
-    let doubled = metadata::drop_doubled_owners(metadata_of(&mut new));
+    let mut doubled = metadata::drop_doubled_owners(metadata_of(&mut new));
     // Whoever writes to a scale is known already: it is not the object itself that was sent.
     if managers != Managers::Tracked && context.scale().is_none() {
         context.resource.fill_defaults(&mut new);
@@ -50,9 +51,15 @@ pub async fn replace(
         managers::track(context, Some(&old_tree), &mut new, managers == Managers::Reset);
         watch.lap(Stage::Track);
     }
-    prepare_replacement(context, &mut new, &old_tree)?;
     let name = old.head.name.as_str();
-    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree));
+    let mut notes = Notes::default();
+    let admission = Admission::new(context, Operation::Update, name, Some(&old_tree), dry_run);
+    admission::mutate(&admission, Some(&mut new), &mut notes).await?;
+    watch.lap(Stage::Admit);
+    set_namespace(context, &mut new)?;
+    doubled = doubled.or(metadata::drop_doubled_owners_after_admission(metadata_of(&mut new)));
+    prepare_replacement(context, &mut new, &old_tree)?;
+    let allocated = addresses::allocate(context, name, &mut new, Some(&old_tree), dry_run);
     let mut along = allocated.map_err(|causes| refusal(context, name, causes))?;
     watch.lap(Stage::Prepare);
     let revision = json!(old.revision.to_string());
@@ -63,14 +70,17 @@ pub async fn replace(
     causes.extend(check_finalizers(context, metadata_of(&mut new)));
     let findings = context.resource.check(&mut new, Some(&old_tree), &context.target.subresource);
     causes.extend(findings.causes);
-    admission::admit_grant(context, name, &new, Some(&old_tree))?;
+    admission::check_grants(context, name, &new, Some(&old_tree))?;
     refuse_if_any(context, name, causes)?;
-    certificates::admit(context, name, &new, Some(&old_tree))?;
     count_generation(context, &mut new, &old_tree);
     keep_times_if_unchanged(&mut new, &old_tree);
     let mut warnings = context.resource.warnings(&new, Some(&old_tree));
     warnings.extend(findings.warnings.into_iter().chain(doubled));
     watch.lap(Stage::Check);
+    let mut admitted = Along::default();
+    admission::validate(&admission, Some(&new), &mut admitted, &mut notes).await?;
+    warnings.append(&mut notes.warnings);
+    watch.lap(Stage::Admit);
     if new == old_tree {
         // Nothing changed: no new revision, no event.
         return Ok(Some(Written { object: old, created: false, warnings }));
@@ -91,6 +101,7 @@ pub async fn replace(
     if finished {
         along = addresses::release(context, &old)?;
     }
+    along.add(admitted);
     along.guards.extend(versions::guard(&context.resource));
     let committed = commit_one(context, along, write).await?;
     watch.lap(Stage::Commit);

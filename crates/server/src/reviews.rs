@@ -10,12 +10,14 @@ use crate::{
     context::Context,
     decode::{self, Decoded},
     managers,
+    negotiate::Shape,
     rbac::{Attributes, Rule},
     user::{MASTERS, User},
 };
 
 pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
     context.dry_run()?;
+    let shape = context.presenter()?.shape;
     let Decoded { mut tree, warnings, .. } = decode::object(context, bytes)?;
     refuse_metadata(context, &tree)?;
     let status = match context.resource.kind.as_str() {
@@ -43,6 +45,11 @@ pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status
     }
     if context.resource.kind == "SelfSubjectReview" {
         metadata["creationTimestamp"] = json!(context.hub.now_text());
+    }
+    if shape == Shape::Partial {
+        tree.retain(|key, _| key == "metadata");
+        tree.insert("kind".into(), json!("PartialObjectMetadata"));
+        tree.insert("apiVersion".into(), json!("meta.k8s.io/v1"));
     }
     let mut response = body::json(StatusCode::CREATED, &Value::Object(tree));
     for warning in &warnings {

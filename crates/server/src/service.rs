@@ -12,6 +12,7 @@ use machinery::{
 };
 
 use crate::{
+    audit::Recorder,
     authentication::{self, Asker},
     body::{self, Body},
     context::Context,
@@ -78,7 +79,7 @@ where
     let query = Query::parse(parts.uri.query())?;
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query.flag("watch"))?;
     labels.verb = verb_label(&info, &parts.method);
-    let asker = authentication::authenticate(hub, connection, &headers, info.workspace.as_deref()).await?;
+    let asker = authentication::authenticate(hub, connection, &headers, &info).await?;
     let Asker { user, workspace: of_token, warnings: of_asker } = asker;
     *warnings = of_asker;
     // Without a path prefix the request is for its token's workspace, else for `default`.
@@ -227,7 +228,8 @@ where
     check_path(&resource, &target)?;
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
-    let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user };
+    let audit = Recorder::off();
+    let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user, audit };
     let deprecation = context.resource.custom().and_then(|custom| custom.version.deprecation.clone());
     let answer = answer_about(hub, context, verb, body).await;
     match deprecation {

@@ -14,10 +14,7 @@ pub struct Space(Arc<Inner>);
 struct Inner {
     id: WorkspaceId,
     name: String,
-    /// What the UIDs of its base objects are derived from.
-    identity: String,
-    /// RFC 3339; the creation time of its base objects.
-    created: String,
+    place: base::Place,
     store: Arc<dyn Store>,
 }
 
@@ -36,14 +33,8 @@ pub struct Change {
 }
 
 impl Space {
-    pub fn new(
-        id: WorkspaceId,
-        name: &str,
-        identity: String,
-        created: String,
-        store: Arc<dyn Store>,
-    ) -> Self {
-        Self(Arc::new(Inner { id, name: name.to_owned(), identity, created, store }))
+    pub fn new(id: WorkspaceId, name: &str, place: base::Place, store: Arc<dyn Store>) -> Self {
+        Self(Arc::new(Inner { id, name: name.to_owned(), place, store }))
     }
 
     pub fn id(&self) -> &WorkspaceId {
@@ -68,7 +59,7 @@ impl Space {
 
     fn base(&self, collection: &Collection, item: &ItemKey) -> Option<Arc<Object>> {
         let template = base::of(collection)?.get(item)?;
-        base::seal(template, &self.0.identity, &self.0.created, item)
+        base::seal(template, &self.0.place, item)
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -106,7 +97,7 @@ impl Space {
                 Some(object) if base::is_whiteout(object) => listing.remove(item),
                 Some(_) => {}
                 None => {
-                    if let Some(object) = base::seal(template, &self.0.identity, &self.0.created, item) {
+                    if let Some(object) = base::seal(template, &self.0.place, item) {
                         listing.insert(item.clone(), object);
                     }
                 }

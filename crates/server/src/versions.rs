@@ -20,10 +20,16 @@ use machinery::{
 use serde_json::Value;
 use store::{Expect, Key, Listing};
 
-use crate::{context::Context, hub::Hub, webhook::Target};
+use crate::{
+    context::Context,
+    hub::Hub,
+    webhook::{Question, Target},
+};
 
 /// As long as upstream waits.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// An answer larger than this is refused.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 /// So many objects are sent to a webhook at once.
 const BATCH: usize = 500;
 
@@ -108,6 +114,17 @@ pub async fn to_stored<'a>(context: &Context, tree: &'a Tree) -> Result<Cow<'a, 
     stored.ok_or_else(|| Status::internal("a conversion lost its object"))
 }
 
+/// An object of a custom kind in another of its versions.
+pub async fn in_version(
+    hub: &Hub,
+    custom: &Custom,
+    tree: Tree,
+    api_version: &str,
+) -> Result<Tree, Status> {
+    let converted = convert(hub, custom, vec![tree], api_version).await?;
+    converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
+}
+
 async fn convert(
     hub: &Hub,
     custom: &Custom,
@@ -141,8 +158,15 @@ async fn ask(
     let target = Target::of(client).map_err(|error| failed(&error))?;
     let uid = hub.new_uid();
     let review = conversion::review(version, &uid, api_version, &objects);
-    let answer = hub.webhooks.call(&hub.env, &target, &review, TIMEOUT).await;
-    let answer = answer.map_err(|error| failed(&error))?;
+    let question = Question {
+        target: &target,
+        document: &review,
+        limit: TIMEOUT,
+        tells_limit: false,
+        max_answer: MAX_ANSWER_BYTES,
+    };
+    let answer = hub.webhooks.call(&hub.env, question).await.map_err(|error| failed(&error))?;
+    let answer: Value = serde_json::from_slice(&answer).map_err(|error| failed(&error))?;
     let subject = Subject { kind: &kind, is_list: objects.len() > 1 };
     let converted = conversion::converted(version, &uid, api_version, &objects, &answer, subject);
     for (at, tree) in places.into_iter().zip(converted.map_err(Status::internal)?) {

@@ -1,29 +1,42 @@
 //! Asking somebody else: a JSON document is posted to a webhook, and its answer is another.
 //!
-//! Connections are kept and used again; what is kept is found by where it leads and whom it trusts.
+//! Connections are kept and used again; what is kept is found by where it leads and whom it trusts. A place that nobody
+//! has asked for a while is forgotten with its connections. No place is asked more than so much at once, however many
+//! requests wait for it; no answer is longer than it may be; no redirect is followed.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use env::Env;
-use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1::{self, SendRequest};
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+};
 use hyper_util::rt::TokioIo;
-use machinery::definition::WebhookClient;
+use machinery::{definition::WebhookClient, gojson, gotext};
 use parking_lot::Mutex;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 
-/// An answer larger than this is refused.
-const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 /// Idle connections kept to one place.
 const IDLE: usize = 8;
+/// How long a connection is kept that nobody uses.
+const IDLE_TIME: Duration = Duration::from_secs(90);
+/// So many calls to one place are under way at once; the others wait, within their time.
+const AT_ONCE: usize = 64;
 
 /// Where a webhook is, as `clientConfig` says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,12 +56,24 @@ impl Target {
                 "the service {}/{} runs on no cluster that this server can reach; use `url`",
                 service.namespace, service.name
             ))),
-            (None, None) => Err(Error::Target("neither `url` nor `service` is given".into())),
+            (None, None) => Err(Error::Target("webhook configuration must have either service or URL".into())),
         }
     }
 }
 
-/// Why there is no answer.
+/// What is asked, and what is waited for.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    pub target: &'a Target,
+    pub document: &'a Value,
+    pub limit: Duration,
+    /// The webhook is told how long it has, in the query of its URL.
+    pub tells_limit: bool,
+    /// An answer of more bytes is refused.
+    pub max_answer: usize,
+}
+
+/// Why there is no answer, in the words of upstream's client where it has some.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration leads nowhere; trying again does not help.
@@ -57,8 +82,11 @@ pub enum Error {
     /// It cannot be reached, or broke off. Try again.
     #[error("{0}")]
     Unreachable(String),
-    #[error("no answer within {} seconds", .0.as_secs())]
-    TimedOut(Duration),
+    #[error("Post {url}: context deadline exceeded")]
+    TimedOut { url: String },
+    /// It answered with a code that is no success.
+    #[error("{message}")]
+    Refused { code: u16, message: String },
     /// It answered, but not what was asked.
     #[error("{0}")]
     Answer(String),
@@ -69,118 +97,356 @@ type Connection = SendRequest<Full<Bytes>>;
 /// Calls webhooks.
 #[derive(Default)]
 pub struct Webhooks {
-    idle: Mutex<HashMap<Target, Vec<Connection>>>,
+    places: Arc<Places>,
+}
+
+#[derive(Default)]
+struct Places(Mutex<HashMap<Target, Arc<Place>>>);
+
+/// What is kept for one target.
+struct Place {
+    trust: OnceLock<Arc<ClientConfig>>,
+    idle: Mutex<Vec<Idle>>,
+    turns: Semaphore,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Duration,
+}
+
+/// Somebody uses a place; when the last one leaves and nothing is kept there, it is forgotten.
+struct Visit<'a> {
+    places: &'a Places,
+    target: &'a Target,
+    place: Arc<Place>,
+}
+
+impl Places {
+    fn visit<'a>(&'a self, target: &'a Target) -> Visit<'a> {
+        let mut places = self.0.lock();
+        let place = places.entry(target.clone()).or_insert_with(|| {
+            let (trust, idle) = (OnceLock::new(), Mutex::default());
+            Arc::new(Place { trust, idle, turns: Semaphore::new(AT_ONCE) })
+        });
+        Visit { places: self, target, place: place.clone() }
+    }
+
+    /// Drops connections that have ended or that nobody has used for a while.
+    fn tidy(&self, target: &Target, now: Duration) {
+        let visit = self.visit(target);
+        visit
+            .place
+            .idle
+            .lock()
+            .retain(|idle| !idle.connection.is_closed() && now.saturating_sub(idle.since) < IDLE_TIME);
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut places = self.places.0.lock();
+        // The map's and this one; new ones are only made under the lock.
+        if Arc::strong_count(&self.place) == 2 && self.place.idle.lock().is_empty() {
+            places.remove(self.target);
+        }
+    }
 }
 
 impl Webhooks {
-    pub async fn call(
-        &self,
-        env: &Env,
-        target: &Target,
-        document: &Value,
-        limit: Duration,
-    ) -> Result<Value, Error> {
-        let timer = env.clock.sleep(limit);
+    /// How many targets something is kept for.
+    pub fn known(&self) -> usize {
+        self.places.0.lock().len()
+    }
+
+    /// The body of a successful answer.
+    pub async fn call(&self, env: &Env, question: Question<'_>) -> Result<Bytes, Error> {
+        let timer = env.clock.sleep(question.limit);
         tokio::select! {
-            answer = self.post(env, target, Bytes::from(document.to_string())) => answer,
-            () = timer => Err(Error::TimedOut(limit)),
+            answer = self.post(env, question) => answer,
+            () = timer => Err(Error::TimedOut { url: gotext::quote(&shown(&question)) }),
         }
     }
 
-    async fn post(&self, env: &Env, target: &Target, body: Bytes) -> Result<Value, Error> {
-        let uri: Uri =
-            target.url.parse().map_err(|error| Error::Target(format!("{}: {error}", target.url)))?;
+    /// The document at a target.
+    pub async fn fetch(
+        &self,
+        env: &Env,
+        target: &Target,
+        limit: Duration,
+        max_answer: usize,
+    ) -> Result<Bytes, Error> {
+        let timer = env.clock.sleep(limit);
+        tokio::select! {
+            answer = self.get(env, target, max_answer) => answer,
+            () = timer => {
+                Err(Error::Unreachable(format!("Get {}: context deadline exceeded", gotext::quote(&target.url))))
+            }
+        }
+    }
+
+    async fn get(&self, env: &Env, target: &Target, max_answer: usize) -> Result<Bytes, Error> {
+        let uri: Uri = target.url.parse().map_err(|error| Error::Target(format!("{}: {error}", target.url)))?;
+        let visit = self.places.visit(target);
+        let broken = |why: &dyn std::fmt::Display| {
+            Error::Unreachable(format!("Get {}: {why}", gotext::quote(&target.url)))
+        };
+        let _turn = visit.place.turns.acquire().await.map_err(|error| broken(&error))?;
+        let mut connection = connect(env, &visit, &uri, &self.places).await.map_err(|error| match error {
+            Failure::Target(why) => Error::Target(why),
+            Failure::Io(why) => broken(&why),
+        })?;
+        let request = Request::get(uri.path_and_query().map_or("/", |path| path.as_str()))
+            .header(header::HOST, uri.authority().map(ToString::to_string).unwrap_or_default())
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, "hanse")
+            .body(Full::new(Bytes::new()))
+            .map_err(|error| Error::Target(error.to_string()))?;
+        let response = connection.send_request(request).await.map_err(|error| broken(&ended(&error)))?;
+        finish(env, &visit, connection, response, max_answer).await
+    }
+
+    async fn post(&self, env: &Env, question: Question<'_>) -> Result<Bytes, Error> {
+        let url = shown(&question);
+        let uri: Uri = url.parse().map_err(|error| Error::Target(format!("{url}: {error}")))?;
         let host = uri.authority().map(ToString::to_string).unwrap_or_default();
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let body = Bytes::from(question.document.to_string());
         let request = || {
             Request::post(path.as_str())
                 .header(header::HOST, &host)
                 .header(header::CONTENT_TYPE, "application/json")
-                .header(header::ACCEPT, "application/json")
+                .header(header::ACCEPT, "application/json, */*")
+                .header(header::USER_AGENT, "hanse-admission")
                 .body(Full::new(body.clone()))
                 .map_err(|error| Error::Target(error.to_string()))
         };
+        let visit = self.places.visit(question.target);
+        let broken = |why: &dyn std::fmt::Display| {
+            Error::Unreachable(format!("Post {}: {why}", gotext::quote(&url)))
+        };
+        let _turn = visit.place.turns.acquire().await.map_err(|error| broken(&error))?;
         // A kept connection may have ended at the other side; a new one is tried then.
-        let kept = self.idle.lock().get_mut(target).and_then(Vec::pop);
+        let kept = visit.place.idle.lock().pop().map(|idle| idle.connection);
         if let Some(mut connection) = kept.filter(SendRequest::is_ready)
             && let Ok(response) = connection.send_request(request()?).await
         {
-            return self.finish(target, connection, response).await;
+            return finish(env, &visit, connection, response, question.max_answer).await;
         }
-        let mut connection = connect(env, target, &uri).await?;
+        let mut connection = connect(env, &visit, &uri, &self.places).await.map_err(|error| match error {
+            Failure::Target(why) => Error::Target(why),
+            Failure::Io(why) => broken(&why),
+        })?;
         let response = connection.send_request(request()?).await;
-        let response = response.map_err(|error| Error::Unreachable(error.to_string()))?;
-        self.finish(target, connection, response).await
-    }
-
-    async fn finish(
-        &self,
-        target: &Target,
-        connection: Connection,
-        response: http::Response<hyper::body::Incoming>,
-    ) -> Result<Value, Error> {
-        let code = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-        let bytes = body.map_err(|error| Error::Unreachable(error.to_string()))?.to_bytes();
-        if code != StatusCode::OK {
-            let text: String = String::from_utf8_lossy(&bytes).chars().take(200).collect();
-            return Err(Error::Answer(format!("answered {code}: {}", text.trim())));
-        }
-        let mut idle = self.idle.lock();
-        let kept = idle.entry(target.clone()).or_default();
-        if kept.len() < IDLE {
-            kept.push(connection);
-        }
-        drop(idle);
-        serde_json::from_slice(&bytes).map_err(|error| Error::Answer(error.to_string()))
+        let response = response.map_err(|error| broken(&ended(&error)))?;
+        finish(env, &visit, connection, response, question.max_answer).await
     }
 }
 
-async fn connect(env: &Env, target: &Target, uri: &Uri) -> Result<Connection, Error> {
-    if uri.scheme_str() != Some("https") {
-        return Err(Error::Target(format!("{}: only https is called", target.url)));
+/// The URL that is called: with the time the webhook has, in whole seconds, if it is told.
+fn shown(question: &Question<'_>) -> String {
+    let url = &question.target.url;
+    if !question.tells_limit {
+        return url.clone();
     }
-    let unreachable = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", target.url));
+    let seconds = question.limit.as_secs() + u64::from(question.limit.subsec_nanos() > 0);
+    let between = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{between}timeout={seconds}s")
+}
+
+/// A connection that ended without an answer, as upstream calls that.
+fn ended(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() || error.is_closed() { "EOF".to_owned() } else { error.to_string() }
+}
+
+async fn finish(
+    env: &Env,
+    visit: &Visit<'_>,
+    connection: Connection,
+    response: Response<Incoming>,
+    limit: usize,
+) -> Result<Bytes, Error> {
+    let code = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.unwrap_or_default().to_owned();
+    let bytes = match Limited::new(response.into_body(), limit).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return Err(Error::Answer(format!("the answer is longer than {limit} bytes")));
+        }
+        Err(error) => return Err(Error::Unreachable(error.to_string())),
+    };
+    let mut idle = visit.place.idle.lock();
+    if idle.len() < IDLE {
+        idle.push(Idle { connection, since: env.clock.elapsed() });
+    }
+    drop(idle);
+    match code.as_u16() {
+        200..=206 if bytes.is_empty() => {
+            let code = code.as_u16();
+            Err(Error::Answer(format!(
+                "0-length response with status code: {code} and content type: {kind}"
+            )))
+        }
+        200..=206 => Ok(bytes),
+        _ => Err(refused(code, &kind, &bytes)),
+    }
+}
+
+/// An answer that is no success, in the words of upstream's client.
+fn refused(code: StatusCode, kind: &str, bytes: &[u8]) -> Error {
+    let said = match gojson::parse(bytes) {
+        Ok(status) if status["kind"] == "Status" && status["status"] != "Success" => {
+            status["message"].as_str().map(str::to_owned)
+        }
+        _ => None,
+    };
+    let text = if kind.starts_with("text/") { String::from_utf8_lossy(bytes) } else { "unknown".into() };
+    let text: String = text.trim().chars().take(1000).collect();
+    let message = said.unwrap_or_else(|| match code.as_u16() {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 | 415 => text,
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        406 if matches!(text.as_str(), "" | "unknown") => {
+            "the server was unable to respond with a content type that the client supports".to_owned()
+        }
+        406 => text,
+        409 => "the server reported a conflict".to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing \
+                the request"
+            .to_owned(),
+        500.. => {
+            let text = gotext::quote(&text);
+            format!("an error on the server ({text}) has prevented the request from succeeding")
+        }
+        code => {
+            format!("the server responded with the status code {code} but did not return more information")
+        }
+    });
+    Error::Refused { code: code.as_u16(), message }
+}
+
+enum Failure {
+    Target(String),
+    Io(String),
+}
+
+async fn connect(
+    env: &Env,
+    visit: &Visit<'_>,
+    uri: &Uri,
+    places: &Arc<Places>,
+) -> Result<Connection, Failure> {
+    if uri.scheme_str() != Some("https") {
+        return Err(Failure::Target(format!("{}: only https is called", visit.target.url)));
+    }
     let host = uri.host().unwrap_or_default().to_owned();
     let port = uri.port_u16().unwrap_or(443);
-    let addresses = env.network.resolve(host.clone(), port).await.map_err(unreachable)?;
-    let mut last = None;
-    for address in addresses {
-        match env.network.dial(address).await {
-            Ok(stream) => {
-                let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
-                    .map_err(|error| Error::Target(format!("{host}: {error}")))?;
-                let tls = TlsConnector::from(Arc::new(trust(target)?));
-                let stream = tls.connect(name, stream).await.map_err(unreachable)?;
-                let (connection, driver) = http1::handshake(TokioIo::new(stream))
-                    .await
-                    .map_err(|error| Error::Unreachable(error.to_string()))?;
-                env.tasks.spawn(Box::pin(async move {
-                    // Whoever uses the connection is told of its end.
-                    let _ = driver.await;
-                }));
-                return Ok(connection);
-            }
-            Err(error) => last = Some(error),
+    let failed = |error: io::Error| Failure::Io(error.to_string());
+    let addresses = env.network.resolve(host.clone(), port).await.map_err(failed)?;
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
+        .map_err(|error| Failure::Target(format!("{host}: {error}")))?;
+    let trust = match visit.place.trust.get() {
+        Some(trust) => trust.clone(),
+        None => {
+            let made = Arc::new(trust(visit.target).map_err(Failure::Target)?);
+            visit.place.trust.get_or_init(|| made).clone()
         }
+    };
+    let mut last = Failure::Io(format!("lookup {host}: no such host"));
+    for address in addresses {
+        let stream = match env.network.dial(address).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                last = Failure::Io(format!("dial tcp {address}: {}", dialled(&error)));
+                continue;
+            }
+        };
+        let stream = TlsConnector::from(trust.clone()).connect(name.clone(), stream).await;
+        let stream = stream.map_err(|error| Failure::Io(distrusted(&error)))?;
+        let (connection, driver) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| Failure::Io(error.to_string()))?;
+        drive(env, visit.target.clone(), Arc::downgrade(places), driver);
+        return Ok(connection);
     }
-    Err(unreachable(last.unwrap_or_else(|| std::io::ErrorKind::NotFound.into())))
+    Err(last)
+}
+
+/// Moves bytes until the connection ends, which it does when nobody has used it for a while.
+fn drive(
+    env: &Env,
+    target: Target,
+    places: Weak<Places>,
+    driver: impl Future<Output = Result<(), hyper::Error>> + Send + 'static,
+) {
+    let clock = env.clock.clone();
+    env.tasks.spawn(Box::pin(async move {
+        let mut driver = std::pin::pin!(driver);
+        loop {
+            let ended = tokio::select! {
+                // Whoever uses the connection is told of its end.
+                _ = &mut driver => true,
+                () = clock.sleep(IDLE_TIME) => false,
+            };
+            if let Some(places) = places.upgrade() {
+                places.tidy(&target, clock.elapsed());
+            }
+            if ended {
+                return;
+            }
+        }
+    }));
+}
+
+/// Why nobody was there, in the words of upstream's client.
+fn dialled(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::ConnectionReset => "read: connection reset by peer".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Why somebody is not trusted, in the words of upstream's client where it says the same.
+fn distrusted(error: &io::Error) -> String {
+    use rustls::{CertificateError, Error};
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority".to_owned()
+        }
+        Some(Error::InvalidCertificate(CertificateError::Expired)) => {
+            "tls: failed to verify certificate: x509: certificate has expired or is not yet valid".to_owned()
+        }
+        Some(Error::InvalidCertificate(other)) => {
+            format!("tls: failed to verify certificate: x509: {other}")
+        }
+        Some(other) => format!("tls: {other}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
+        None => dialled(error),
+    }
 }
 
 /// Trusts the bundle, or whom this machine trusts if there is none.
-fn trust(target: &Target) -> Result<ClientConfig, Error> {
+fn trust(target: &Target) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     if target.ca_bundle.is_empty() {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     } else {
         for certificate in CertificateDer::pem_slice_iter(&target.ca_bundle) {
-            let certificate = certificate.map_err(|error| Error::Target(format!("caBundle: {error}")))?;
-            roots.add(certificate).map_err(|error| Error::Target(format!("caBundle: {error}")))?;
+            let certificate = certificate.map_err(|error| format!("caBundle: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("caBundle: {error}"))?;
         }
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Target(error.to_string()))?;
+        .map_err(|error| error.to_string())?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }

@@ -1,8 +1,9 @@
 //! Creating, replacing and patching objects.
 //!
 //! ```text
-//!   decode ──> prepare ──> default ──> validate ──> admit ──> commit
-//!              what only the server sets                      compare-and-set, tried again when somebody was faster
+//!   decode ──> mutate ──> prepare ──> default ──> validate ──> admit ──> commit
+//!                         what only the server sets                      compare-and-set, tried again when somebody
+//!                                                                        was faster
 //! ```
 
 use std::sync::Arc;
@@ -21,9 +22,10 @@ use serde_json::{Value, json};
 use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 
 use crate::{
-    addresses, admission, apply,
+    addresses,
+    admission::{self, Admission, Notes, Operation},
+    apply,
     body::{self, Body},
-    certificates,
     context::Context,
     decode::{self, Decoded},
     delete,
@@ -56,13 +58,7 @@ pub async fn respond(
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let object = versions::bring(&context.hub, &context.resource, written.object.clone()).await?;
     let mut response = body::encoded(code, context.present(&object)?);
-    let mut told: Vec<&String> = Vec::new();
-    for warning in warnings.iter().chain(&written.warnings) {
-        if !told.contains(&warning) {
-            told.push(warning);
-            body::warn(&mut response, warning);
-        }
-    }
+    body::warn_once(&mut response, warnings.iter().chain(&written.warnings));
     Ok(response)
 }
 
@@ -126,19 +122,28 @@ pub async fn create_tree(
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
     set_namespace(context, &mut tree)?;
-    let generate = generate_prefix(&tree);
-    if context.resource.has_status() && !context.resource.row.status_on_create {
-        tree.remove("status");
-    }
     resource.to_storage(&mut tree);
     forget_what_only_the_server_sets(&mut tree);
-    let doubled = metadata::drop_doubled_owners(metadata_of(&mut tree));
+    let mut doubled = metadata::drop_doubled_owners(metadata_of(&mut tree));
     if managers != Managers::Tracked {
         resource.fill_defaults(&mut tree);
         watch.lap(Stage::Prepare);
         managers::track(context, None, &mut tree, managers == Managers::Reset);
         watch.lap(Stage::Track);
     }
+    let mut notes = Notes::default();
+    let asked = text(metadata_of(&mut tree), "name").to_owned();
+    let admission = Admission::new(context, Operation::Create, &asked, None, dry_run);
+    admission::mutate(&admission, Some(&mut tree), &mut notes).await?;
+    watch.lap(Stage::Admit);
+    // Whoever changed the object may not have changed where it is, nor what only the server says.
+    set_namespace(context, &mut tree)?;
+    forget_what_only_the_server_sets(&mut tree);
+    doubled = doubled.or(metadata::drop_doubled_owners_after_admission(metadata_of(&mut tree)));
+    if resource.has_status() && !resource.row.status_on_create {
+        tree.remove("status");
+    }
+    let generate = generate_prefix(&tree);
     prepare_new(context, &mut tree);
     // Names and addresses that were not free are chosen anew.
     let as_asked = (generate.is_some() || resource.row.takes_addresses).then(|| tree.clone());
@@ -158,18 +163,20 @@ pub async fn create_tree(
         resource.fill_defaults(&mut tree);
         (resource.row.stamp)(&mut tree, None, &context.hub.now_text());
         let name = text(metadata_of(&mut tree), "name").to_owned();
-        let allocated = addresses::allocate(context, &name, &mut tree, None);
+        let allocated = addresses::allocate(context, &name, &mut tree, None, dry_run);
         watch.lap(Stage::Prepare);
         let mut causes =
             metadata::validate_create(metadata_of(&mut tree), resource.namespaced, resource.row.name_rule);
         causes.extend(check_finalizers(context, metadata_of(&mut tree)));
         let findings = resource.check(&mut tree, None, "");
         causes.extend(findings.causes);
-        admission::admit_grant(context, &name, &tree, None)?;
+        admission::check_grants(context, &name, &tree, None)?;
         refuse_if_any(context, &name, causes)?;
-        certificates::admit(context, &name, &tree, None)?;
         let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
-        along.guards.extend(admission::admit_create(context, &name)?);
+        watch.lap(Stage::Check);
+        let admission = Admission { name: &name, ..admission };
+        admission::validate(&admission, Some(&tree), &mut along, &mut notes).await?;
+        watch.lap(Stage::Admit);
         along.guards.extend(versions::guard(resource));
         let key = context.key(&name);
         let Current { object, expect } = context.space.current(&key);
@@ -181,6 +188,7 @@ pub async fn create_tree(
         }
         let mut warnings = resource.warnings(&tree, None);
         warnings.extend(findings.warnings.into_iter().chain(doubled.clone()));
+        warnings.append(&mut notes.warnings);
         watch.lap(Stage::Check);
         let stored = versions::to_stored(context, &tree).await?;
         let draft = encode(context, &stored)?;
@@ -314,6 +322,13 @@ pub fn expiry(context: &Context) -> Option<Timestamp> {
 pub struct Along {
     pub guards: Vec<(Key, Expect)>,
     pub writes: Vec<Write>,
+}
+
+impl Along {
+    pub fn add(&mut self, other: Along) {
+        self.guards.extend(other.guards);
+        self.writes.extend(other.writes);
+    }
 }
 
 /// `Ok(None)`: something was not as expected; read again.

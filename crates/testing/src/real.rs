@@ -205,7 +205,7 @@ impl RealCluster {
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", self.path("service-account.pub")),
             format!("--service-account-signing-key-file={}", self.path("service-account.key")),
-            "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
+            "--service-cluster-ip-range=10.96.0.0/12".to_owned(),
         ];
         args.extend_from_slice(extra);
         self.spawn("kube-apiserver", &args)
@@ -442,7 +442,7 @@ impl Authority {
     }
 
     fn serving(&self) -> Result<Issued> {
-        let names = ["127.0.0.1", "localhost", "10.0.0.1", "kubernetes.default.svc"].map(str::to_owned);
+        let names = ["127.0.0.1", "localhost", "10.96.0.1", "kubernetes.default.svc"].map(str::to_owned);
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "kube-apiserver");

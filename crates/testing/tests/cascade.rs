@@ -173,6 +173,27 @@ async fn in_the_foreground_the_owner_waits_for_those_that_block_only() -> Result
 }
 
 #[tokio::test]
+async fn in_the_foreground_a_circle_of_owners_goes_as_a_whole() -> Result<()> {
+    let hub = TestHub::start().await?;
+    let client = hub.admin().await?;
+    // Both of these deletions would wait for each other if it were not for the circle.
+    for first_deleted in [&["a"][..], &["a", "b", "c"]] {
+        let made = [mk(&client, "a", &[]).await?, mk(&client, "b", &[]).await?, mk(&client, "c", &[]).await?];
+        for (name, owner) in ["a", "b", "c"].iter().zip([&made[2], &made[0], &made[1]]) {
+            let owners = json!({"metadata": {"ownerReferences": [belongs_to(owner, true)]}});
+            assert_eq!(client.merge_patch(&at(name), &owners).await?.code, StatusCode::OK);
+        }
+        for name in first_deleted {
+            delete_as(&client, &at(name), "Foreground").await?;
+        }
+        for name in ["a", "b", "c"] {
+            is_gone(&client, &at(name)).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_owner_alone_needs_to_wait_for_nobody() -> Result<()> {
     let hub = TestHub::start().await?;
     let client = hub.admin().await?;

@@ -153,3 +153,34 @@ async fn a_partition_holds_a_watch_back_and_loses_nothing() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_paged_list_that_pauses_too_long_goes_on_with_newer_objects() -> Result<()> {
+    // Given the first page of a list
+    let machine = Machine::mk(10);
+    let (peer, _store) = machine.start(6443).await?;
+    let client = machine.client(&peer).await?;
+    for name in ["a", "b", "c"] {
+        client.post(CONFIGMAPS, &mk_config_map(name)).await?;
+    }
+    let first = client.get(&format!("{CONFIGMAPS}?limit=1")).await?.json();
+    let token = first["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+    let go_on = |token: &str| format!("{CONFIGMAPS}?limit=1&continue={token}");
+    // When something changes, and five minutes have not passed yet
+    client.post(CONFIGMAPS, &mk_config_map("d")).await?;
+    machine.env.clock.sleep(Duration::from_secs(299)).await;
+    // Then the list goes on as it began
+    let second = client.get(&go_on(&token)).await?.json();
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    // When more time has passed
+    machine.env.clock.sleep(Duration::from_secs(160)).await;
+    // Then the token has expired, and the answer has another one, for the rest as it is now
+    let expired = client.get(&go_on(&token)).await?;
+    assert_eq!(expired.code, StatusCode::GONE);
+    let token = expired.json()["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+    let newer = client.get(&go_on(&token)).await?.json();
+    assert_eq!(newer["items"][0]["metadata"]["name"], "b");
+    assert_eq!(newer["metadata"]["remainingItemCount"], 2);
+    assert_ne!(newer["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    Ok(())
+}

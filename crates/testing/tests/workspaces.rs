@@ -387,3 +387,43 @@ async fn many_workspaces_are_made_used_and_removed_at_once() -> Result<()> {
     assert!(left.iter().all(|id| matches!(&*id.0, "root" | "default")), "{left:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn every_workspace_says_where_its_api_is_reached() -> Result<()> {
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
+    let hub = TestHub::start().await?;
+    let client = hub.admin().await?;
+    mk_workspace(&client, "shop").await?;
+    let address = hub.peer.address;
+
+    let of = async |path: &str| -> Result<Value> { Ok(client.get(&inside("shop", path)).await?.json()) };
+    let service = of(&format!("{SERVICES}/kubernetes")).await?;
+    let cluster_ip = text(&service, "/spec/clusterIP").to_owned();
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], address.port());
+    let slice = of("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await?;
+    assert_eq!(slice["endpoints"][0]["addresses"], json!([address.ip()]));
+    assert_eq!(slice["ports"][0]["port"], address.port());
+    let endpoints = of("/api/v1/namespaces/default/endpoints/kubernetes").await?;
+    assert_eq!(endpoints["subsets"][0]["addresses"][0]["ip"], json!(address.ip()));
+    assert_eq!(
+        of("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await?["spec"]["cidrs"][0],
+        "10.96.0.0/12"
+    );
+
+    // Its address is taken like any other's, also if the service is made anew by somebody else.
+    let wants = |name: &str| json!({"metadata": {"name": name}, "spec": {"clusterIP": cluster_ip, "ports": [{"port": 443}]}});
+    let refused = client.post(&inside("shop", SERVICES), &wants("other")).await?;
+    assert_eq!(refused.code, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.text());
+    for _ in 0..2 {
+        let service = inside("shop", &format!("{SERVICES}/kubernetes"));
+        assert_eq!(client.delete(&service).await?.code, StatusCode::OK);
+        is_gone(&client, &inside("shop", &format!("{ADDRESSES}/{cluster_ip}"))).await?;
+        create(&client, &inside("shop", SERVICES), wants("kubernetes")).await?;
+        assert_eq!(
+            of(&format!("{ADDRESSES}/{cluster_ip}")).await?["spec"]["parentRef"]["name"],
+            "kubernetes"
+        );
+    }
+    Ok(())
+}

@@ -186,8 +186,14 @@ func (w *world) syncWaves(t *check.T) {
 	t.Want(order["CustomResourceDefinition"] <= order["Deployment"] && order["Deployment"] <= order["Boat"], "waves in order, not %v", order)
 	w.live(t, find(t, objects, "ConfigMap", "done"))
 	hook := find(t, objects, "Job", "migrate")
-	_, err := w.kubectl.GetResource(t.Context(), w.config, hook.GroupVersionKind(), hook.GetName(), w.name)
-	t.Refused(err, apierrors.IsNotFound, "get the hook that was to be deleted")
+	// The engine deletes it in the foreground: it goes when the server has found that nothing belongs to it.
+	t.Eventually("the hook that was to be deleted", func() error {
+		_, err := w.kubectl.GetResource(t.Context(), w.config, hook.GroupVersionKind(), hook.GetName(), w.name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("is still there: %v", err)
+	})
 }
 
 func (w *world) cacheFollows(t *check.T) {

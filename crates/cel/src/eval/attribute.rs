@@ -25,6 +25,7 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
             Base::Local(slot) => self.local(*slot)?,
             Base::Variable(name) => match self.activation.get(name) {
                 Some(value) => value.clone()?,
+                None if self.activation.record(name).is_some() => return self.resolve_field(name, attribute),
                 None => {
                     let message = format!("no such attribute(s): {name}");
                     return Err(EvalError::new(ErrorKind::NoSuchAttribute, message));
@@ -38,6 +39,31 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
             Base::Relative(node) => self.eval(node)?,
         };
         self.qualify_all(value, &attribute.qualifiers)
+    }
+
+    /// What is selected from a variable whose fields are computed.
+    fn resolve_field(&mut self, name: &str, attribute: &'p Attribute) -> Eval<Value<'a>> {
+        let missing = || EvalError::new(ErrorKind::NoSuchAttribute, format!("no such attribute(s): {name}"));
+        let record = self.activation.record(name).ok_or_else(missing)?.clone();
+        let (first, rest) = attribute.qualifiers.split_first().ok_or_else(missing)?;
+        let field = match &first.key {
+            QualifierKey::Field(field) => Value::string(field.clone()),
+            QualifierKey::Const(key) => key.clone(),
+            QualifierKey::Attribute(attribute) => self.resolve(attribute)?,
+            QualifierKey::Computed(node) => self.eval(node)?,
+        };
+        let Value::String(field) = field else { return Err(EvalError::no_such_overload()) };
+        let found = record.field(&field).transpose()?;
+        let value = match found {
+            Some(_) if first.test_only => Value::Bool(true),
+            None if first.test_only => Value::Bool(false),
+            Some(found) => found,
+            None if first.optional => return Ok(Value::Optional(None)),
+            None => return self.done(Err(EvalError::no_such_key(&*field)), IDENT_COST),
+        };
+        self.budget.charge(IDENT_COST)?;
+        let value = if first.optional { Value::optional(Some(value)) } else { value };
+        self.qualify_all(value, rest)
     }
 
     fn local(&mut self, slot: usize) -> Eval<Value<'a>> {
@@ -106,6 +132,12 @@ impl<'p, 'a> Evaluator<'p, 'a, '_> {
         let key = match key {
             QualifierKey::Field(name) => {
                 return match value {
+                    Value::Struct(made) => Ok(match made.get(name) {
+                        Some(found) => Found::Value(found.clone()),
+                        // Upstream reads what is not there as null, though `has` tells the difference.
+                        None if strict => Found::Value(Value::Null),
+                        None => Found::NoKey(Value::string(name.clone())),
+                    }),
                     Value::Map(map) => Ok(map
                         .find_str(name)?
                         .map_or_else(|| Found::NoKey(Value::string(name.clone())), Found::Value)),

@@ -262,7 +262,7 @@ fn string_clause(value: &Value<'_>, clause: &Clause, room: &Cell<u32>) -> Eval<S
         Value::List(list) => list_text(list, clause, room),
         Value::Map(_) => map_text(value, clause, room),
         Value::Null => Ok("null".to_owned()),
-        Value::Optional(_) | Value::Opaque(_) | Value::Preserved(_) => {
+        Value::Optional(_) | Value::Opaque(_) | Value::Preserved(_) | Value::Struct(_) => {
             Err(EvalError::invalid(clause.complaint(value.type_name())))
         }
         other => match string_of(other) {
@@ -286,7 +286,7 @@ fn nested(value: &Value<'_>, clause: &Clause, room: &Cell<u32>) -> Eval<String> 
         Value::Double(double) => if *double > 0.0 { "\"+Inf\"" } else { "\"-Inf\"" }.to_owned(),
         Value::Timestamp(time) => format!("timestamp({})", quote(&time.rfc3339())),
         Value::Duration(nanos) => format!("duration({})", quote(&time::cel_duration(*nanos))),
-        Value::Optional(_) | Value::Opaque(_) | Value::Preserved(_) => {
+        Value::Optional(_) | Value::Opaque(_) | Value::Preserved(_) | Value::Struct(_) => {
             let message =
                 format!("error during formatting: no formatting function for {}", value.type_name());
             return Err(EvalError::invalid(message));

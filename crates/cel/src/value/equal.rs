@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value as Json;
 
-use super::{List, Map, Opaque, Value};
+use super::{List, Map, Opaque, Struct, Value};
 use crate::{
     budget::Budget,
     decl::ListType,
@@ -46,6 +46,7 @@ impl<'a> Value<'a> {
             (Value::Map(map), _) if !map.is_plain() => return Err(EvalError::no_such_overload()),
             (Value::Opaque(a), Value::Opaque(b)) => return equal_opaques(a, b),
             (Value::Opaque(_), _) => return Err(EvalError::no_such_overload()),
+            (Value::Struct(a), Value::Struct(b)) => return equal_structs(a, b, budget),
             (Value::Preserved(json), other) => other.as_json().is_some_and(|other| deep_equal(json, other)),
             _ => false,
         })
@@ -93,6 +94,19 @@ impl<'a> Value<'a> {
             _ => None,
         }
     }
+}
+
+fn equal_structs<'a>(a: &Struct<'a>, b: &Struct<'a>, budget: &mut Budget) -> Eval<bool> {
+    if a.name != b.name || a.fields.len() != b.fields.len() {
+        return Ok(false);
+    }
+    for (name, value) in &a.fields {
+        match b.get(name) {
+            Some(other) if value.same(other, budget)? => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// Numbers of any types by their mathematical value; `None` if one is not a number.

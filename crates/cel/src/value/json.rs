@@ -68,6 +68,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// A JSON object without a schema.
+    pub fn from_untyped_tree(tree: &'a serde_json::Map<String, Json>) -> Value<'a> {
+        Value::Map(Map::json_view(tree, View::Dynamic))
+    }
+
     /// The value as JSON, where it has that form. Values share their parts; one that would take too much memory when it
     /// is written out fails as one that costs too much.
     pub fn to_json(&self) -> Eval<Json> {
@@ -98,6 +103,13 @@ impl<'a> Value<'a> {
             }
             Value::Optional(Some(value)) => value.write_json(room)?,
             Value::Preserved(json) => (*json).clone(),
+            Value::Struct(made) => {
+                let mut object = serde_json::Map::new();
+                for (name, value) in &made.fields {
+                    object.insert(name.to_string(), value.write_json(room)?);
+                }
+                Json::Object(object)
+            }
             Value::Type(_) | Value::Opaque(_) => {
                 return Err(EvalError::invalid(format!("a value of type {} is no JSON", self.type_name())));
             }

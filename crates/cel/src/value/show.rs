@@ -77,6 +77,7 @@ fn write(value: &Value<'_>, out: &mut String) {
         Value::Optional(None) => out.push_str("optional.none()"),
         Value::Opaque(opaque) => out.push_str(&opaque.to_string()),
         Value::Preserved(json) => out.push_str(&json.to_string()),
+        Value::Struct(object) => out.push_str(&object.name),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{META, reference};
+use super::{META, reference, words};
 use crate::{resource::Custom, structural::Structural};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
@@ -73,6 +73,7 @@ fn add_resource_fields(schema: &mut Map<String, Value>) {
         properties.insert("kind".to_owned(), json!({"type": "string"}));
         let metadata = json!({"allOf": [reference(&format!("{META}.ObjectMeta"))]});
         properties.insert("metadata".to_owned(), metadata);
+        words::describe("", properties);
     }
 }
 
@@ -213,12 +214,12 @@ mod tests {
         assert_eq!(new[SELECTABLE], json!([{"fieldPath": "spec.color"}]));
         assert_eq!(new["required"], json!(["n"]));
         let properties = &new["properties"];
-        assert_eq!(properties["kind"], json!({"type": "string"}));
+        assert_eq!(properties["kind"]["type"], "string");
         assert_eq!(properties["port"]["anyOf"], json!([{"type": "integer"}, {"type": "string"}]));
         assert_eq!(properties["template"]["required"], json!(["kind", "apiVersion"]));
         assert_eq!(
-            properties["template"]["properties"]["metadata"],
-            json!({"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]})
+            properties["template"]["properties"]["metadata"]["allOf"],
+            json!([{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}])
         );
         assert_eq!(old.get("required"), None);
         assert_eq!(old["properties"]["n"], json!({}));

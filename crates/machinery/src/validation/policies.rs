@@ -17,7 +17,6 @@ pub use admission::{
 pub use api_service::{api_service, api_service_status};
 pub use certificates::{approval, signer_name, signing_request, signing_status};
 pub use defaults::*;
-pub use expressions::{Role, expression};
 pub use flow::{flow_schema, flow_schema_status, priority_level, priority_level_status};
 pub use webhooks::{mutating_webhooks, validating_webhooks};
 

@@ -16,6 +16,7 @@ use store::{Collection, Key, WorkspaceId};
 
 use super::{Controllers, queue::Work};
 use crate::{
+    admission::Notes,
     certificates::{GROUP, RESOURCE, request_of, spec_text},
     context::Context,
     delete::{self, Options},
@@ -161,7 +162,7 @@ async fn clean_once(hub: &Arc<Hub>) {
             let key = Key { collection: collection(), item: item.clone() };
             let Some(space) = hub.space_by_id(&workspace) else { break };
             let Some(context) = Context::own(hub, &space, &key.collection, "", item.name()) else { break };
-            if let Err(status) = delete::delete_one(&context, &key, &Options::default()).await {
+            if let Err(status) = delete::delete_one(&context, &key, &Options::default(), &mut Notes::default()).await {
                 tracing::debug!(name = %object.head.name, %status, "cannot delete an old certificate request");
             }
         }

@@ -11,6 +11,7 @@ use store::{Collection, ItemKey, Key, WorkspaceId};
 
 use super::{Controllers, garbage::drop_finalizer, queue::Work};
 use crate::{
+    admission::Notes,
     context::Context,
     delete::{self, Options},
     replace, served,
@@ -148,7 +149,7 @@ async fn delete_all(controllers: &Controllers, space: &Space, definition: &Tree)
             // Not served in any version: nobody can look after them, but they must not stay behind either.
             return Err(Status::internal(format!("{collection:?} has objects and is not served")));
         };
-        match delete::delete_one(&context, &key, &Options::default()).await {
+        match delete::delete_one(&context, &key, &Options::default(), &mut Notes::default()).await {
             Ok(delete::Outcome::Gone(_)) => {}
             Ok(delete::Outcome::Held(_)) => left = true,
             Err(status) if status.code() == 404 => {}

@@ -15,6 +15,7 @@ use super::{
     queue::{Queue, Work},
 };
 use crate::{
+    admission::Notes,
     delete::{self, FOREGROUND, ORPHAN, Options, Propagation},
     registry::Registry,
     replace,
@@ -170,6 +171,9 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
         // It still belongs to somebody: only the references to the others go.
         let dropped: Vec<Uid> = lost.into_iter().chain(waiting.iter().map(|(uid, _)| uid.clone())).collect();
         replace::edit(&context, key, &object.head.uid, |tree| drop_owners(tree, &dropped)).await?;
+    } else if waiting.iter().any(|(_, blocks)| *blocks) && is_in_circle(controllers, space, key, &object) {
+        // Everybody in it waits for everybody else. Whoever notices lets go, and is looked at again.
+        replace::edit(&context, key, &object.head.uid, release_owners).await?;
     } else if !object.head.deleting {
         let has_dependents = !controllers.owners.lock().of(space.id(), &object.head.uid).is_empty();
         let blocking = waiting.iter().any(|(_, blocks)| *blocks);
@@ -186,7 +190,7 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
             revision: Some(object.revision.to_string()),
             ..Options::default()
         };
-        match delete::delete_one(&context, key, &options).await {
+        match delete::delete_one(&context, key, &options, &mut Notes::default()).await {
             Ok(_) => {
                 controllers.hub.metrics.collected.inc();
             }
@@ -196,6 +200,40 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
     }
     // An owner that waits is woken when this object goes or lets go of it; asking it here would go round in circles.
     Ok(())
+}
+
+/// How far up a circle is looked for.
+const LONGEST_CIRCLE: usize = 1000;
+
+/// Whether the object belongs, by way of its owners that wait for it, to itself.
+fn is_in_circle(controllers: &Controllers, space: &Space, key: &Key, object: &Object) -> bool {
+    let served = controllers.hub.served(space);
+    let mut seen: HashSet<Key> = HashSet::new();
+    let mut above = vec![(key.clone(), object.head.owners.to_vec())];
+    while let Some((dependent, owners)) = above.pop() {
+        for owner in owners.iter().filter(|owner| owner.block_owner_deletion) {
+            if owner.uid == object.head.uid {
+                return true;
+            }
+            let Some(owner_key) = key_of(&served.registry, owner, &dependent) else { continue };
+            let known = space.get(&owner_key).filter(|it| it.head.uid == owner.uid);
+            let Some(found) = known else { continue };
+            if seen.len() < LONGEST_CIRCLE && seen.insert(owner_key.clone()) {
+                above.push((owner_key, found.head.owners.to_vec()));
+            }
+        }
+    }
+    false
+}
+
+/// The object goes on belonging to its owners, but they need not wait for it.
+fn release_owners(tree: &mut serde_json::Map<String, Value>) {
+    let owners = tree.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
+    for owner in owners.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(owner) = owner.as_object_mut() {
+            owner.insert("blockOwnerDeletion".into(), Value::Bool(false));
+        }
+    }
 }
 
 fn drop_owners(tree: &mut serde_json::Map<String, Value>, uids: &[Uid]) {

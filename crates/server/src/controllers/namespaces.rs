@@ -6,6 +6,7 @@ use store::Key;
 
 use super::Controllers;
 use crate::{
+    admission::Notes,
     delete::{self, Options, Outcome, Propagation},
     replace,
     space::Space,
@@ -58,7 +59,7 @@ async fn delete_content(controllers: &Controllers, space: &Space, name: &str) ->
                 uid: Some(object.head.uid.to_string()),
                 ..Options::default()
             };
-            match delete::delete_one(&context, &key, &options).await {
+            match delete::delete_one(&context, &key, &options, &mut Notes::default()).await {
                 Ok(Outcome::Gone(_)) => {}
                 Ok(Outcome::Held(object)) => {
                     held += 1;

@@ -15,9 +15,9 @@ use super::{
     verdict::{Answers, By, Verdict, judge},
 };
 
-/// Of what the real server refuses, Hanse refuses so much.
+/// Of what the real server refuses of a kind, Hanse refuses so much.
 const LEAST_REFUSED: f64 = 98.0;
-/// Of what both accept, so much comes out equal.
+/// Of what both accept of a kind, so much comes out equal.
 const LEAST_EQUAL: f64 = 95.0;
 /// The suite is not to shrink unnoticed.
 const LEAST_REQUESTS: usize = 30_000;
@@ -206,12 +206,14 @@ impl Report {
         if self.unexplained > 0 {
             wrong.push(format!("{} differences that accepted.txt does not explain", self.unexplained));
         }
-        let (refused, equal) = (total.refused_share(), total.equal_share());
-        if refused < LEAST_REFUSED {
-            wrong.push(format!("only {refused:.2} % of refusals matched"));
-        }
-        if equal < LEAST_EQUAL {
-            wrong.push(format!("only {equal:.2} % of results equal"));
+        for (kind, counts) in &self.rows {
+            let (refused, equal) = (counts.refused_share(), counts.equal_share());
+            if refused < LEAST_REFUSED {
+                wrong.push(format!("{kind}: only {refused:.2} % of refusals matched"));
+            }
+            if equal < LEAST_EQUAL {
+                wrong.push(format!("{kind}: only {equal:.2} % of results equal"));
+            }
         }
         if total.requests < LEAST_REQUESTS {
             wrong.push(format!("only {} requests", total.requests));

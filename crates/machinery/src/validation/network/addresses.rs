@@ -10,7 +10,7 @@
 
 mod prepare;
 
-use std::net::Ipv4Addr;
+use std::{fmt, net::Ipv4Addr};
 
 use serde_json::{Value, json};
 
@@ -37,6 +37,13 @@ pub struct Ranges {
     last_port: u16,
 }
 
+impl fmt::Display for Ranges {
+    /// As `10.96.0.0/12`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network, self.prefix)
+    }
+}
+
 impl Ranges {
     pub const DEFAULT: Ranges = Ranges::new(Ipv4Addr::new(10, 96, 0, 0), 12, (30_000, 32_767));
 
@@ -50,6 +57,10 @@ impl Ranges {
         let size = 1u32.checked_shl(32u32.saturating_sub(self.prefix)).unwrap_or(u32::MAX);
         let network = u32::from(self.network);
         (network.saturating_add(1), network.saturating_add(size.saturating_sub(2)))
+    }
+
+    pub fn first_address(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.bounds().0)
     }
 
     pub fn has_address(&self, address: Ipv4Addr) -> bool {
@@ -126,14 +137,23 @@ impl Demand {
         *self == Demand::default()
     }
 
-    /// What asks for something outside of the ranges.
-    pub fn out_of_range(&self, service: &Tree, ranges: &Ranges) -> Vec<Cause> {
+    /// What asks for something outside of the ranges. Upstream does not look at ports in a dry run.
+    pub fn out_of_range(&self, service: &Tree, ranges: &Ranges, dry_run: bool) -> Vec<Cause> {
         let asked = self.addresses.iter().filter_map(|demand| demand.wanted.as_deref());
         let strange = asked.filter(|ip| !ip.parse().is_ok_and(|ip| ranges.has_address(ip))).map(|ip| {
-            let why = "the provided network does not match the current range";
-            address_refusal(service, ip, why)
+            let why = match dry_run {
+                true => format!(
+                    "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}/{}",
+                    ranges.network, ranges.prefix
+                ),
+                false => "the provided network does not match the current range".to_owned(),
+            };
+            address_refusal(service, ip, &why)
         });
         let mut causes: Vec<Cause> = strange.collect();
+        if dry_run {
+            return causes;
+        }
         let Ranges { first_port, last_port, .. } = ranges;
         let why = format!(
             "provided port is not in the valid range. The range of valid ports is {first_port}-{last_port}"

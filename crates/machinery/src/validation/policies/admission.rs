@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{
-    expressions::{Role, expression},
+    expressions::{self, expression},
     rules::{match_conditions, match_resources, mutating_operations, optional, same_conditions},
     webhooks::{FAILURE_POLICIES, REINVOCATION},
 };
 use crate::{
+    admission::compile::{Compiler, Role},
     field_error::Cause,
     jsonpath::JsonPath,
     names,
@@ -30,7 +31,7 @@ const MAX_AUDIT_ANNOTATIONS: usize = 20;
 const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
 
 /// What both sorts of policies have, before what they do.
-fn policy(new: &Tree, old: Option<&Tree>, mutating: bool) -> Vec<Cause> {
+fn policy(new: &Tree, old: Option<&Tree>, compiler: &mut Compiler, mutating: bool) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
     let mut causes = name_prefix(new, old);
@@ -59,11 +60,12 @@ fn policy(new: &Tree, old: Option<&Tree>, mutating: bool) -> Vec<Cause> {
         set(old, "paramKind") == set(spec, "paramKind") && same_conditions(spec, old)
     });
     if !unchanged {
-        causes.extend(match_conditions(spec, &SPEC.child("matchConditions")));
+        let params = set(spec, "paramKind").is_some();
+        causes.extend(match_conditions(spec, params, &SPEC.child("matchConditions")));
     }
     let path = SPEC.child("variables");
     for (at, it) in items(spec, "variables") {
-        causes.extend(variable(it, &path.index(at)));
+        causes.extend(variable(compiler, it, &path.index(at)));
     }
     causes
 }
@@ -71,7 +73,11 @@ fn policy(new: &Tree, old: Option<&Tree>, mutating: bool) -> Vec<Cause> {
 pub fn validating_policy(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
-    let mut causes = policy(new, old, false);
+    let mut compiler = Compiler::new(set(spec, "paramKind").is_some());
+    if !list(spec, "variables").is_empty() {
+        compiler = compiler.with_variables();
+    }
+    let mut causes = policy(new, old, &mut compiler, false);
     let (validations, annotations) = (SPEC.child("validations"), SPEC.child("auditAnnotations"));
     if list(spec, "validations").is_empty() && list(spec, "auditAnnotations").is_empty() {
         let detail = "validations or auditAnnotations must contain at least one item";
@@ -79,7 +85,7 @@ pub fn validating_policy(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
         return causes;
     }
     for (at, it) in items(spec, "validations") {
-        causes.extend(validation(it, &validations.index(at)));
+        causes.extend(validation(&compiler, it, &validations.index(at)));
     }
     let number = list(spec, "auditAnnotations").len();
     if number > MAX_AUDIT_ANNOTATIONS {
@@ -93,7 +99,7 @@ pub fn validating_policy(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let mut keys = BTreeSet::new();
     for (at, it) in items(spec, "auditAnnotations") {
         let path = annotations.index(at);
-        causes.extend(audit_annotation(it, metadata(new, "name"), &path));
+        causes.extend(audit_annotation(&compiler, it, metadata(new, "name"), &path));
         if !keys.insert(text(it, "key")) {
             causes.push(Cause::duplicate(&path.child("key"), &json!(text(it, "key"))));
         }
@@ -104,13 +110,14 @@ pub fn validating_policy(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
 pub fn mutating_policy(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
     let empty = Tree::new();
     let spec = object(new, "spec").unwrap_or(&empty);
-    let mut causes = policy(new, old, true);
+    let mut compiler = Compiler::new(set(spec, "paramKind").is_some()).with_variables();
+    let mut causes = policy(new, old, &mut compiler, true);
     let path = SPEC.child("mutations");
     if list(spec, "mutations").is_empty() {
         causes.push(Cause::required(&path, "mutations must contain at least one item"));
     }
     for (at, it) in items(spec, "mutations") {
-        causes.extend(mutation(it, &path.index(at)));
+        causes.extend(mutation(&compiler, it, &path.index(at)));
     }
     let reinvocation = text(spec, "reinvocationPolicy");
     causes.extend(one_of(reinvocation, &SPEC.child("reinvocationPolicy"), &REINVOCATION));
@@ -150,7 +157,7 @@ fn param_kind(kind: &Tree, path: &Path<'_>) -> Vec<Cause> {
     causes
 }
 
-fn variable(variable: &Tree, path: &Path<'_>) -> Vec<Cause> {
+fn variable(compiler: &mut Compiler, variable: &Tree, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = text(variable, "name");
     if name.trim().is_empty() {
@@ -158,7 +165,8 @@ fn variable(variable: &Tree, path: &Path<'_>) -> Vec<Cause> {
     } else if !is_identifier(name) {
         causes.push(Cause::invalid(&path.child("name"), &json!(name), "must be a valid CEL identifier"));
     }
-    causes.extend(expression(text(variable, "expression"), Role::Variable, &path.child("expression")));
+    let path = path.child("expression");
+    causes.extend(expressions::variable(compiler, name, text(variable, "expression"), &path));
     causes
 }
 
@@ -166,13 +174,16 @@ fn is_identifier(name: &str) -> bool {
     names::is_c_identifier(name).is_empty() && !cel::is_reserved(name)
 }
 
-fn validation(validation: &Tree, path: &Path<'_>) -> Vec<Cause> {
+fn validation(compiler: &Compiler, validation: &Tree, path: &Path<'_>) -> Vec<Cause> {
     const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
-    let mut causes = expression(text(validation, "expression"), Role::Validation, &path.child("expression"));
+    let text_path = path.child("expression");
+    let mut causes = expression(compiler, text(validation, "expression"), Role::Validation, &text_path);
     for key in ["messageExpression", "message"] {
         let value = text(validation, key);
         if !value.is_empty() && value.trim().is_empty() {
             causes.push(Cause::invalid(&path.child(key), &json!(value), "must be non-empty if specified"));
+        } else if key == "messageExpression" && !value.is_empty() {
+            causes.extend(expression(compiler, value, Role::Message, &path.child(key)));
         } else if key == "message" && value.trim().contains(['\n', '\r']) {
             causes.push(Cause::invalid(&path.child(key), &json!(value), "must not contain line breaks"));
         }
@@ -181,7 +192,7 @@ fn validation(validation: &Tree, path: &Path<'_>) -> Vec<Cause> {
     causes
 }
 
-fn audit_annotation(annotation: &Tree, policy: &str, path: &Path<'_>) -> Vec<Cause> {
+fn audit_annotation(compiler: &Compiler, annotation: &Tree, policy: &str, path: &Path<'_>) -> Vec<Cause> {
     let key = text(annotation, "key");
     let mut causes: Vec<Cause> = match policy {
         "" => vec![Cause::invalid(&path.child("key"), &json!(key), "requires metadata.name be non-empty")],
@@ -192,12 +203,12 @@ fn audit_annotation(annotation: &Tree, policy: &str, path: &Path<'_>) -> Vec<Cau
         let detail = format!("must not exceed {MAX_VALUE_EXPRESSION} bytes in length");
         causes.push(Cause::required(&path, &detail));
     } else {
-        causes.extend(expression(value, Role::AuditAnnotation, &path));
+        causes.extend(expression(compiler, value, Role::AuditAnnotation, &path));
     }
     causes
 }
 
-fn mutation(mutation: &Tree, path: &Path<'_>) -> Vec<Cause> {
+fn mutation(compiler: &Compiler, mutation: &Tree, path: &Path<'_>) -> Vec<Cause> {
     const TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
     let kind = text(mutation, "patchType");
     let (wanted, other, role) = match kind {
@@ -209,7 +220,7 @@ fn mutation(mutation: &Tree, path: &Path<'_>) -> Vec<Cause> {
     match object(mutation, wanted) {
         Some(patch) => {
             let path = path.child(wanted);
-            causes.extend(expression(text(patch, "expression"), role, &path.child("expression")));
+            causes.extend(expression(compiler, text(patch, "expression"), role, &path.child("expression")));
         }
         None => {
             let detail = format!("must be specified when patchType is {kind}");

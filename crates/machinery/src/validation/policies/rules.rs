@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::{
+    admission::compile::{Compiler, Role},
     field_error::Cause,
     names,
     resource::Tree,
@@ -15,7 +16,7 @@ use crate::{
     },
 };
 
-use super::expressions::{Role, expression};
+use super::expressions::expression;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
@@ -168,9 +169,14 @@ pub fn mutating_operations(spec: &Tree, key: &str, path: &Path<'_>) -> Vec<Cause
     odd.map(|it| Cause::not_supported(&path.child("operations"), &json!(it), &MUTATING_OPERATIONS)).collect()
 }
 
-pub fn match_conditions(holder: &Tree, path: &Path<'_>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+/// Conditions know no variables; `params` says whether they know parameters.
+pub fn match_conditions(holder: &Tree, params: bool, path: &Path<'_>) -> Vec<Cause> {
     let conditions = list(holder, "matchConditions").len();
+    if conditions == 0 {
+        return Vec::new();
+    }
+    let mut causes = Vec::new();
+    let compiler = Compiler::new(params);
     if conditions > MAX_CONDITIONS {
         causes.push(Cause::too_many(path, conditions, MAX_CONDITIONS));
     }
@@ -178,6 +184,7 @@ pub fn match_conditions(holder: &Tree, path: &Path<'_>) -> Vec<Cause> {
     for (at, condition) in items(holder, "matchConditions") {
         let path = path.index(at);
         causes.extend(expression(
+            &compiler,
             text(condition, "expression"),
             Role::MatchCondition,
             &path.child("expression"),

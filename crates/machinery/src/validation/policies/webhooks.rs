@@ -104,7 +104,7 @@ fn admission(hook: &Tree, leniency: &Leniency, mutating: bool, path: &Path<'_>) 
     let config = object(hook, "clientConfig").unwrap_or(&empty);
     causes.extend(webhook::client(config, &path.child("clientConfig")));
     if !leniency.conditions {
-        causes.extend(match_conditions(hook, &path.child("matchConditions")));
+        causes.extend(match_conditions(hook, false, &path.child("matchConditions")));
     }
     causes
 }

@@ -239,7 +239,7 @@ fn what_is_asked_for_must_be_in_range() {
     let new = created(
         json!({"type": "NodePort", "clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 80}]}),
     );
-    let causes = demand(&new, None).unwrap().out_of_range(&new, &ranges);
+    let causes = demand(&new, None).unwrap().out_of_range(&new, &ranges, false);
     let messages: Vec<&str> = causes.iter().map(|cause| cause.message.as_str()).collect();
     assert_eq!(
         messages,

@@ -1,0 +1,91 @@
+//! Validating webhooks: all that a request concerns are asked at once.
+
+use futures_util::future::join_all;
+use machinery::{admission::rules::Target, resource::Tree, status::Status};
+
+use super::{call::Call, hooks::Hook};
+use crate::admission::{Notes, seen::Seen};
+
+/// The objects of a request in one version.
+struct Version {
+    target: Target,
+    object: Option<Tree>,
+    old: Option<Tree>,
+}
+
+pub async fn dispatch(
+    seen: &Seen<'_>,
+    hooks: &[Hook],
+    object: Option<&Tree>,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    let old = seen.admission.old;
+    let mut versions: Vec<Version> = Vec::new();
+    // Each with the place of its version.
+    let mut relevant: Vec<(&Hook, usize)> = Vec::new();
+    for (hook, target) in concerned(seen, hooks, object)? {
+        let at = match versions.iter().position(|version| version.target == *target) {
+            Some(at) => at,
+            None => {
+                let object = seen.version_of(object, target).await?;
+                let old = seen.version_of(old, target).await?;
+                versions.push(Version { target: target.clone(), object, old });
+                versions.len() - 1
+            }
+        };
+        relevant.push((hook, at));
+    }
+    let calls = relevant.iter().enumerate().map(|(index, (hook, at))| {
+        let version = &versions[*at];
+        let call = Call {
+            seen,
+            hook,
+            target: &version.target,
+            object: version.object.as_ref(),
+            old: version.old.as_ref(),
+            mutating: false,
+        };
+        ask(call, index)
+    });
+    let mut refusal = None;
+    for (mut warnings, outcome) in join_all(calls).await {
+        notes.warnings.append(&mut warnings);
+        if let Err(status) = outcome {
+            refusal.get_or_insert(status);
+        }
+    }
+    refusal.map_or(Ok(()), Err)
+}
+
+/// Those whom the request concerns, each with what it wants to see it as.
+fn concerned<'s>(
+    seen: &'s Seen<'_>,
+    hooks: &'s [Hook],
+    object: Option<&Tree>,
+) -> Result<Vec<(&'s Hook, &'s Target)>, Status> {
+    let old = seen.admission.old;
+    let (plain, plain_old) = (seen.plain_of(object)?, seen.plain_of(old)?);
+    let labels = || seen.namespace_labels();
+    let subject = seen.subject(plain.as_ref().or(object), plain_old.as_ref().or(old), &labels);
+    let mut found = Vec::new();
+    for hook in hooks {
+        if let Some(target) = hook.criteria.matches(&subject)? {
+            let target = seen.own(target);
+            found.push((hook, target));
+        }
+    }
+    Ok(found)
+}
+
+async fn ask(call: Call<'_>, index: usize) -> (Vec<String>, Result<(), Status>) {
+    let context = call.seen.admission.context;
+    let started = context.hub.env.clock.elapsed();
+    let mut warnings = Vec::new();
+    let outcome = call.ask(&mut warnings).await;
+    let took = context.hub.env.clock.elapsed().saturating_sub(started);
+    let judged = call.judge(outcome, took, || {
+        let key = format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}");
+        context.audit.annotate(key, call.hook.name.as_str());
+    });
+    (warnings, judged.map(|_| ()))
+}

@@ -1,0 +1,88 @@
+//! Forgets old history, so that what a client may go on from is a matter of time and not of how busy a peer is.
+//!
+//! Now and then the heads of all workspaces are noted; what has been noted for long enough is compacted. A workspace
+//! in which nothing happens costs a look at its head.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use machinery::Revision;
+use store::WorkspaceId;
+
+use crate::hub::{self, Hub};
+
+/// Half of the shortest time that history is kept: it is gone when it is older than one and a half times that.
+const NOTE_EVERY: Duration = Duration::from_secs(150);
+/// How many notes back is long enough.
+const KEPT_NOTES: usize = 2;
+
+/// The heads of workspaces that changed since the note before.
+type Note = Vec<(WorkspaceId, Revision)>;
+
+#[derive(Default)]
+struct Notes {
+    heads: HashMap<WorkspaceId, Revision>,
+    waiting: VecDeque<Note>,
+}
+
+impl Notes {
+    /// Takes a note and answers what is to be compacted now.
+    fn take(&mut self, heads: HashMap<WorkspaceId, Revision>) -> Note {
+        let changed = heads.iter().filter(|(id, head)| self.heads.get(*id) != Some(*head));
+        self.waiting.push_back(changed.map(|(id, head)| (id.clone(), *head)).collect());
+        self.heads = heads;
+        match self.waiting.len() > KEPT_NOTES {
+            true => self.waiting.pop_front().unwrap_or_default(),
+            false => Note::new(),
+        }
+    }
+}
+
+/// Runs until the hub stops.
+pub async fn keep(hub: Arc<Hub>) {
+    let mut stopping = hub.stopping.clone();
+    let mut notes = Notes::default();
+    loop {
+        let heads = hub.store.workspaces().into_iter().map(|id| {
+            let head = hub.store.head(&id);
+            (id, head)
+        });
+        for (id, upto) in notes.take(heads.collect()) {
+            match hub.store.compact(&id, upto).await {
+                // A workspace may have begun a new epoch, or be gone, since the note was taken.
+                Ok(()) | Err(store::Error::Expired { .. } | store::Error::Ahead { .. }) => {}
+                Err(error) => tracing::warn!(%error, "cannot forget old history"),
+            }
+        }
+        tokio::select! {
+            () = hub.env.clock.sleep(NOTE_EVERY) => {}
+            () = hub::stopped(&mut stopping) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heads(of: &[(&str, u64)]) -> HashMap<WorkspaceId, Revision> {
+        let start = Revision::start_of_epoch(1).as_u64();
+        of.iter()
+            .filter_map(|(id, seq)| Some((WorkspaceId((*id).into()), Revision::from_u64(start + seq)?)))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_noted_twice_before_is_forgotten_and_an_idle_workspace_only_once() {
+        let mut notes = Notes::default();
+        let mut taken = |of: &[(&str, u64)]| -> HashMap<_, _> { notes.take(heads(of)).into_iter().collect() };
+        assert_eq!(taken(&[("busy", 1), ("idle", 7)]), heads(&[]));
+        assert_eq!(taken(&[("busy", 2), ("idle", 7)]), heads(&[]));
+        assert_eq!(taken(&[("busy", 3), ("idle", 7)]), heads(&[("busy", 1), ("idle", 7)]));
+        assert_eq!(taken(&[("busy", 4), ("idle", 7)]), heads(&[("busy", 2)]));
+        assert_eq!(taken(&[("busy", 4), ("idle", 7)]), heads(&[("busy", 3)]));
+    }
+}
