@@ -93,7 +93,7 @@ fn answers_that_do_not_fit_do_not_count() {
         (
             true,
             json!({"kind": "Pod", "apiVersion": "v1", "response": {}}),
-            "no kind \"Pod\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:110\"",
+            "no kind \"Pod\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\"",
         ),
         (
             true,

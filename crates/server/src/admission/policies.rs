@@ -30,6 +30,7 @@ use serde_json::Value;
 pub use grants::may_refer;
 pub use mutate::{Rounds, mutate};
 pub use set::{Hook, Policies};
+pub use surroundings::Surroundings;
 pub use validate::validate;
 
 use super::{Admission, seen::Seen};

@@ -190,6 +190,7 @@ impl Changing<'_> {
             rounds.require_again();
             rounds.changed = true;
             self.seen.take_back(now, turn.target, object).await?;
+            self.seen.settle(object)?;
         }
         if turn.policy.is_invoked_again() {
             rounds.previously.insert(invoked);

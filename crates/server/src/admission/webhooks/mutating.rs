@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::{Call, Failure},
+    conditions,
     hooks::Hook,
 };
 use crate::admission::{Notes, seen::Seen};
@@ -78,6 +79,10 @@ pub async fn dispatch(
         }
         let current = bring(seen, version.take(), target, object.as_deref_mut()).await?;
         let current = version.insert(current);
+        let (object, old) = (current.object.as_ref(), current.old.as_ref());
+        if !conditions::want(seen, hook, &current.target, object, old)? {
+            continue;
+        }
         let changed = ask(seen, hook, current, rounds.number(), index, notes).await?;
         if changed {
             rounds.recall();
@@ -89,6 +94,7 @@ pub async fn dispatch(
     }
     if let (Some(version), Some(object)) = (version, object.as_deref_mut()) {
         finish(seen, version, object).await?;
+        seen.settle(object)?;
         keep_managers(object, managers, notes);
     }
     // Only those who may be asked again care.
