@@ -119,9 +119,11 @@ impl Kind {
         }
     }
 
-    /// Controllers inside the real server write to new objects of these kinds. Hanse has none of them.
+    /// Controllers inside one of the servers write to new objects of these kinds: inside the real one, or inside Hanse
+    /// what upstream does in another program.
     pub fn is_written_by_controllers(&self) -> bool {
-        matches!(self.kind, "APIService" | "FlowSchema" | "PriorityLevelConfiguration" | "ServiceCIDR")
+        let upstream = ["APIService", "FlowSchema", "PriorityLevelConfiguration", "ServiceCIDR"];
+        upstream.contains(&self.kind) || self.kind == "ValidatingAdmissionPolicy"
     }
 
     /// The kind that an object says it is.
