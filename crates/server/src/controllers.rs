@@ -14,6 +14,7 @@ mod definitions;
 mod garbage;
 mod history;
 mod namespaces;
+mod protection;
 mod queue;
 mod quotas;
 mod roles;
@@ -163,6 +164,7 @@ impl Controllers {
         }
         definitions::observe(self, workspace, key, old, new);
         accounts::observe(self, workspace, key, old, new);
+        protection::observe(self, workspace, key, old, new);
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
@@ -213,6 +215,10 @@ impl Controllers {
             Work::Workspace(name) => workspaces::remove(self, name).await,
             Work::Owner(workspace, key) => match self.hub.space_by_id(workspace) {
                 Some(space) => garbage::finish_owner(self, &space, key).await,
+                None => Ok(()),
+            },
+            Work::Protected(workspace, key) => match self.hub.space_by_id(workspace) {
+                Some(space) => protection::release(self, &space, key).await,
                 None => Ok(()),
             },
             Work::Quota(workspace, key) => match self.hub.space_by_id(workspace) {

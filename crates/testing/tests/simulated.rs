@@ -140,8 +140,9 @@ async fn a_partition_holds_a_watch_back_and_loses_nothing() -> Result<()> {
             groups: vec!["system:masters".into()],
             ..Default::default()
         };
-        let admin = server::login::caller::Caller::Known(Arc::new(admin));
-        let answer = server::service::handle(hub.clone(), Some(Arc::new(admin)), request).await;
+        let caller = server::login::caller::Caller::Known(Arc::new(admin));
+        let from = server::service::Connection { caller: Some(Arc::new(caller)), peer: None };
+        let answer = server::service::handle(hub.clone(), Arc::new(from), request).await;
         assert_eq!(answer.status(), StatusCode::CREATED);
     }
     tokio::time::advance(Duration::from_secs(5)).await;

@@ -33,6 +33,8 @@ pub enum Work {
     Dependent(WorkspaceId, Key),
     /// A quota that may say something else than what is used.
     Quota(WorkspaceId, Key),
+    /// Storage that is being deleted and may not be in use any more.
+    Protected(WorkspaceId, Key),
 }
 
 #[derive(Default)]
