@@ -196,7 +196,7 @@ pub fn scale_with_managers(context: &Context, paths: &ScalePaths, object: &Tree)
     Some(shown)
 }
 
-fn with_scale_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
+fn with_shown_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
     let shown = &*context.shown;
     let versions = BuiltinVersion { api_version: &shown.api_version, ty: type_of(shown)? };
     let (manager, now) = (manager(context), context.hub.now_text());
@@ -212,10 +212,15 @@ fn with_scale_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T
     }))
 }
 
+/// Writes into what was sent to a subresource with a kind of its own who sent it; it is not kept.
+pub fn track_below(context: &Context, sent: &mut Tree) {
+    with_shown_request(context, |request| apply::track_update(request, None, sent, false));
+}
+
 /// Writes into `object` who owns its replicas once its scale is `seen`; `before` is the object as it was.
 pub fn track_scale(context: &Context, paths: &ScalePaths, before: &Tree, mut seen: Tree, object: &mut Tree) {
     if let Some(live) = scale_with_managers(context, paths, before) {
-        with_scale_request(context, |request| apply::track_update(request, Some(&live), &mut seen, false));
+        with_shown_request(context, |request| apply::track_update(request, Some(&live), &mut seen, false));
     }
     scale_to_object(context, paths, before, &seen, object);
 }
@@ -229,7 +234,7 @@ pub fn apply_scale(
     force: bool,
 ) -> Result<Tree, Status> {
     let live = scale_with_managers(context, paths, before).unwrap_or_default();
-    let applied = with_scale_request(context, |request| apply::apply(request, &live, config, force));
+    let applied = with_shown_request(context, |request| apply::apply(request, &live, config, force));
     match applied {
         Some(applied) => applied.map_err(|error| error.status()),
         None => Err(Status::internal("scales have no type")),
