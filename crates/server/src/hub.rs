@@ -14,10 +14,10 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    admission::quota::Turns,
-    admission::webhooks::Registered,
+    admission::{policies::Policies, quota::Turns, webhooks::Registered},
     audit::{AuditError, AuditOptions, Auditor},
     base,
+    fairness::Fairness,
     login::Login,
     metrics::Metrics,
     rbac::Authorizer,
@@ -45,6 +45,9 @@ pub struct Options {
     /// Where this server is reached, if that is known.
     pub endpoint: Option<SocketAddr>,
     pub audit: AuditOptions,
+    /// Requests worked on at once are the sum of these two; both 0: no limit.
+    pub max_requests_inflight: u32,
+    pub max_mutating_requests_inflight: u32,
 }
 
 impl Options {
@@ -65,6 +68,8 @@ impl Default for Options {
             authority_pem: "".into(),
             endpoint: None,
             audit: AuditOptions::default(),
+            max_requests_inflight: 400,
+            max_mutating_requests_inflight: 200,
         }
     }
 }
@@ -80,6 +85,7 @@ pub struct Hub {
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
     pub issuers: Issuers,
+    pub policies: Policies,
     /// Whom workspaces want to be asked about their requests.
     pub admission: Registered,
     /// Who may charge the quotas of a namespace.
@@ -87,6 +93,7 @@ pub struct Hub {
     pub login: Login,
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
+    pub fairness: Arc<Fairness>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -130,6 +137,8 @@ impl Hub {
     ) -> Result<Arc<Hub>, OpenError> {
         let metrics = Metrics::default();
         let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
+        let seats = options.max_requests_inflight.saturating_add(options.max_mutating_requests_inflight);
+        let fairness = Fairness::new(env.clone(), seats, options.request_timeout / 4, metrics.flow.clone());
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
@@ -140,10 +149,12 @@ impl Hub {
             stopping,
             webhooks: Webhooks::default(),
             issuers: Issuers::default(),
+            policies: Policies::default(),
             admission: Registered::default(),
             quota_turns: Turns::default(),
             login,
             auditor,
+            fairness,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -228,8 +239,10 @@ impl Hub {
     pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
+        self.policies.forget(id);
         self.servings.forget(id);
         self.issuers.forget(id);
+        self.fairness.forget(id);
         self.admission.forget(id);
     }
 

@@ -57,7 +57,8 @@ impl KindVersions<'_> {
     }
 }
 
-fn type_of(resource: &Resource) -> Option<TypeRef<'_>> {
+/// What says how objects of a kind are merged.
+pub fn type_of(resource: &Resource) -> Option<TypeRef<'_>> {
     match &resource.schema {
         Schema::Typed(message) => apply::Schema::of_message(message),
         Schema::Custom(custom) => Some(custom.merge_type()),
@@ -212,9 +213,9 @@ fn with_shown_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T
     }))
 }
 
-/// Writes into what was sent to a subresource with a kind of its own who sent it; it is not kept.
-pub fn track_below(context: &Context, sent: &mut Tree) {
-    with_shown_request(context, |request| apply::track_update(request, None, sent, false));
+/// Writes who owns what into something that is created below an object and not kept.
+pub fn track_shown(context: &Context, tree: &mut Tree) {
+    with_shown_request(context, |request| apply::track_update(request, None, tree, false));
 }
 
 /// Writes into `object` who owns its replicas once its scale is `seen`; `before` is the object as it was.

@@ -174,7 +174,8 @@ pub async fn create_tree(
         refuse_if_any(context, &name, causes)?;
         let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
         watch.lap(Stage::Check);
-        let admission = Admission { name: &name, ..admission };
+        // Upstream goes on with the name that was asked for, if one was.
+        let admission = Admission { name: if asked.is_empty() { &name } else { &asked }, ..admission };
         admission::validate(&admission, Some(&tree), &mut along, &mut notes).await?;
         watch.lap(Stage::Admit);
         along.guards.extend(versions::guard(resource));

@@ -41,7 +41,7 @@ pub async fn create(context: &Context, bytes: &Bytes) -> Result<Response<Body>, 
     let mut tree = decoded.tree;
     set_namespace(context, &mut tree)?;
     default_spec(&mut tree);
-    managers::track_below(context, &mut tree);
+    managers::track_shown(context, &mut tree);
     let mut notes = Notes { warnings: decoded.warnings };
     let name = context.target.name.as_str();
     let admission = Admission::new(context, Operation::Create, name, None, context.dry_run()?);
