@@ -1,14 +1,22 @@
-//! What decides about requests before they are stored: which requests a webhook or a policy is about, and what a policy
-//! in CEL says about them. Nothing here asks anybody: what policies need to know is handed in.
+//! What decides about requests before they are stored: which requests a webhook or a policy is about, what a policy in
+//! CEL says about them, and the rules of the built-in plugins for quotas, limits, classes and pod security. Nothing here
+//! asks anybody: who asks finds the objects they look at and hands them in.
 
+pub mod amounts;
 pub mod authorize;
+pub mod classes;
 pub mod compile;
 pub mod conditions;
 pub mod evaluate;
+pub mod limits;
 pub mod mutating;
+pub mod pod_security;
+pub mod pods;
 pub mod policy;
+pub mod quota;
 pub mod review;
 pub mod rules;
+pub mod types;
 pub mod validating;
 
 /// The kinds that direct admission are themselves never subject to it, so that a mistake in them can be mended.

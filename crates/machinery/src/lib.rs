@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod apply;
+pub mod audit;
 pub mod authentication;
 pub mod builtin;
 pub mod certificates;

@@ -10,9 +10,18 @@
 //! Every step sees the same [`Admission`]. Steps of one kind look at that first, so that a request pays only for what
 //! concerns it. What the hub does by itself, in edits of status and finalizers, is not asked about; its deletions are.
 
+pub mod certificates;
+mod classes;
 mod grants;
+mod limits;
 mod namespaces;
+mod pod_security;
+mod pods;
+pub mod policies;
+mod priorities;
+pub mod quota;
 pub mod seen;
+mod service_accounts;
 pub mod webhooks;
 
 use http::Response;
@@ -20,13 +29,11 @@ use machinery::{resource::Tree, status::Status};
 
 use crate::{
     body::{self, Body},
-    certificates,
     context::Context,
     write::Along,
 };
 
 pub use grants::{check as check_grants, may_create};
-use webhooks::Rounds;
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,6 +113,15 @@ impl<'a> Admission<'a> {
         kind.stored_group.is_empty() && kind.plural == "namespaces"
     }
 
+    /// The refusal of `object`, which may have no name yet.
+    pub fn forbidden(&self, object: Option<&Tree>, why: &str) -> Status {
+        let metadata = object.and_then(|object| object.get("metadata"));
+        let said = |key: &str| metadata?.get(key)?.as_str().filter(|text| !text.is_empty());
+        let named = Some(self.name).filter(|name| !name.is_empty());
+        let name = named.or_else(|| said("name")).or_else(|| said("generateName")).unwrap_or("Unknown");
+        Status::forbidden(self.context.about(name), why)
+    }
+
     /// An object as the client of this request sees it.
     pub fn shown(&self, tree: &Tree) -> Tree {
         let mut tree = tree.clone();
@@ -123,22 +139,54 @@ pub async fn mutate(
     let mut rounds = Rounds::default();
     mutate_once(admission, object.as_deref_mut(), notes, &mut rounds).await?;
     match rounds.begin_again() {
-        // What a webhook changed may concern those who were asked before it.
+        // What one changed may concern those who were asked before it.
         true => mutate_once(admission, object, notes, &mut rounds).await,
         false => Ok(()),
     }
 }
 
+/// What is remembered between the two rounds in which an object can be changed.
+#[derive(Default)]
+struct Rounds {
+    policies: policies::Rounds,
+    webhooks: webhooks::Rounds,
+}
+
+impl Rounds {
+    /// Whether there is to be a second round; if so, it is now.
+    fn begin_again(&mut self) -> bool {
+        let wanted = self.policies.wants_again() || self.webhooks.wants_again();
+        if wanted {
+            self.policies.begin_again();
+            self.webhooks.begin_again();
+        }
+        wanted
+    }
+}
+
 async fn mutate_once(
     admission: &Admission<'_>,
-    object: Option<&mut Tree>,
+    mut object: Option<&mut Tree>,
     notes: &mut Notes,
     rounds: &mut Rounds,
 ) -> Result<(), Status> {
     if admission.operation == Operation::Create {
         namespaces::of_new(admission.context, admission.name)?;
     }
-    webhooks::mutate(admission, object, notes, rounds).await
+    if let Some(object) = object.as_deref_mut() {
+        limits::set_defaults(admission, object);
+        service_accounts::mutate(admission, object).await?;
+        classes::taint_new_node(admission, object);
+        priorities::set(admission, object)?;
+        pods::tolerate_for_a_while(admission, object);
+        classes::set_storage_class(admission, object);
+        classes::protect(admission, object);
+        pods::set_runtime(admission, object)?;
+        classes::set_ingress_class(admission, object);
+        pods::set_topology(admission, object);
+    }
+    policies::mutate(admission, object.as_deref_mut(), &mut rounds.policies).await?;
+    webhooks::mutate(admission, object, notes, &mut rounds.webhooks).await
 }
 
 /// Asks everybody who may refuse. `object` is what would be stored; nothing if it goes. What must hold or be written
@@ -150,13 +198,26 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
-    if let Some(object) = object {
-        certificates::admit(context, admission.name, object, admission.old)?;
-    }
-    webhooks::validate(admission, object, notes).await?;
+    policies::may_refer(admission, object)?;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);
+    }
+    if let Some(object) = object {
+        limits::check(admission, object)?;
+        service_accounts::validate(admission, object).await?;
+        pod_security::check(admission, object, notes)?;
+        priorities::check(admission, object)?;
+        classes::check_growth(admission, object)?;
+        pods::check_runtime(admission, object)?;
+        pods::check_resize(admission, object)?;
+        certificates::admit(context, admission.name, object, admission.old)?;
+    }
+    policies::validate(admission, object, notes).await?;
+    webhooks::validate(admission, object, notes).await?;
+    if let Some(object) = object {
+        // The last to be asked: what was charged is used.
+        quota::charge(admission, object, along).await?;
     }
     Ok(())
 }

@@ -1,42 +1,52 @@
 //! Who did what: a record of requests, as far as the audit policy asks for one.
 //!
-//! A request carries its [`Recorder`]; whoever decides something about the request writes it there.
+//! ```text
+//!   request ──> Auditor: does the policy want it? ──> Recorder ──> a stage is reached ──> Outlets: log, webhook
+//!                                                     ^  what authorization, admission and the answer add
+//! ```
+//!
+//! What is matched and what a record looks like is in `machinery::audit`; here are the places that records go to, and
+//! the recorder that a request carries with it. Without an outlet there is no auditor, and requests pay nothing.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod auditor;
+mod log;
+mod outlet;
+mod receiver;
+mod recorder;
+mod webhook;
 
-use parking_lot::Mutex;
+pub use auditor::Auditor;
+pub use log::LogOptions;
+pub use outlet::Mode;
+pub use recorder::{Arrival, Recorder, Trail};
+pub use webhook::{Throttle, WebhookOptions};
 
-/// What is written down about one request: nothing, and at no cost, if it is not audited. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct Recorder(Option<Arc<Record>>);
+use std::{path::PathBuf, time::Duration};
 
-/// A request that is audited.
-#[derive(Default)]
-struct Record {
-    annotations: Mutex<BTreeMap<String, String>>,
+/// What is audited, and where that goes.
+#[derive(Clone, Debug)]
+pub struct AuditOptions {
+    /// An `audit.k8s.io/v1` Policy; without one, writes and refusals are recorded.
+    pub policy_file: Option<PathBuf>,
+    /// How often the policy's file is looked at.
+    pub reload_every: Duration,
+    pub log: Option<LogOptions>,
+    pub webhook: Option<WebhookOptions>,
 }
 
-impl Recorder {
-    /// For a request that is not audited.
-    pub fn off() -> Recorder {
-        Recorder(None)
+impl Default for AuditOptions {
+    fn default() -> Self {
+        Self { policy_file: None, reload_every: Duration::from_secs(5), log: None, webhook: None }
     }
+}
 
-    /// Whether anything is written down: ask before computing what is only for the record.
-    pub fn is_on(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Adds an annotation to the request's audit events, such as `pod-security.kubernetes.io/audit-violations`. What is
-    /// said first about a key stays, as upstream.
-    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
-        self.annotate_with(|| (key.into(), value.into()));
-    }
-
-    /// The same; `annotation` makes key and value, and is only called if somebody will read them.
-    pub fn annotate_with(&self, annotation: impl FnOnce() -> (String, String)) {
-        let Some(record) = &self.0 else { return };
-        let (key, value) = annotation();
-        record.annotations.lock().entry(key).or_insert(value);
-    }
+/// Why there can be no audit as it is wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    #[error("audit policy {}: {why}", file.display())]
+    Policy { file: PathBuf, why: String },
+    #[error("audit log {}: {source}", file.display())]
+    Log { file: PathBuf, source: std::io::Error },
+    #[error("audit webhook {}: {why}", file.display())]
+    Webhook { file: PathBuf, why: String },
 }

@@ -19,6 +19,7 @@ use crate::{
     login::caller::{Caller, Identity},
     request::RequestInfo,
     space::Space,
+    tokens::{self, bootstrap},
     user::{AUTHENTICATED, UNAUTHENTICATED, User},
 };
 
@@ -62,17 +63,23 @@ impl Claim<'_> {
 /// A kind of bearer token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
+    /// Issued by the workspace itself.
+    ServiceAccount,
+    /// Kept in a secret of `kube-system`.
+    Bootstrap,
     /// Of an issuer that the operator configured.
     Oidc,
 }
 
 impl Way {
     /// In the order they are asked: what is decided here first, what asks others last.
-    const ALL: [Way; 1] = [Way::Oidc];
+    const ALL: [Way; 3] = [Way::ServiceAccount, Way::Bootstrap, Way::Oidc];
 
     /// `None`: not a token of this kind. An error says why one of this kind is not good.
     async fn verify(self, claim: &Claim<'_>) -> Result<Option<Authenticated>, String> {
         match self {
+            Way::ServiceAccount => tokens::verify(claim).await,
+            Way::Bootstrap => Ok(bootstrap::verify(claim)),
             Way::Oidc => {
                 let user = claim.hub.login.issuers().verify(claim.hub, claim.token).await?;
                 Ok(user.and_then(|user| claim.for_the_api(user)))
@@ -154,16 +161,18 @@ fn by_certificate(hub: &Arc<Hub>, identity: &Identity, named: Option<&str>) -> R
 }
 
 async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<Asker> {
-    let workspace = named.unwrap_or(api::DEFAULT);
+    let of_token = if named.is_none() { tokens::claimed_workspace(token) } else { None };
+    let workspace = named.or(of_token.as_deref()).unwrap_or(api::DEFAULT);
     // A workspace that does not exist has no tokens; that is all a stranger learns of it.
     let space = hub.space(workspace).ok()?;
     let own = own_audiences(hub, &space);
     match verify(&Claim { hub, space: &space, token, wanted: &own, own: &own }).await {
         Ok(Authenticated { user, warnings, .. }) => {
-            let workspace = named.is_none().then(|| workspace.to_owned());
-            Some(Asker { user, workspace, warnings })
+            hub.metrics.tokens.accepted.inc();
+            Some(Asker { user, workspace: of_token, warnings })
         }
         Err(why) => {
+            hub.metrics.tokens.refused.inc();
             tracing::debug!(workspace, %why, "refused a token");
             None
         }
@@ -171,8 +180,8 @@ async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<As
 }
 
 /// What the API of a workspace is called as an audience.
-pub fn own_audiences(_hub: &Hub, _space: &Space) -> Vec<String> {
-    Vec::new()
+pub fn own_audiences(hub: &Hub, space: &Space) -> Vec<String> {
+    hub.issuers.of(hub, space).names().to_vec()
 }
 
 /// Asks every way; an error says what each that knows the token has against it.

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     hub::{self, Hub},
     login::caller::{Caller, Presented},
-    service,
+    service::{self, Connection},
 };
 
 /// A client that has not finished its handshake, or sent its first request, by then is not serious.
@@ -34,11 +35,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 const MAX_STREAMS: u32 = 2000;
 
 /// Accepts connections until `stopping` turns true, then waits for those that are open to finish.
-pub async fn serve(
-    hub: Arc<Hub>,
-    listener: Box<dyn Listener>,
-    mut stopping: watch::Receiver<bool>,
-) {
+pub async fn serve(hub: Arc<Hub>, listener: Box<dyn Listener>, mut stopping: watch::Receiver<bool>) {
     // Every connection holds a sender; when the last is dropped, all are done.
     let (open, mut all_closed) = mpsc::channel::<Infallible>(1);
     loop {
@@ -47,9 +44,10 @@ pub async fn serve(
             () = hub::stopped(&mut stopping) => break,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let acceptor = TlsAcceptor::from(hub.login.tls());
-                let work = connection(hub.clone(), acceptor, stream, stopping.clone(), open.clone());
+                let work =
+                    connection(hub.clone(), acceptor, stream, peer.ip(), stopping.clone(), open.clone());
                 hub.env.tasks.spawn(Box::pin(work));
             }
             Err(error) => {
@@ -71,6 +69,7 @@ async fn connection(
     hub: Arc<Hub>,
     acceptor: TlsAcceptor,
     stream: Box<dyn Stream>,
+    peer: IpAddr,
     mut stopping: watch::Receiver<bool>,
     _open: mpsc::Sender<Infallible>,
 ) {
@@ -87,13 +86,14 @@ async fn connection(
     };
     let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
     let caller = chain.map(|chain| Arc::new(Caller::Certificate(Presented::new(chain.to_vec()))));
+    let from = Arc::new(Connection { caller, peer: Some(peer) });
     hub.metrics.connections.inc();
     let spoke = Arc::new(AtomicBool::new(false));
     let service = service_fn({
         let (hub, spoke) = (hub.clone(), spoke.clone());
         move |request: Request<Incoming>| {
             spoke.store(true, Ordering::Relaxed);
-            let answer = service::handle(hub.clone(), caller.clone(), request);
+            let answer = service::handle(hub.clone(), from.clone(), request);
             async move { Ok::<_, Infallible>(answer.await) }
         }
     });

@@ -111,7 +111,17 @@ impl Login {
         let issuers = config.map(|path| Issuers::read(env, path, &[])).transpose()?.unwrap_or_default();
         let (tls, issuers) = (ArcSwap::from_pointee(tls), ArcSwap::from_pointee(issuers));
         let (env, refused) = (env.clone(), Mutex::default());
-        Ok(Login { env, options, authority, kubelet_authority, hosts, tls, issuers, new_issuers: Notify::new(), refused })
+        Ok(Login {
+            env,
+            options,
+            authority,
+            kubelet_authority,
+            hosts,
+            tls,
+            issuers,
+            new_issuers: Notify::new(),
+            refused,
+        })
     }
 
     /// For the next connection.

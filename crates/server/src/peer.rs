@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     base::kubernetes,
     controllers,
-    hub::{Hub, Options},
+    hub::{Hub, OpenError, Options},
     kubeconfig, listen,
     login::{self, Login, LoginError, LoginOptions},
     pki::{Authority, PkiError},
@@ -36,9 +36,9 @@ pub enum StartError {
     #[error(transparent)]
     Pki(#[from] PkiError),
     #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
     Login(#[from] LoginError),
-    #[error("the store refused its first write: {0}")]
-    Store(#[from] store::Error),
 }
 
 /// A server that answers. Stops when [`Peer::stop`] is called; dropped without, it stops in the background.
@@ -60,29 +60,37 @@ impl Peer {
         let hosts = hosts(&address, options.advertise.as_deref());
         let kubelet_authority = Authority::open(env, &options.pki.join("kubelet-serving"))?;
         let login = Login::open(env, authority.clone(), kubelet_authority, hosts, options.login)?;
-        let (stop, stopping) = watch::channel(false);
-        let mut server = options.server;
-        server.endpoint = server.endpoint.or(kubernetes::endpoint(address, options.advertise.as_deref()));
-        let hub = Hub::open(env.clone(), store, server, login, stopping.clone()).await?;
-        controllers::start(&hub);
-        login::follow(&hub);
-        let (done, stopped) = oneshot::channel();
-        let serving = listen::serve(hub.clone(), listener, stopping);
-        env.tasks.spawn(Box::pin(async move {
-            serving.await;
-            // Nobody may be waiting for it.
-            let _ = done.send(());
-        }));
         let host = match address.ip() {
             ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
             ip if ip.is_ipv6() => format!("[{ip}]"),
             ip => ip.to_string(),
         };
-        let advertise = match options.advertise {
+        let advertise = match options.advertise.clone() {
             Some(name) if name.contains(':') => name,
             Some(name) => format!("{name}:{}", address.port()),
             None => format!("{host}:{}", address.port()),
         };
+        let (stop, stopping) = watch::channel(false);
+        let mut server = options.server;
+        server.endpoint = server.endpoint.or(kubernetes::endpoint(address, options.advertise.as_deref()));
+        server.authority_pem = login.serving_authorities_pem().into();
+        if server.issuer.is_empty() {
+            server.issuer = format!("https://{advertise}");
+        }
+        let hub = Hub::open(env.clone(), store, server, login, stopping.clone()).await?;
+        controllers::start(&hub);
+        login::follow(&hub);
+        let (done, stopped) = oneshot::channel();
+        let serving = listen::serve(hub.clone(), listener, stopping);
+        let auditor = hub.auditor.clone();
+        env.tasks.spawn(Box::pin(async move {
+            serving.await;
+            if let Some(auditor) = auditor {
+                auditor.close().await;
+            }
+            // Nobody may be waiting for it.
+            let _ = done.send(());
+        }));
         Ok(Peer { hub, authority, address, advertise, stop, stopped })
     }
 

@@ -154,7 +154,8 @@ impl Authority {
         let longest = SignedDuration::try_from(longest).map_err(|error| error.to_string())?;
         let (not_before, not_after) =
             certificates::lifetime(self.clock.now(), wanted_seconds, longest, self.not_after)?;
-        let algorithm = signature_algorithm(self.issuer.key()).ok_or("the authority's key is of no known kind")?;
+        let algorithm =
+            signature_algorithm(self.issuer.key()).ok_or("the authority's key is of no known kind")?;
         let mut serial = [0; 16];
         self.random.fill(&mut serial);
         let template = Template {
@@ -205,9 +206,11 @@ fn signature_algorithm(key: &KeyPair) -> Option<Vec<u8>> {
         (&rcgen::PKCS_RSA_SHA512, &[1, 2, 840, 113549, 1, 1, 13]),
     ];
     let null = der::tagged(0x05, &[]);
-    let plain = elliptic.into_iter().map(|(kind, arcs)| (kind, der::sequence(&[der::object_identifier(arcs)])));
-    let with_null =
-        rsa.into_iter().map(|(kind, arcs)| (kind, der::sequence(&[der::object_identifier(arcs), null.clone()])));
+    let plain =
+        elliptic.into_iter().map(|(kind, arcs)| (kind, der::sequence(&[der::object_identifier(arcs)])));
+    let with_null = rsa
+        .into_iter()
+        .map(|(kind, arcs)| (kind, der::sequence(&[der::object_identifier(arcs), null.clone()])));
     plain.chain(with_null).find(|(kind, _)| *kind == key.algorithm()).map(|(_, encoded)| encoded)
 }
 

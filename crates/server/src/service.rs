@@ -1,8 +1,9 @@
 //! One request, from headers to answer: who, what, may they, do it.
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, net::IpAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::BodyExt;
 use machinery::{
@@ -12,11 +13,13 @@ use machinery::{
 };
 
 use crate::{
-    audit::Recorder,
+    audit::{Arrival, Recorder, Trail},
     authentication::{self, Asker},
     body::{self, Body},
     context::Context,
-    delete, health,
+    delete,
+    fairness::Counting,
+    health,
     hub::Hub,
     login::caller::Caller,
     metrics::RequestLabels,
@@ -28,7 +31,7 @@ use crate::{
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
     space::Space,
-    swagger,
+    swagger, tokens,
     user::{self, Impersonated, User},
     watch, write,
 };
@@ -36,73 +39,176 @@ use crate::{
 /// How often a write of a custom object begins again because its definition changed.
 const DEFINITION_ATTEMPTS: usize = 5;
 
-/// Answers a request. `connection` is who is at its other end, if that is known.
-pub async fn handle<B>(hub: Arc<Hub>, connection: Option<Arc<Caller>>, request: Request<B>) -> Response<Body>
+/// Longer ids than any client makes are not passed on.
+const MAX_AUDIT_ID: usize = 256;
+
+/// Where a request comes from, as its connection knows it.
+#[derive(Clone, Default)]
+pub struct Connection {
+    /// Who is at its other end, if that is known.
+    pub caller: Option<Arc<Caller>>,
+    pub peer: Option<IpAddr>,
+}
+
+/// What is learned of a request while it is answered, and outlives a refusal.
+struct Findings {
+    audit_id: HeaderValue,
+    labels: RequestLabels,
+    warnings: Vec<String>,
+    trail: Trail,
+    counting: Option<Counting>,
+}
+
+/// Answers a request.
+pub async fn handle<B>(hub: Arc<Hub>, connection: Arc<Connection>, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
     let started = hub.env.clock.elapsed();
     let (mut parts, body) = request.into_parts();
     let headers = std::mem::take(&mut parts.headers);
-    let mut labels = RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 };
+    let mut findings = Findings {
+        audit_id: audit_id(&hub, &headers),
+        labels: RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 },
+        warnings: Vec::new(),
+        trail: Trail::default(),
+        counting: None,
+    };
     hub.metrics.inflight.inc();
-    let mut warnings = Vec::new();
-    let answered = answer(&hub, connection.as_ref(), &parts, headers, body, &mut labels, &mut warnings).await;
+    let work = answer(&hub, &connection, &parts, headers, body, &mut findings);
+    let outcome = AssertUnwindSafe(work).catch_unwind().await;
     hub.metrics.inflight.dec();
-    let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
-    for warning in &warnings {
-        body::warn(&mut response, warning);
-    }
+    let Findings { audit_id, mut labels, warnings, trail, counting } = findings;
+    let mut response = match outcome {
+        Ok(answered) => {
+            let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
+            for warning in &warnings {
+                body::warn(&mut response, warning);
+            }
+            trail.answer(response).await
+        }
+        Err(panic) => {
+            trail.panicked(panic_text(&*panic)).await;
+            body::refusal(&Status::internal("this request made the server panic; its log says where"))
+        }
+    };
     if parts.method == Method::HEAD {
         *response.body_mut() = Body::Whole(None);
     }
     labels.code = response.status().as_u16();
     hub.metrics.request(labels, hub.env.clock.elapsed().saturating_sub(started));
-    if let Ok(id) = HeaderValue::from_str(&hub.new_uid()) {
-        response.headers_mut().insert("audit-id", id);
+    response.headers_mut().insert("audit-id", audit_id);
+    if let Some(Counting { schema_uid, level_uid }) = counting {
+        response.headers_mut().insert("x-kubernetes-pf-flowschema-uid", schema_uid);
+        response.headers_mut().insert("x-kubernetes-pf-prioritylevel-uid", level_uid);
     }
     response
 }
 
+/// The client's own, so that it finds its request again, or a new one.
+fn audit_id(hub: &Hub, headers: &HeaderMap) -> HeaderValue {
+    let usable = |id: &&HeaderValue| !id.is_empty() && id.len() <= MAX_AUDIT_ID && id.to_str().is_ok();
+    match headers.get("audit-id").filter(usable) {
+        Some(id) => id.clone(),
+        None => HeaderValue::try_from(hub.new_uid()).unwrap_or(HeaderValue::from_static("")),
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("of unknown cause")
+}
+
 async fn answer<B>(
     hub: &Arc<Hub>,
-    connection: Option<&Arc<Caller>>,
+    connection: &Connection,
     parts: &Parts,
     headers: HeaderMap,
     body: B,
-    labels: &mut RequestLabels,
-    warnings: &mut Vec<String>,
+    findings: &mut Findings,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
     let query = Query::parse(parts.uri.query())?;
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query.flag("watch"))?;
-    labels.verb = verb_label(&info, &parts.method);
-    let asker = authentication::authenticate(hub, connection, &headers, &info).await?;
+    findings.labels.verb = verb_label(&info, &parts.method);
+    let method = parts.method.as_str().to_ascii_lowercase();
+    let selected = selected_name(&info, &query);
+    let attributes = Attributes::of(&info, if method == "head" { "get" } else { &method }, &selected);
+    let arrival = |auditor, audit_id, user, workspace| Arrival {
+        auditor,
+        audit_id,
+        parts,
+        headers: &headers,
+        peer: connection.peer,
+        info: &info,
+        attributes: &attributes,
+        user,
+        workspace,
+    };
+    let asked_for = info.workspace.as_deref();
+    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
+    let asker = match asker {
+        Ok(asker) => asker,
+        Err(status) => {
+            if let Some(auditor) = &hub.auditor {
+                let id = findings.audit_id.to_str().unwrap_or_default();
+                let arrival = arrival(auditor, id, None, asked_for.unwrap_or(api::DEFAULT));
+                findings.trail.turn_away(arrival, status.code()).await;
+            }
+            return Err(status);
+        }
+    };
     let Asker { user, workspace: of_token, warnings: of_asker } = asker;
-    *warnings = of_asker;
+    findings.warnings = of_asker;
     // Without a path prefix the request is for its token's workspace, else for `default`.
-    let name = info.workspace.as_deref().or(of_token.as_deref()).unwrap_or(api::DEFAULT);
+    let name = asked_for.or(of_token.as_deref()).unwrap_or(api::DEFAULT);
+    let mut audit = Recorder::off();
+    if let Some(auditor) = &hub.auditor {
+        let id = findings.audit_id.to_str().unwrap_or_default();
+        audit = findings.trail.begin(arrival(auditor, id, Some(&user), name)).await?;
+    }
     let space = match hub.space(name) {
         Ok(space) => space,
         // Whether a workspace exists is nobody's business who is not known here: they see an empty one.
         Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(name),
         Err(status) => return Err(status),
     };
-    let user = act_as(hub, &space, user, &headers)?;
-    let method = parts.method.as_str().to_ascii_lowercase();
-    let selected = selected_name(&info, &query);
-    let attributes = Attributes::of(&info, if method == "head" { "get" } else { &method }, &selected);
-    if !hub.authorizer.allows(&space, &user, &attributes) {
+    let user = act_as(hub, &space, user, &headers, &audit)?;
+    // The seat is given back when this function returns; what a watch or a list streams later needs none.
+    let _permit = hub.fairness.enter(&space, &user, &attributes, &mut findings.counting).await?;
+    let allowed = hub.authorizer.allows(&space, &user, &attributes);
+    if audit.is_on() {
+        annotate_decision(hub, &space, &user, &attributes, allowed, &audit);
+    }
+    if !allowed {
         return Err(forbidden(&info, &selected, &attributes, &user));
     }
     match info.target {
-        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path),
+        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path).await,
         // Clients that ask for headers alone get none of objects; upstream refuses as well.
         Target::Resource(_) if parts.method == Method::HEAD => Err(Status::method_not_allowed()),
-        Target::Resource(target) => resource(hub, space, user, target, query, headers, body, labels).await,
+        Target::Resource(target) => {
+            let labels = &mut findings.labels;
+            resource(hub, space, user, target, query, headers, body, audit, labels).await
+        }
     }
+}
+
+/// Who let it pass, for the record.
+fn annotate_decision(
+    hub: &Hub,
+    space: &Space,
+    user: &User,
+    attributes: &Attributes<'_>,
+    allowed: bool,
+    audit: &Recorder,
+) {
+    audit.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+    let by_rule = allowed && !user.in_group(user::MASTERS);
+    let reason = by_rule.then(|| hub.authorizer.policy(space).reason(user, attributes)).flatten();
+    audit.annotate("authorization.k8s.io/reason", reason.unwrap_or_default());
 }
 
 /// A list, watch or mass deletion that selects one name is a request for that name: a role may allow just that.
@@ -144,7 +250,13 @@ fn forbidden(info: &RequestInfo, name: &str, attributes: &Attributes<'_>, user: 
 }
 
 /// Impersonation: every part of the identity that is put on must be allowed.
-fn act_as(hub: &Hub, space: &Space, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
+fn act_as(
+    hub: &Hub,
+    space: &Space,
+    user: Arc<User>,
+    headers: &HeaderMap,
+    audit: &Recorder,
+) -> Result<Arc<User>, Status> {
     let Some(Impersonated { user: other, asked_groups }) = user::impersonated(headers)? else {
         return Ok(user);
     };
@@ -170,10 +282,11 @@ fn act_as(hub: &Hub, space: &Space, user: Arc<User>, headers: &HeaderMap) -> Res
         }
     }
     drop(wanted);
+    audit.impersonates(&other);
     Ok(Arc::new(other))
 }
 
-fn non_resource(
+async fn non_resource(
     hub: &Hub,
     space: &Space,
     method: &Method,
@@ -181,6 +294,9 @@ fn non_resource(
     query: &Query,
     path: &str,
 ) -> Result<Response<Body>, Status> {
+    if let Some(answer) = tokens::discovery::answer(hub, space, method, path, query).await {
+        return answer;
+    }
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -214,6 +330,7 @@ async fn resource<B>(
     query: Query,
     headers: HeaderMap,
     body: B,
+    audit: Recorder,
     labels: &mut RequestLabels,
 ) -> Result<Response<Body>, Status>
 where
@@ -228,7 +345,6 @@ where
     check_path(&resource, &target)?;
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
-    let audit = Recorder::off();
     let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user, audit };
     let deprecation = context.resource.custom().and_then(|custom| custom.version.deprecation.clone());
     let answer = answer_about(hub, context, verb, body).await;
@@ -261,6 +377,7 @@ where
             let limit_bytes = hub.options.max_body_bytes;
             let work = async {
                 let bytes = read_body(body, limit_bytes).await?;
+                context.audit.request(&context, &bytes);
                 for _ in 0..DEFINITION_ATTEMPTS {
                     let answer = write_verb(&context, verb, bytes.clone()).await;
                     // A custom object is only written if its definition is still the one it was checked against.
@@ -284,7 +401,10 @@ where
 
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
     match verb {
-        Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes),
+        Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes).await,
+        Verb::Create if context.target.subresource == "token" => {
+            tokens::request::create(context, &bytes).await
+        }
         Verb::Create if !context.target.subresource.is_empty() => pods::create_below(context, &bytes).await,
         Verb::Create => write::create(context, bytes).await,
         Verb::Update => write::update(context, bytes).await,

@@ -115,12 +115,7 @@ pub async fn to_stored<'a>(context: &Context, tree: &'a Tree) -> Result<Cow<'a, 
 }
 
 /// An object of a custom kind in another of its versions.
-pub async fn in_version(
-    hub: &Hub,
-    custom: &Custom,
-    tree: Tree,
-    api_version: &str,
-) -> Result<Tree, Status> {
+pub async fn in_version(hub: &Hub, custom: &Custom, tree: Tree, api_version: &str) -> Result<Tree, Status> {
     let converted = convert(hub, custom, vec![tree], api_version).await?;
     converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
 }

@@ -56,7 +56,9 @@ impl Target {
                 "the service {}/{} runs on no cluster that this server can reach; use `url`",
                 service.namespace, service.name
             ))),
-            (None, None) => Err(Error::Target("webhook configuration must have either service or URL".into())),
+            (None, None) => {
+                Err(Error::Target("webhook configuration must have either service or URL".into()))
+            }
         }
     }
 }
@@ -186,7 +188,8 @@ impl Webhooks {
     }
 
     async fn get(&self, env: &Env, target: &Target, max_answer: usize) -> Result<Bytes, Error> {
-        let uri: Uri = target.url.parse().map_err(|error| Error::Target(format!("{}: {error}", target.url)))?;
+        let uri: Uri =
+            target.url.parse().map_err(|error| Error::Target(format!("{}: {error}", target.url)))?;
         let visit = self.places.visit(target);
         let broken = |why: &dyn std::fmt::Display| {
             Error::Unreachable(format!("Get {}: {why}", gotext::quote(&target.url)))
@@ -222,9 +225,8 @@ impl Webhooks {
                 .map_err(|error| Error::Target(error.to_string()))
         };
         let visit = self.places.visit(question.target);
-        let broken = |why: &dyn std::fmt::Display| {
-            Error::Unreachable(format!("Post {}: {why}", gotext::quote(&url)))
-        };
+        let broken =
+            |why: &dyn std::fmt::Display| Error::Unreachable(format!("Post {}: {why}", gotext::quote(&url)));
         let _turn = visit.place.turns.acquire().await.map_err(|error| broken(&error))?;
         // A kept connection may have ended at the other side; a new one is tried then.
         let kept = visit.place.idle.lock().pop().map(|idle| idle.connection);
@@ -256,7 +258,12 @@ fn shown(question: &Question<'_>) -> String {
 
 /// A connection that ended without an answer, as upstream calls that.
 fn ended(error: &hyper::Error) -> String {
-    if error.is_incomplete_message() || error.is_closed() { "EOF".to_owned() } else { error.to_string() }
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    match cause {
+        Some(cause) if cause.kind() != io::ErrorKind::UnexpectedEof => dialled(cause),
+        None if !error.is_incomplete_message() && !error.is_closed() => error.to_string(),
+        _ => "EOF".to_owned(),
+    }
 }
 
 async fn finish(
@@ -284,9 +291,7 @@ async fn finish(
     match code.as_u16() {
         200..=206 if bytes.is_empty() => {
             let code = code.as_u16();
-            Err(Error::Answer(format!(
-                "0-length response with status code: {code} and content type: {kind}"
-            )))
+            Err(Error::Answer(format!("0-length response with status code: {code} and content type: {kind}")))
         }
         200..=206 => Ok(bytes),
         _ => Err(refused(code, &kind, &bytes)),
@@ -317,9 +322,11 @@ fn refused(code: StatusCode, kind: &str, bytes: &[u8]) -> Error {
         422 => "the server rejected our request due to an error in our request".to_owned(),
         429 => "the server has received too many requests and has asked us to try again later".to_owned(),
         503 => "the server is currently unable to handle the request".to_owned(),
-        504 => "the server was unable to return a response in the time allotted, but may still be processing \
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be processing \
                 the request"
-            .to_owned(),
+                .to_owned()
+        }
         500.. => {
             let text = gotext::quote(&text);
             format!("an error on the server ({text}) has prevented the request from succeeding")
@@ -369,9 +376,8 @@ async fn connect(
         };
         let stream = TlsConnector::from(trust.clone()).connect(name.clone(), stream).await;
         let stream = stream.map_err(|error| Failure::Io(distrusted(&error)))?;
-        let (connection, driver) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| Failure::Io(error.to_string()))?;
+        let (connection, driver) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| Failure::Io(error.to_string()))?;
         drive(env, visit.target.clone(), Arc::downgrade(places), driver);
         return Ok(connection);
     }

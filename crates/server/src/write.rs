@@ -23,7 +23,7 @@ use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 
 use crate::{
     addresses,
-    admission::{self, Admission, Notes, Operation},
+    admission::{self, Admission, Notes, Operation, quota::Turn},
     apply,
     body::{self, Body},
     context::Context,
@@ -174,7 +174,8 @@ pub async fn create_tree(
         refuse_if_any(context, &name, causes)?;
         let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
         watch.lap(Stage::Check);
-        let admission = Admission { name: &name, ..admission };
+        // Upstream goes on with the name that was asked for, if one was.
+        let admission = Admission { name: if asked.is_empty() { &name } else { &asked }, ..admission };
         admission::validate(&admission, Some(&tree), &mut along, &mut notes).await?;
         watch.lap(Stage::Admit);
         along.guards.extend(versions::guard(resource));
@@ -196,7 +197,7 @@ pub async fn create_tree(
         if dry_run {
             return Ok(Written { object: Arc::new(draft.preview()), created: true, warnings });
         }
-        let change = Change::Put { draft, expires: expiry(context) };
+        let change = Change::Put { draft, expires: expiry(context, &tree) };
         // `None`: somebody made it, or the namespace changed; look again.
         let committed = commit_one(context, along, Write { key, expect, change }).await?;
         watch.lap(Stage::Commit);
@@ -312,7 +313,11 @@ pub fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
     Ok(draft)
 }
 
-pub fn expiry(context: &Context) -> Option<Timestamp> {
+/// When an object goes by itself.
+pub fn expiry(context: &Context, tree: &Tree) -> Option<Timestamp> {
+    if let Some(end) = (context.resource.row.expires)(tree) {
+        return Some(end);
+    }
     let seconds = context.resource.row.ttl_seconds?;
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }
@@ -322,19 +327,23 @@ pub fn expiry(context: &Context) -> Option<Timestamp> {
 pub struct Along {
     pub guards: Vec<(Key, Expect)>,
     pub writes: Vec<Write>,
+    /// Held until the commit is done, so that others see what it left.
+    pub turns: Vec<Turn>,
 }
 
 impl Along {
     pub fn add(&mut self, other: Along) {
         self.guards.extend(other.guards);
         self.writes.extend(other.writes);
+        self.turns.extend(other.turns);
     }
 }
 
 /// `Ok(None)`: something was not as expected; read again.
 pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result<Option<Committed>, Status> {
-    let writes = [write].into_iter().chain(along.writes).collect();
-    let commit = Commit { guards: along.guards, writes };
+    let Along { guards, writes, turns: _held } = along;
+    let writes = [write].into_iter().chain(writes).collect();
+    let commit = Commit { guards, writes };
     match context.space.store().commit(context.space.id(), commit).await {
         Ok(committed) => Ok(committed.into_iter().next()),
         Err(Error::Conflict { .. }) => Ok(None),

@@ -140,7 +140,8 @@ pub struct UserRule {
 pub fn parse(tree: Value) -> Result<Configuration, String> {
     let text = |key: &str| tree.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let known = ["v1", "v1beta1", "v1alpha1"].iter().any(|version| api_version == format!("{GROUP}/{version}"));
+    let known =
+        ["v1", "v1beta1", "v1alpha1"].iter().any(|version| api_version == format!("{GROUP}/{version}"));
     if !known || kind != "AuthenticationConfiguration" {
         return Err(format!("no kind {kind:?} is registered for version {api_version:?}"));
     }

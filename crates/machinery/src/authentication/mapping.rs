@@ -32,7 +32,10 @@ pub struct Mapping {
 
 /// Where a value comes from.
 pub(super) enum Source {
-    Claim { name: String, prefix: String },
+    Claim {
+        name: String,
+        prefix: String,
+    },
     /// With its text.
     Expression(Program, String),
 }
@@ -93,8 +96,9 @@ impl Mapping {
         match &self.groups {
             Some(Source::Claim { name, prefix }) => {
                 let Some(value) = claims.get(name) else { return Ok(Vec::new()) };
-                let groups = one_or_many(value)
-                    .ok_or_else(|| format!("oidc: parse groups claim {name:?}: {}", wrong_type(value, "string")))?;
+                let groups = one_or_many(value).ok_or_else(|| {
+                    format!("oidc: parse groups claim {name:?}: {}", wrong_type(value, "string"))
+                })?;
                 Ok(groups.into_iter().map(|group| format!("{prefix}{group}")).collect())
             }
             Some(Source::Expression(program, text)) => {

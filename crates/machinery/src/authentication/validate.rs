@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use cel::{
-    ast::{Expr, ExprKind, Literal},
     Decl, Env, ObjectType, Program, Shape, Type,
+    ast::{Expr, ExprKind, Literal},
 };
 use serde_json::json;
 
@@ -200,7 +200,11 @@ impl Found {
                 (false, true) => {
                     if !rule.message.is_empty() {
                         let detail = "may not be specified when claim is set";
-                        self.causes.push(Cause::invalid(&path.child("message"), &json!(rule.message), detail));
+                        self.causes.push(Cause::invalid(
+                            &path.child("message"),
+                            &json!(rule.message),
+                            detail,
+                        ));
                     }
                     if !claims.insert(&rule.claim) {
                         self.causes.push(Cause::duplicate(&path.child("claim"), &json!(rule.claim)));
@@ -214,10 +218,12 @@ impl Found {
                         self.causes.push(Cause::invalid(&path.child("requiredValue"), &given, detail));
                     }
                     if !expressions.insert(&rule.expression) {
-                        self.causes.push(Cause::duplicate(&path.child("expression"), &json!(rule.expression)));
+                        self.causes
+                            .push(Cause::duplicate(&path.child("expression"), &json!(rule.expression)));
                         continue;
                     }
-                    let program = self.expression(&compiler.claims, &rule.expression, true, &path.child("expression"));
+                    let program =
+                        self.expression(&compiler.claims, &rule.expression, true, &path.child("expression"));
                     let Some(program) = program else { continue };
                     self.uses_email_verified |= selects(&rule.expression, "email_verified");
                     let (expression, message) = (rule.expression.clone(), rule.message.clone());
@@ -365,7 +371,9 @@ impl Found {
 
     fn expression(&mut self, env: &Env, text: &str, is_rule: bool, path: &Path<'_>) -> Option<Program> {
         let why = match env.compile(text) {
-            Ok(program) if is_rule && *program.result_type() != Type::Bool => "must evaluate to bool".to_owned(),
+            Ok(program) if is_rule && *program.result_type() != Type::Bool => {
+                "must evaluate to bool".to_owned()
+            }
             Ok(program) => return Some(program),
             Err(cel::CompileError::Issues(issues)) => format!("compilation failed: {issues}"),
             Err(error) => format!("program instantiation failed: {error}"),
@@ -394,7 +402,8 @@ fn domain_prefixed(key: &str, path: &Path<'_>) -> Vec<Cause> {
     if key.is_empty() {
         return vec![Cause::required(path, "")];
     }
-    let Some((host, rest)) = key.split_once('/').filter(|(host, rest)| !host.is_empty() && !rest.is_empty()) else {
+    let Some((host, rest)) = key.split_once('/').filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
+    else {
         let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
         return vec![Cause::invalid(path, &json!(key), detail)];
     };

@@ -16,8 +16,10 @@ use store::{Collection, Key, WorkspaceId};
 
 use super::{Controllers, queue::Work};
 use crate::{
-    admission::Notes,
-    certificates::{GROUP, RESOURCE, request_of, spec_text},
+    admission::{
+        Notes,
+        certificates::{GROUP, RESOURCE, request_of, spec_text},
+    },
     context::Context,
     delete::{self, Options},
     hub::{self, Hub, root_id},
@@ -155,14 +157,16 @@ pub async fn clean(hub: Arc<Hub>) {
 async fn clean_once(hub: &Arc<Hub>) {
     for workspace in hub.store.workspaces() {
         let Ok(listing) = hub.store.list(&workspace, &collection(), None) else { continue };
-        let old = listing.iter(None, None).filter(|(_, object)| {
-            object.tree().is_ok_and(|tree| is_old(&tree, hub.now()))
-        });
+        let old = listing
+            .iter(None, None)
+            .filter(|(_, object)| object.tree().is_ok_and(|tree| is_old(&tree, hub.now())));
         for (item, object) in old {
             let key = Key { collection: collection(), item: item.clone() };
             let Some(space) = hub.space_by_id(&workspace) else { break };
             let Some(context) = Context::own(hub, &space, &key.collection, "", item.name()) else { break };
-            if let Err(status) = delete::delete_one(&context, &key, &Options::default(), &mut Notes::default()).await {
+            if let Err(status) =
+                delete::delete_one(&context, &key, &Options::default(), &mut Notes::default()).await
+            {
                 tracing::debug!(name = %object.head.name, %status, "cannot delete an old certificate request");
             }
         }

@@ -78,12 +78,14 @@ pub enum ConfigError {
 
 impl Issuers {
     pub fn read(env: &Env, path: &PathBuf, disallowed: &[String]) -> Result<Issuers, ConfigError> {
-        let content = env.files.read(path).map_err(|source| ConfigError::Io { path: path.clone(), source })?;
+        let content =
+            env.files.read(path).map_err(|source| ConfigError::Io { path: path.clone(), source })?;
         let wrong = |why: String| ConfigError::Wrong { path: path.clone(), why };
         let text = std::str::from_utf8(&content).map_err(|error| wrong(error.to_string()))?;
         let tree: Value = serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let configuration = authentication::parse(tree).map_err(wrong)?;
-        let mappings = authentication::compile(&configuration, disallowed).map_err(|all| wrong(told(&all)))?;
+        let mappings =
+            authentication::compile(&configuration, disallowed).map_err(|all| wrong(told(&all)))?;
         let issuers = configuration.jwt.into_iter().zip(mappings);
         let all = issuers.map(|(config, mapping)| Arc::new(Issuer::new(config, mapping))).collect();
         Ok(Issuers { all, anonymous: configuration.anonymous, content })
@@ -155,7 +157,10 @@ impl Issuer {
     }
 
     fn target(&self, url: &str) -> Target {
-        Target { url: url.to_owned(), ca_bundle: self.config.issuer.certificate_authority.clone().into_bytes() }
+        Target {
+            url: url.to_owned(),
+            ca_bundle: self.config.issuer.certificate_authority.clone().into_bytes(),
+        }
     }
 
     async fn discover(&self, env: &Env, client: &Webhooks) -> Result<(), String> {

@@ -175,7 +175,9 @@ impl Measures {
     pub fn rejected(&self, asked: Asked<'_>, because: Because, code: u16) {
         let (name, Asked { step, operation, .. }) = (self.name(asked.name), asked);
         let (error_type, rejection_code) = (because.as_str(), code.min(600));
-        self.rejections.get_or_create(&Rejected { name, r#type: step, operation, error_type, rejection_code }).inc();
+        self.rejections
+            .get_or_create(&Rejected { name, r#type: step, operation, error_type, rejection_code })
+            .inc();
     }
 
     pub fn failed_open(&self, asked: Asked<'_>) {

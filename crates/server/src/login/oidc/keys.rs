@@ -27,9 +27,15 @@ struct Key {
 }
 
 enum Material {
-    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
+    Rsa {
+        modulus: Vec<u8>,
+        exponent: Vec<u8>,
+    },
     /// The point, uncompressed.
-    Elliptic { curve: Curve, point: Vec<u8> },
+    Elliptic {
+        curve: Curve,
+        point: Vec<u8>,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,10 +111,8 @@ impl Key {
                     _ => return false,
                 };
                 let start = |bytes: &[u8]| bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
-                let key = RsaPublicKeyComponents {
-                    n: &modulus[start(modulus)..],
-                    e: &exponent[start(exponent)..],
-                };
+                let key =
+                    RsaPublicKeyComponents { n: &modulus[start(modulus)..], e: &exponent[start(exponent)..] };
                 key.verify(parameters, signed, signed_by).is_ok()
             }
             Material::Elliptic { curve, point } => {

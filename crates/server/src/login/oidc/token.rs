@@ -169,7 +169,11 @@ mod tests {
             (r#"{"iss":"i","aud":"a","exp":1001,"nbf":1061}"#, false),
         ] {
             let text = mk_token("{}", claims);
-            assert_eq!(Token::parse(&text).unwrap().check_claims("i", &audiences, now).is_ok(), good, "{claims}");
+            assert_eq!(
+                Token::parse(&text).unwrap().check_claims("i", &audiences, now).is_ok(),
+                good,
+                "{claims}"
+            );
         }
     }
 

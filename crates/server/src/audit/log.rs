@@ -1,0 +1,267 @@
+//! The log file: a line of JSON for each event, in a new file when one is full.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use env::{Env, File, Files, files::Mode as OpenMode};
+use jiff::{SignedDuration, Timestamp, civil};
+use prometheus_client::metrics::counter::Counter;
+
+use super::{
+    AuditError,
+    outlet::{self, Intake, Item, Mode, Outlet},
+};
+
+const LINE_START: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
+/// Lines are taken from the queue in portions of this many.
+const PORTION: usize = 256;
+/// In the name of a file that is full.
+const STAMP: &str = "%Y-%m-%dT%H-%M-%S%.3f";
+
+/// Where lines go, and how many are kept.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// `-` is the standard output.
+    pub path: PathBuf,
+    /// A file does not grow larger; 0 is as upstream's: 100 MB.
+    pub max_size_bytes: u64,
+    /// Full files older than this are removed; 0: none.
+    pub max_age_days: u32,
+    /// Of full files, this many are kept; 0: all.
+    pub max_backups: usize,
+    pub mode: Mode,
+    /// Events that may wait.
+    pub buffer: usize,
+}
+
+impl LogOptions {
+    pub fn at(path: impl Into<PathBuf>) -> LogOptions {
+        LogOptions {
+            path: path.into(),
+            max_size_bytes: 100 << 20,
+            max_age_days: 366,
+            max_backups: 100,
+            mode: Mode::Blocking,
+            buffer: 10_000,
+        }
+    }
+}
+
+/// Opens the log, and starts the thread that writes it.
+pub fn start(env: &Env, options: &LogOptions, errors: Counter) -> Result<Outlet, AuditError> {
+    let failed = |source| AuditError::Log { file: options.path.clone(), source };
+    let target = match options.path.as_os_str() == "-" {
+        true => Target::Stdout,
+        false => Target::File(LogFile::open(env, options).map_err(failed)?),
+    };
+    let (outlet, intake) = outlet::outlet(options.mode, options.buffer, errors);
+    env.tasks.spawn_blocking_loop("audit-log", Box::pin(write_lines(env.clone(), intake, target)));
+    Ok(outlet)
+}
+
+enum Target {
+    Stdout,
+    File(LogFile),
+}
+
+impl Target {
+    fn write(&mut self, line: &[u8], now: Timestamp) -> io::Result<()> {
+        match self {
+            Target::Stdout => io::stdout().lock().write_all(line),
+            Target::File(file) => file.write(line, now),
+        }
+    }
+}
+
+async fn write_lines(env: Env, mut intake: Intake, mut target: Target) {
+    let account = intake.account();
+    let mut items = Vec::new();
+    let mut line = Vec::new();
+    while intake.queue.recv_many(&mut items, PORTION).await > 0 {
+        for item in items.drain(..) {
+            match item {
+                Item::Event { event, done } => {
+                    line.clear();
+                    line.extend_from_slice(LINE_START);
+                    line.extend_from_slice(event.get(1..).unwrap_or_default());
+                    line.push(b'\n');
+                    let written = target.write(&line, env.clock.now());
+                    if let Err(error) = &written {
+                        tracing::error!(%error, "cannot write the audit log");
+                    }
+                    account.settle(&event, done, written.is_ok());
+                }
+                // Whoever asked may have stopped waiting.
+                Item::Flush(done) => drop(done.send(())),
+            }
+        }
+    }
+}
+
+struct LogFile {
+    files: Arc<dyn Files>,
+    options: LogOptions,
+    file: Arc<dyn File>,
+    size: u64,
+}
+
+impl LogFile {
+    fn open(env: &Env, options: &LogOptions) -> io::Result<LogFile> {
+        if let Some(directory) = options.path.parent().filter(|it| !it.as_os_str().is_empty()) {
+            env.files.create_dir_all(directory)?;
+        }
+        let file = open_or_create(&*env.files, &options.path)?;
+        let size = file.len()?;
+        let mut options = options.clone();
+        if options.max_size_bytes == 0 {
+            options.max_size_bytes = 100 << 20;
+        }
+        Ok(LogFile { files: env.files.clone(), options, file, size })
+    }
+
+    fn write(&mut self, line: &[u8], now: Timestamp) -> io::Result<()> {
+        if self.size > 0 && self.size + line.len() as u64 > self.options.max_size_bytes {
+            self.rotate(now)?;
+        }
+        self.file.write_all_at(line, self.size)?;
+        self.size += line.len() as u64;
+        Ok(())
+    }
+
+    /// Sets the full file aside under a name with its time, and begins a new one.
+    fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
+        let mut stamp = now;
+        let mut aside = self.aside(stamp);
+        // Two in the same millisecond must not become one.
+        while self.files.open(&aside, OpenMode::Read).is_ok() {
+            stamp = stamp.checked_add(SignedDuration::from_millis(1)).map_err(io::Error::other)?;
+            aside = self.aside(stamp);
+        }
+        self.files.rename(&self.options.path, &aside)?;
+        self.file = open_or_create(&*self.files, &self.options.path)?;
+        self.size = self.file.len()?;
+        if let Err(error) = self.remove_old(now) {
+            tracing::warn!(%error, "cannot remove old audit logs");
+        }
+        Ok(())
+    }
+
+    /// `audit.log` becomes `audit-2006-01-02T15-04-05.000.log`.
+    fn aside(&self, stamp: Timestamp) -> PathBuf {
+        let (stem, extension) = name_parts(&self.options.path);
+        self.options.path.with_file_name(format!("{stem}{}{extension}", stamp.strftime(STAMP)))
+    }
+
+    fn remove_old(&self, now: Timestamp) -> io::Result<()> {
+        let (stem, extension) = name_parts(&self.options.path);
+        let directory = self.options.path.parent().filter(|it| !it.as_os_str().is_empty());
+        let mut full: Vec<(Timestamp, PathBuf)> = self
+            .files
+            .list(directory.unwrap_or(Path::new(".")))?
+            .into_iter()
+            .filter_map(|path| Some((stamp_of(&path, &stem, &extension)?, path)))
+            .collect();
+        full.sort();
+        let age = SignedDuration::from_hours(24 * i64::from(self.options.max_age_days));
+        let oldest = now.checked_sub(age).unwrap_or(Timestamp::MIN);
+        let too_many = match self.options.max_backups {
+            0 => 0,
+            kept => full.len().saturating_sub(kept),
+        };
+        for (at, (stamp, path)) in full.iter().enumerate() {
+            if at < too_many || (self.options.max_age_days > 0 && *stamp < oldest) {
+                self.files.remove(path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What stands before and after the time in the name of a full file.
+fn name_parts(path: &Path) -> (String, String) {
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let extension = path.extension().map(|it| format!(".{}", it.to_string_lossy())).unwrap_or_default();
+    (format!("{}-", text(path.file_stem())), extension)
+}
+
+fn stamp_of(path: &Path, stem: &str, extension: &str) -> Option<Timestamp> {
+    let name = path.file_name()?.to_str()?;
+    let text = name.strip_prefix(stem)?.strip_suffix(extension)?;
+    let time = civil::DateTime::strptime("%Y-%m-%dT%H-%M-%S%.f", text).ok()?;
+    time.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|it| it.timestamp())
+}
+
+fn open_or_create(files: &dyn Files, path: &Path) -> io::Result<Arc<dyn File>> {
+    match files.open(path, OpenMode::Write) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => files.open(path, OpenMode::Create),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_log(directory: &Path, max_size_bytes: u64, max_backups: usize) -> LogFile {
+        let options = LogOptions {
+            max_size_bytes,
+            max_backups,
+            max_age_days: 1,
+            ..LogOptions::at(directory.join("audit.log"))
+        };
+        LogFile::open(&Env::real(), &options).unwrap()
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let files = Env::real().files.list(directory).unwrap();
+        files.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_full_file_is_set_aside_and_the_oldest_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = mk_log(directory.path(), 10, 2);
+        let at = |seconds: i64| Timestamp::from_second(1_893_456_000 + seconds).unwrap();
+        for (line, seconds) in [("one....\n", 0), ("two....\n", 1), ("three..\n", 1), ("four...\n", 2)] {
+            log.write(line.as_bytes(), at(seconds)).unwrap();
+        }
+        let expected =
+            ["audit-2030-01-01T00-00-01.001.log", "audit-2030-01-01T00-00-02.000.log", "audit.log"];
+        assert_eq!(names(directory.path()), expected, "of three full files two are kept");
+        let text = |name: &str| Env::real().files.read(&directory.path().join(name)).unwrap();
+        assert_eq!((text(expected[0]), text(expected[2])), (b"two....\n".to_vec(), b"four...\n".to_vec()));
+    }
+
+    #[test]
+    fn files_that_are_too_old_go_and_files_of_others_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        for other in
+            ["audit-mine.log", "other-2020-01-01T00-00-00.000.log", "audit-2020-01-01T00-00-00.000.log"]
+        {
+            Env::real().files.write_atomic(&directory.path().join(other), b"x", false).unwrap();
+        }
+        let mut log = mk_log(directory.path(), 4, 0);
+        let now = Timestamp::from_second(1_893_456_000).unwrap();
+        log.write(b"one\n", now).unwrap();
+        log.write(b"two\n", now).unwrap();
+        let expected = [
+            "audit-2030-01-01T00-00-00.000.log",
+            "audit-mine.log",
+            "audit.log",
+            "other-2020-01-01T00-00-00.000.log",
+        ];
+        assert_eq!(names(directory.path()), expected);
+    }
+
+    #[test]
+    fn a_log_is_continued() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = Timestamp::from_second(1_893_456_000).unwrap();
+        mk_log(directory.path(), 1000, 0).write(b"one\n", now).unwrap();
+        mk_log(directory.path(), 1000, 0).write(b"two\n", now).unwrap();
+        assert_eq!(Env::real().files.read(&directory.path().join("audit.log")).unwrap(), b"one\ntwo\n");
+    }
+}
