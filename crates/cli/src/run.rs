@@ -30,12 +30,13 @@ async fn start(
     listen: SocketAddr,
     advertise: Option<String>,
     login: LoginOptions,
+    server: Options,
 ) -> anyhow::Result<Running> {
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
     let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let store = Arc::new(store);
-    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server: Options::default(), login };
+    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login };
     match Peer::start(env, store.clone(), options).await {
         Ok(peer) => Ok(Running { peer, store }),
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
@@ -70,8 +71,9 @@ pub async fn serve(
     listen: SocketAddr,
     advertise: Option<String>,
     login: LoginOptions,
+    server: Options,
 ) -> anyhow::Result<()> {
-    let running = start(&env, data, listen, advertise, login).await?;
+    let running = start(&env, data, listen, advertise, login, server).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path = data.join("admin.kubeconfig");
@@ -80,8 +82,14 @@ pub async fn serve(
     until_told(running).await
 }
 
-pub async fn dev(env: Env, dir: &Path, listen: SocketAddr, login: LoginOptions) -> anyhow::Result<()> {
-    let running = start(&env, dir, listen, None, login).await?;
+pub async fn dev(
+    env: Env,
+    dir: &Path,
+    listen: SocketAddr,
+    login: LoginOptions,
+    server: Options,
+) -> anyhow::Result<()> {
+    let running = start(&env, dir, listen, None, login, server).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");
