@@ -131,6 +131,17 @@ struct StageLabels {
     stage: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ValidatingPolicyLabels {
+    error_type: &'static str,
+    enforcement_action: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MutatingPolicyLabels {
+    error_type: &'static str,
+}
+
 /// Times the stages of one write.
 pub struct Stopwatch<'a> {
     clock: &'a dyn Clock,
@@ -152,6 +163,64 @@ impl<'a> Stopwatch<'a> {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CacheLabels {
+    status: &'static str,
+}
+
+/// What becomes of bearer tokens.
+pub struct TokenMetrics {
+    pub accepted: Counter,
+    pub refused: Counter,
+    /// Signatures that were known to be good already, and such that had to be verified.
+    pub remembered: Counter,
+    pub verified: Counter,
+    pub issued: Counter,
+    /// Used by programs that read their token again, and such that should.
+    pub fresh: Counter,
+    pub stale: Counter,
+    pub legacy: Counter,
+}
+
+impl TokenMetrics {
+    fn register(registry: &mut Registry) -> TokenMetrics {
+        let attempts: Family<ResultLabels, Counter> = Family::default();
+        registry.register(
+            "authentication_attempts",
+            "Bearer tokens of requests, by what became of them",
+            attempts.clone(),
+        );
+        let cache: Family<CacheLabels, Counter> = Family::default();
+        registry.register(
+            "authentication_token_cache_request",
+            "Signatures of service account tokens, by whether they were known to be good",
+            cache.clone(),
+        );
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let attempt = |result| attempts.get_or_create(&ResultLabels { result }).clone();
+        let cached = |status| cache.get_or_create(&CacheLabels { status }).clone();
+        TokenMetrics {
+            accepted: attempt("success"),
+            refused: attempt("failure"),
+            remembered: cached("hit"),
+            verified: cached("miss"),
+            issued: counter("hanse_tokens_issued", "Service account tokens issued"),
+            fresh: counter("serviceaccount_valid_tokens", "Uses of tokens of pods in their first hour"),
+            stale: counter("serviceaccount_stale_tokens", "Uses of tokens of pods after their first hour"),
+            legacy: counter("serviceaccount_legacy_tokens", "Uses of tokens kept in secrets"),
+        }
+    }
+}
+
 /// Everything that is measured. Labels come from the tables of kinds, never from what a client sent, so that
 /// their number is bounded.
 pub struct Metrics {
@@ -163,12 +232,15 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    pub tokens: TokenMetrics,
     pub webhooks: Measures,
     pub quota_refused: Counter<u64, AtomicU64>,
     pub quota_recounts: Counter<u64, AtomicU64>,
     pub pod_security_refused: Counter<u64, AtomicU64>,
     pub audit: AuditMetrics,
     writes: Counter<u64, AtomicU64>,
+    validating_policies: Family<ValidatingPolicyLabels, Counter>,
+    mutating_policies: Family<MutatingPolicyLabels, Counter>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
     pub login: LoginMetrics,
 }
@@ -202,6 +274,7 @@ impl Default for Metrics {
             "Objects removed because their owners are gone",
             collected.clone(),
         );
+        let tokens = TokenMetrics::register(&mut registry);
         let quota_refused = Counter::default();
         registry.register("hanse_quota_refused", "Writes refused by a resource quota", quota_refused.clone());
         let quota_recounts = Counter::default();
@@ -219,6 +292,18 @@ impl Default for Metrics {
         let audit = AuditMetrics::register(&mut registry);
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
+        let validating_policies = Family::default();
+        registry.register(
+            "apiserver_validating_admission_policy_check",
+            "Validations that failed or could not be evaluated, by what was done about it",
+            validating_policies.clone(),
+        );
+        let mutating_policies = Family::default();
+        registry.register(
+            "apiserver_mutating_admission_policy_check",
+            "Mutations that policies were asked for",
+            mutating_policies.clone(),
+        );
         let by_stage: Family<StageLabels, Counter<f64, AtomicU64>> = Family::default();
         registry.register(
             "hanse_write_stage_seconds",
@@ -240,12 +325,15 @@ impl Default for Metrics {
             watch_events,
             connections,
             collected,
+            tokens,
             webhooks,
             quota_refused,
             quota_recounts,
             pod_security_refused,
             audit,
             writes,
+            validating_policies,
+            mutating_policies,
             stages,
         }
     }
@@ -261,6 +349,17 @@ impl Metrics {
         };
         self.durations.get_or_create(&timing).observe(took.as_secs_f64());
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Policies are the clients' to name, so the counts are of all together.
+    pub fn validating_policy(&self, error_type: &'static str, enforcement_action: &'static str) {
+        self.validating_policies
+            .get_or_create(&ValidatingPolicyLabels { error_type, enforcement_action })
+            .inc();
+    }
+
+    pub fn mutating_policy(&self, error_type: &'static str) {
+        self.mutating_policies.get_or_create(&MutatingPolicyLabels { error_type }).inc();
     }
 
     /// The text that Prometheus reads.

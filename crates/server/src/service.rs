@@ -29,7 +29,7 @@ use crate::{
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
     space::Space,
-    swagger,
+    swagger, tokens,
     user::{self, Impersonated, User},
     watch, write,
 };
@@ -176,7 +176,7 @@ where
         return Err(forbidden(&info, &selected, &attributes, &user));
     }
     match info.target {
-        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path),
+        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path).await,
         // Clients that ask for headers alone get none of objects; upstream refuses as well.
         Target::Resource(_) if parts.method == Method::HEAD => Err(Status::method_not_allowed()),
         Target::Resource(target) => {
@@ -276,7 +276,7 @@ fn act_as(
     Ok(Arc::new(other))
 }
 
-fn non_resource(
+async fn non_resource(
     hub: &Hub,
     space: &Space,
     method: &Method,
@@ -284,6 +284,9 @@ fn non_resource(
     query: &Query,
     path: &str,
 ) -> Result<Response<Body>, Status> {
+    if let Some(answer) = tokens::discovery::answer(hub, space, method, path, query).await {
+        return answer;
+    }
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -388,7 +391,10 @@ where
 
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
     match verb {
-        Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes),
+        Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes).await,
+        Verb::Create if context.target.subresource == "token" => {
+            tokens::request::create(context, &bytes).await
+        }
         Verb::Create if !context.target.subresource.is_empty() => pods::create_below(context, &bytes).await,
         Verb::Create => write::create(context, bytes).await,
         Verb::Update => write::update(context, bytes).await,

@@ -219,7 +219,12 @@ fn shown(question: &Question<'_>) -> String {
 
 /// A connection that ended without an answer, as upstream calls that.
 fn ended(error: &hyper::Error) -> String {
-    if error.is_incomplete_message() || error.is_closed() { "EOF".to_owned() } else { error.to_string() }
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    match cause {
+        Some(cause) if cause.kind() != io::ErrorKind::UnexpectedEof => dialled(cause),
+        None if !error.is_incomplete_message() && !error.is_closed() => error.to_string(),
+        _ => "EOF".to_owned(),
+    }
 }
 
 async fn finish(

@@ -17,6 +17,10 @@ pub enum Work {
     Namespace(WorkspaceId, CompactString),
     /// A definition of a kind, whose status may have to follow.
     Definition(WorkspaceId, CompactString),
+    /// A namespace that is to have its service account and the authority's certificate.
+    Outfit(WorkspaceId, CompactString),
+    /// A secret that is to hold a token of a service account.
+    TokenSecret(WorkspaceId, Key),
     /// A request for a certificate, which may be approved.
     SigningRequest(WorkspaceId, CompactString),
     /// The cluster roles of a workspace, some of which may collect others.
@@ -29,6 +33,8 @@ pub enum Work {
     Dependent(WorkspaceId, Key),
     /// A quota that may say something else than what is used.
     Quota(WorkspaceId, Key),
+    /// Storage that is being deleted and may not be in use any more.
+    Protected(WorkspaceId, Key),
 }
 
 #[derive(Default)]
