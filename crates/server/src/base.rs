@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::{Collection, ItemKey};
 
+use crate::fairness::defaults;
+
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_VERSION: &str = "rbac.authorization.k8s.io/v1";
 const WHITEOUT_START: &[u8] = br#"{"kind":"Whiteout","#;
@@ -92,6 +94,10 @@ pub fn seal(template: &Tree, place: &Place, item: &ItemKey) -> Option<Arc<Object
     }
     if kind == "ConfigMap" {
         tree.insert("data".into(), json!({"ca.crt": **authority_pem}));
+    }
+    let conditions = tree.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        condition["lastTransitionTime"] = json!(created);
     }
     let draft = Draft::encode(&tree).ok()?;
     Some(Arc::new(draft.seal(Revision::BASE, EventType::Added)))
@@ -171,10 +177,23 @@ fn build() -> Table {
         });
         add("scheduling.k8s.io", "priorityclasses", "", name, tree);
     }
+    for tree in defaults::levels() {
+        let name = name_of(&tree);
+        add(defaults::GROUP, "prioritylevelconfigurations", "", &name, Value::Object(tree));
+    }
+    for tree in defaults::schemas() {
+        let name = name_of(&tree);
+        add(defaults::GROUP, "flowschemas", "", &name, Value::Object(tree));
+    }
     for (group, resource, namespace, name, tree) in kubernetes::objects() {
         add(group, resource, namespace, &name, tree);
     }
     table
+}
+
+fn name_of(tree: &Tree) -> String {
+    let name = tree.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
+    name.unwrap_or_default().to_owned()
 }
 
 /// Whoever changes an object of the base takes its fields from Hanse, as from anybody else.

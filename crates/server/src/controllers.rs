@@ -11,9 +11,11 @@
 mod accounts;
 mod certificates;
 mod definitions;
+mod flows;
 mod garbage;
 mod history;
 mod namespaces;
+mod policies;
 mod protection;
 mod queue;
 mod quotas;
@@ -165,8 +167,10 @@ impl Controllers {
         definitions::observe(self, workspace, key, old, new);
         protection::observe(self, workspace, key, old, new);
         accounts::observe(self, workspace, key, old, new);
+        policies::observe(self, workspace, key, new);
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
+        flows::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -210,6 +214,14 @@ impl Controllers {
             },
             Work::Roles(workspace) => match self.hub.space_by_id(workspace) {
                 Some(space) => roles::aggregate(self, &space).await,
+                None => Ok(()),
+            },
+            Work::Policy(workspace, name) => match self.hub.space_by_id(workspace) {
+                Some(space) => policies::settle(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::Flows(workspace) => match self.hub.space_by_id(workspace) {
+                Some(space) => flows::settle(self, &space).await,
                 None => Ok(()),
             },
             Work::Workspace(name) => workspaces::remove(self, name).await,

@@ -17,6 +17,7 @@ use crate::{
     admission::{policies::Policies, quota::Turns, webhooks::Registered},
     audit::{AuditError, AuditOptions, Auditor},
     base,
+    fairness::Fairness,
     login::Login,
     metrics::Metrics,
     rbac::Authorizer,
@@ -44,6 +45,9 @@ pub struct Options {
     /// Where this server is reached, if that is known.
     pub endpoint: Option<SocketAddr>,
     pub audit: AuditOptions,
+    /// Requests worked on at once are the sum of these two; both 0: no limit.
+    pub max_requests_inflight: u32,
+    pub max_mutating_requests_inflight: u32,
 }
 
 impl Options {
@@ -64,6 +68,8 @@ impl Default for Options {
             authority_pem: "".into(),
             endpoint: None,
             audit: AuditOptions::default(),
+            max_requests_inflight: 400,
+            max_mutating_requests_inflight: 200,
         }
     }
 }
@@ -87,6 +93,7 @@ pub struct Hub {
     pub login: Login,
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
+    pub fairness: Arc<Fairness>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -130,6 +137,8 @@ impl Hub {
     ) -> Result<Arc<Hub>, OpenError> {
         let metrics = Metrics::default();
         let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
+        let seats = options.max_requests_inflight.saturating_add(options.max_mutating_requests_inflight);
+        let fairness = Fairness::new(env.clone(), seats, options.request_timeout / 4, metrics.flow.clone());
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
@@ -145,6 +154,7 @@ impl Hub {
             quota_turns: Turns::default(),
             login,
             auditor,
+            fairness,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -232,6 +242,7 @@ impl Hub {
         self.policies.forget(id);
         self.servings.forget(id);
         self.issuers.forget(id);
+        self.fairness.forget(id);
         self.admission.forget(id);
     }
 

@@ -50,6 +50,68 @@ pub struct ReloadLabels {
     pub result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FlowLabels {
+    pub priority_level: &'static str,
+    pub flow_schema: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RejectionLabels {
+    pub priority_level: &'static str,
+    pub flow_schema: &'static str,
+    pub reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PriorityLabels {
+    pub priority_level: &'static str,
+}
+
+/// What fairness counts, over all workspaces. Levels and schemas that a workspace made count as `other`.
+#[derive(Clone)]
+pub struct FlowMetrics {
+    pub dispatched: Family<FlowLabels, Counter>,
+    pub rejected: Family<RejectionLabels, Counter>,
+    pub executing: Family<FlowLabels, Gauge>,
+    pub in_queue: Family<FlowLabels, Gauge>,
+    pub waits: Family<FlowLabels, Histogram, fn() -> Histogram>,
+    pub nominal: Family<PriorityLabels, Gauge>,
+}
+
+impl FlowMetrics {
+    fn register(registry: &mut Registry) -> FlowMetrics {
+        let metrics = FlowMetrics {
+            dispatched: Family::default(),
+            rejected: Family::default(),
+            executing: Family::default(),
+            in_queue: Family::default(),
+            waits: Family::new_with_constructor(timing as fn() -> Histogram),
+            nominal: Family::default(),
+        };
+        let name = |name: &str| format!("apiserver_flowcontrol_{name}");
+        registry.register(name("dispatched_requests"), "Requests let in", metrics.dispatched.clone());
+        registry.register(name("rejected_requests"), "Requests turned away", metrics.rejected.clone());
+        registry.register(
+            name("current_executing_requests"),
+            "Requests with a seat",
+            metrics.executing.clone(),
+        );
+        registry.register(name("current_inqueue_requests"), "Requests that wait", metrics.in_queue.clone());
+        registry.register(
+            name("request_wait_duration_seconds"),
+            "How long requests waited that had to",
+            metrics.waits.clone(),
+        );
+        registry.register(
+            name("nominal_limit_seats"),
+            "Seats that a level is sure of in a workspace that is alone and has the default levels",
+            metrics.nominal.clone(),
+        );
+        metrics
+    }
+}
+
 /// What the audit counts.
 #[derive(Clone, Default)]
 pub struct AuditMetrics {
@@ -238,6 +300,7 @@ pub struct Metrics {
     pub quota_recounts: Counter<u64, AtomicU64>,
     pub pod_security_refused: Counter<u64, AtomicU64>,
     pub audit: AuditMetrics,
+    pub flow: FlowMetrics,
     writes: Counter<u64, AtomicU64>,
     validating_policies: Family<ValidatingPolicyLabels, Counter>,
     mutating_policies: Family<MutatingPolicyLabels, Counter>,
@@ -290,6 +353,7 @@ impl Default for Metrics {
             pod_security_refused.clone(),
         );
         let audit = AuditMetrics::register(&mut registry);
+        let flow = FlowMetrics::register(&mut registry);
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
         let validating_policies = Family::default();
@@ -331,6 +395,7 @@ impl Default for Metrics {
             quota_recounts,
             pod_security_refused,
             audit,
+            flow,
             writes,
             validating_policies,
             mutating_policies,
