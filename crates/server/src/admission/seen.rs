@@ -315,7 +315,8 @@ impl<'a> Seen<'a> {
             options.insert("gracePeriodSeconds".into(), json!(seconds));
         }
         // A namespace is deleted as the one that was found.
-        let uid = self.admission.old.and_then(|old| old.get("metadata")).and_then(|metadata| metadata.get("uid"));
+        let uid =
+            self.admission.old.and_then(|old| old.get("metadata")).and_then(|metadata| metadata.get("uid"));
         if let (true, Some(uid)) = (self.admission.is_namespace(), uid) {
             let preconditions = options.entry("preconditions").or_insert_with(|| json!({}));
             if let Some(preconditions) = preconditions.as_object_mut() {

@@ -17,10 +17,18 @@ pub struct Step {
     pub body: Option<Value>,
     /// Webhooks are asked in an order that counts.
     pub keeps_order: bool,
+    /// Only who is asked counts, not what is said.
+    pub only_who: bool,
 }
 
-fn step(method: &'static str, path: &str, body: Value) -> Step {
-    Step { method, path: path.to_owned(), body: Some(body).filter(|it| !it.is_null()), keeps_order: false }
+pub fn step(method: &'static str, path: &str, body: Value) -> Step {
+    Step {
+        method,
+        path: path.to_owned(),
+        body: Some(body).filter(|it| !it.is_null()),
+        keeps_order: false,
+        only_who: false,
+    }
 }
 
 /// A webhook at `path` for all operations on `resources`, which are of one group and version.
@@ -32,7 +40,7 @@ fn hook(mutating: bool, path: &str, group: &str, version: &str, resources: &[&st
     })
 }
 
-fn with(mut hook: Value, changes: Value) -> Value {
+pub fn with(mut hook: Value, changes: Value) -> Value {
     if let (Some(hook), Value::Object(changes)) = (hook.as_object_mut(), changes) {
         hook.extend(changes);
     }
@@ -140,7 +148,11 @@ fn objects() -> Vec<Scene> {
             before: vec![],
             steps: vec![
                 step("POST", MAPS, map("a")),
-                step("POST", &format!("{MAPS}?dryRun=All&fieldManager=me&fieldValidation=Strict"), map("tried")),
+                step(
+                    "POST",
+                    &format!("{MAPS}?dryRun=All&fieldManager=me&fieldValidation=Strict"),
+                    map("tried"),
+                ),
                 step("POST", MAPS, json!({"metadata": {"generateName": "gen-"}})),
                 step("PUT", &format!("{MAPS}/a"), labelled),
                 step("PUT", &format!("{MAPS}/a?dryRun=All"), map("a")),
@@ -177,7 +189,10 @@ fn objects() -> Vec<Scene> {
         Scene {
             title: "pods and what is below them",
             hooks: observers("", "v1", &["pods", "pods/*"]),
-            before: vec![("/api/v1/namespaces/<ns>/serviceaccounts".into(), json!({"metadata": {"name": "default"}}))],
+            before: vec![(
+                "/api/v1/namespaces/<ns>/serviceaccounts".into(),
+                json!({"metadata": {"name": "default"}}),
+            )],
             steps: vec![
                 step("POST", PODS, pod("p")),
                 step(
@@ -203,22 +218,56 @@ fn objects() -> Vec<Scene> {
         Scene {
             title: "other kinds",
             hooks: vec![
-                with(hook(true, "/see/m", "*", "*", &["*/*"]), json!({"namespaceSelector": {"matchLabels": {"scene": "yes"}}})),
-                with(hook(false, "/see/v", "*", "*", &["*/*"]), json!({"namespaceSelector": {"matchLabels": {"scene": "yes"}}})),
+                with(
+                    hook(true, "/see/m", "*", "*", &["*/*"]),
+                    json!({"namespaceSelector": {"matchLabels": {"scene": "yes"}}}),
+                ),
+                with(
+                    hook(false, "/see/v", "*", "*", &["*/*"]),
+                    json!({"namespaceSelector": {"matchLabels": {"scene": "yes"}}}),
+                ),
             ],
             before: vec![],
             steps: vec![
                 step("POST", "/apis/autoscaling/v2/namespaces/<ns>/horizontalpodautoscalers", autoscaler),
-                step("PATCH", "/apis/autoscaling/v1/namespaces/<ns>/horizontalpodautoscalers/h", json!({"spec": {"maxReplicas": 4}})),
-                step("POST", "/api/v1/namespaces/<ns>/secrets", json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}})),
-                step("POST", "/api/v1/namespaces/<ns>/services", json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}})),
-                step("POST", "/apis/batch/v1/namespaces/<ns>/cronjobs", json!({"metadata": {"name": "c"}, "spec": {
-                    "schedule": "@daily",
-                    "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}},
-                }})),
-                step("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/<ns>/roles", json!({"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]})),
-                step("POST", "/apis/networking.k8s.io/v1/namespaces/<ns>/ingresses", json!({"metadata": {"name": "i"}, "spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}})),
-                step("POST", "/apis/coordination.k8s.io/v1/namespaces/<ns>/leases", json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}})),
+                step(
+                    "PATCH",
+                    "/apis/autoscaling/v1/namespaces/<ns>/horizontalpodautoscalers/h",
+                    json!({"spec": {"maxReplicas": 4}}),
+                ),
+                step(
+                    "POST",
+                    "/api/v1/namespaces/<ns>/secrets",
+                    json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}}),
+                ),
+                step(
+                    "POST",
+                    "/api/v1/namespaces/<ns>/services",
+                    json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}),
+                ),
+                step(
+                    "POST",
+                    "/apis/batch/v1/namespaces/<ns>/cronjobs",
+                    json!({"metadata": {"name": "c"}, "spec": {
+                        "schedule": "@daily",
+                        "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}},
+                    }}),
+                ),
+                step(
+                    "POST",
+                    "/apis/rbac.authorization.k8s.io/v1/namespaces/<ns>/roles",
+                    json!({"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}),
+                ),
+                step(
+                    "POST",
+                    "/apis/networking.k8s.io/v1/namespaces/<ns>/ingresses",
+                    json!({"metadata": {"name": "i"}, "spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}}),
+                ),
+                step(
+                    "POST",
+                    "/apis/coordination.k8s.io/v1/namespaces/<ns>/leases",
+                    json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}),
+                ),
             ],
         },
         Scene {
@@ -243,9 +292,7 @@ fn matching() -> Vec<Scene> {
         "metadata": {"name": "e"}, "reason": "R", "type": "Normal", "eventTime": "2026-01-02T03:04:05.000000Z",
         "action": "A", "reportingController": "c.x", "reportingInstance": "i", "regarding": {"kind": "Pod", "namespace": "<ns>", "name": "p"},
     });
-    let rule = |operations: Value, scope: &str| {
-        json!({"rules": [{"operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"], "scope": scope}]})
-    };
+    let rule = |operations: Value, scope: &str| json!({"rules": [{"operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"], "scope": scope}]});
     let condition = |expression: &str| json!({"matchConditions": [{"name": "c", "expression": expression}]});
     let namespaced = json!({"namespaceSelector": {"matchLabels": {"team": "blue"}}});
     let maps = |path: &str| hook(false, path, "", "v1", &["configmaps"]);
@@ -277,15 +324,31 @@ fn matching() -> Vec<Scene> {
             ],
             before: vec![],
             steps: vec![
-                step("POST", "/api/v1/namespaces", json!({"metadata": {"name": "red", "labels": {"team": "red"}}})),
-                step("POST", "/api/v1/namespaces", json!({"metadata": {"name": "blue", "labels": {"team": "blue"}}})),
+                step(
+                    "POST",
+                    "/api/v1/namespaces",
+                    json!({"metadata": {"name": "red", "labels": {"team": "red"}}}),
+                ),
+                step(
+                    "POST",
+                    "/api/v1/namespaces",
+                    json!({"metadata": {"name": "blue", "labels": {"team": "blue"}}}),
+                ),
                 step("POST", "/api/v1/namespaces/red/configmaps", map("a")),
                 step("POST", "/api/v1/namespaces/blue/configmaps", map("a")),
                 step("PATCH", "/api/v1/namespaces/red", json!({"metadata": {"labels": {"team": "blue"}}})),
                 step("PATCH", "/api/v1/namespaces/blue", json!({"metadata": {"labels": {"team": "red"}}})),
-                step("POST", "/api/v1/nodes", json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}})),
+                step(
+                    "POST",
+                    "/api/v1/nodes",
+                    json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}),
+                ),
                 step("POST", "/api/v1/namespaces/none/configmaps", map("a")),
-                step("POST", "/api/v1/namespaces", json!({"metadata": {"name": "green", "labels": {"team": "blue"}}})),
+                step(
+                    "POST",
+                    "/api/v1/namespaces",
+                    json!({"metadata": {"name": "green", "labels": {"team": "blue"}}}),
+                ),
                 step("DELETE", "/api/v1/namespaces/green", Value::Null),
             ],
         },
@@ -306,7 +369,10 @@ fn matching() -> Vec<Scene> {
             title: "versions of the same",
             hooks: vec![
                 hook(false, "/see/hpa1", "autoscaling", "v1", &["horizontalpodautoscalers"]),
-                with(hook(false, "/see/exact", "autoscaling", "v1", &["horizontalpodautoscalers"]), json!({"matchPolicy": "Exact"})),
+                with(
+                    hook(false, "/see/exact", "autoscaling", "v1", &["horizontalpodautoscalers"]),
+                    json!({"matchPolicy": "Exact"}),
+                ),
                 hook(true, "/patch/labels", "autoscaling", "v1", &["horizontalpodautoscalers"]),
                 hook(false, "/see/events", "", "v1", &["events"]),
             ],
@@ -320,28 +386,52 @@ fn matching() -> Vec<Scene> {
                         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}],
                     }}),
                 ),
-                step("PATCH", "/apis/autoscaling/v1/namespaces/<ns>/horizontalpodautoscalers/h", json!({"spec": {"maxReplicas": 5}})),
+                step(
+                    "PATCH",
+                    "/apis/autoscaling/v1/namespaces/<ns>/horizontalpodautoscalers/h",
+                    json!({"spec": {"maxReplicas": 5}}),
+                ),
                 step("POST", "/apis/events.k8s.io/v1/namespaces/<ns>/events", events),
-                step("DELETE", "/apis/autoscaling/v2/namespaces/<ns>/horizontalpodautoscalers/h", Value::Null),
+                step(
+                    "DELETE",
+                    "/apis/autoscaling/v2/namespaces/<ns>/horizontalpodautoscalers/h",
+                    Value::Null,
+                ),
             ],
         },
         Scene {
             title: "conditions",
             hooks: vec![
                 with(maps("/see/named"), condition("object.metadata.name == 'a'")),
-                with(maps("/see/others"), condition("request.operation != 'DELETE' && object.metadata.name != 'a'")),
-                with(maps("/see/ann"), condition("request.userInfo.username == 'ann' && 'dev' in request.userInfo.groups")),
-                with(maps("/see/open"), with(condition("object.data.missing == 'x'"), json!({"failurePolicy": "Ignore"}))),
+                with(
+                    maps("/see/others"),
+                    condition("request.operation != 'DELETE' && object.metadata.name != 'a'"),
+                ),
+                with(
+                    maps("/see/ann"),
+                    condition("request.userInfo.username == 'ann' && 'dev' in request.userInfo.groups"),
+                ),
+                with(
+                    maps("/see/open"),
+                    with(condition("object.data.missing == 'x'"), json!({"failurePolicy": "Ignore"})),
+                ),
                 with(
                     maps("/see/closed"),
-                    with(condition("object.data.missing == 'x'"), json!({"objectSelector": {"matchLabels": {"closed": "yes"}}})),
+                    with(
+                        condition("object.data.missing == 'x'"),
+                        json!({"objectSelector": {"matchLabels": {"closed": "yes"}}}),
+                    ),
                 ),
             ],
             before: vec![],
             steps: vec![
                 step("POST", MAPS, map("a")),
                 step("POST", MAPS, map("b")),
-                step("POST", MAPS, json!({"metadata": {"name": "c", "labels": {"closed": "yes"}}, "data": {"a": "1"}})),
+                step(
+                    "POST",
+                    MAPS,
+                    json!({"metadata": {"name": "c", "labels": {"closed": "yes"}}, "data": {"a": "1"}}),
+                ),
                 step("DELETE", &format!("{MAPS}/b"), Value::Null),
             ],
         },
@@ -350,8 +440,16 @@ fn matching() -> Vec<Scene> {
             hooks: vec![hook(false, "/deny/all", "admissionregistration.k8s.io", "*", &["*"])],
             before: vec![],
             steps: vec![
-                step("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", json!({"metadata": {"name": "free"}})),
-                step("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/free", Value::Null),
+                step(
+                    "POST",
+                    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+                    json!({"metadata": {"name": "free"}}),
+                ),
+                step(
+                    "DELETE",
+                    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/free",
+                    Value::Null,
+                ),
             ],
         },
     ]
@@ -363,17 +461,47 @@ fn answers() -> Vec<Scene> {
     // Each is for the config map that has its label, so that one scene has all of them.
     let selected = |mutating: bool, path: &str| {
         let label = path.trim_matches('/').replace('/', "-");
-        with(maps(mutating, path), json!({"objectSelector": {"matchLabels": {"hook": label}}, "timeoutSeconds": 2}))
+        with(
+            maps(mutating, path),
+            json!({"objectSelector": {"matchLabels": {"hook": label}}, "timeoutSeconds": 2}),
+        )
     };
     let concerned = |path: &str| {
         let label = path.trim_matches('/').replace('/', "-");
         json!({"metadata": {"name": label, "labels": {"hook": label}}, "data": {"a": "1"}})
     };
-    let denials = ["/deny/nothing", "/deny/message", "/deny/teapot", "/deny/reason", "/deny/success", "/deny/missing", "/deny/details"];
+    let denials = [
+        "/deny/nothing",
+        "/deny/message",
+        "/deny/teapot",
+        "/deny/reason",
+        "/deny/success",
+        "/deny/missing",
+        "/deny/details",
+    ];
     let bad = [
-        "/bad/uid", "/bad/untyped", "/bad/kind", "/bad/version", "/bad/absent", "/bad/types", "/bad/cut", "/bad/empty", "/bad/500",
-        "/bad/502", "/bad/404", "/bad/403", "/bad/503", "/bad/status", "/bad/patch-only", "/bad/type-only", "/bad/both", "/bad/merge",
-        "/bad/object", "/bad/text", "/bad/close", "/bad/hang",
+        "/bad/uid",
+        "/bad/untyped",
+        "/bad/kind",
+        "/bad/version",
+        "/bad/absent",
+        "/bad/types",
+        "/bad/cut",
+        "/bad/empty",
+        "/bad/500",
+        "/bad/502",
+        "/bad/404",
+        "/bad/403",
+        "/bad/503",
+        "/bad/status",
+        "/bad/patch-only",
+        "/bad/type-only",
+        "/bad/both",
+        "/bad/merge",
+        "/bad/object",
+        "/bad/text",
+        "/bad/close",
+        "/bad/hang",
     ];
     let warnings = ["/warn/one", "/warn/many", "/warn/odd", "/warn/deny"];
     let scene = |title, paths: &[&str], mutating: bool, changes: Value| Scene {
@@ -395,7 +523,9 @@ fn answers() -> Vec<Scene> {
             title: "the older review",
             hooks: ["/deny/message", "/bad/uid", "/bad/patch-only", "/patch/data"]
                 .iter()
-                .map(|path| with(selected(true, path), json!({"admissionReviewVersions": ["v2", "v1beta1", "v1"]})))
+                .map(|path| {
+                    with(selected(true, path), json!({"admissionReviewVersions": ["v2", "v1beta1", "v1"]}))
+                })
                 .collect(),
             before: vec![],
             steps: ["/deny/message", "/bad/uid", "/bad/patch-only", "/patch/data"]
@@ -405,9 +535,10 @@ fn answers() -> Vec<Scene> {
         },
         Scene {
             title: "nobody there",
-            hooks: vec![
-                with(selected(false, "/gone"), json!({"clientConfig": {"url": "https://127.0.0.1:1/gone"}, "timeoutSeconds": 3})),
-            ],
+            hooks: vec![with(
+                selected(false, "/gone"),
+                json!({"clientConfig": {"url": "https://127.0.0.1:1/gone"}, "timeoutSeconds": 3}),
+            )],
             before: vec![],
             steps: vec![step("POST", MAPS, concerned("/gone"))],
         },
@@ -418,19 +549,38 @@ fn answers() -> Vec<Scene> {
 fn patches() -> Vec<Scene> {
     let selected = |path: &str| {
         let label = path.trim_matches('/').replace('/', "-");
-        with(hook(true, path, "", "v1", &["configmaps"]), json!({"objectSelector": {"matchLabels": {"hook": label}}}))
+        with(
+            hook(true, path, "", "v1", &["configmaps"]),
+            json!({"objectSelector": {"matchLabels": {"hook": label}}}),
+        )
     };
     let concerned = |path: &str| {
         let label = path.trim_matches('/').replace('/', "-");
         json!({"metadata": {"name": label, "labels": {"hook": label}}, "data": {"a": "1"}})
     };
     let paths = [
-        "/patch/first", "/patch/data", "/patch/same", "/patch/unknown", "/patch/types", "/patch/invalid", "/patch/test", "/patch/nowhere",
-        "/patch/name", "/patch/uid", "/patch/namespace", "/patch/managers", "/patch/owners", "/patch/empty",
+        "/patch/first",
+        "/patch/data",
+        "/patch/same",
+        "/patch/unknown",
+        "/patch/types",
+        "/patch/invalid",
+        "/patch/test",
+        "/patch/nowhere",
+        "/patch/name",
+        "/patch/uid",
+        "/patch/namespace",
+        "/patch/managers",
+        "/patch/owners",
+        "/patch/empty",
     ];
     let mut scenes = vec![Scene {
         title: "patches",
-        hooks: paths.iter().map(|path| selected(path)).chain([hook(false, "/see/v", "", "v1", &["configmaps"])]).collect(),
+        hooks: paths
+            .iter()
+            .map(|path| selected(path))
+            .chain([hook(false, "/see/v", "", "v1", &["configmaps"])])
+            .collect(),
         before: vec![],
         steps: paths.iter().map(|path| step("POST", MAPS, concerned(path))).collect(),
     }];
@@ -454,9 +604,17 @@ fn patches() -> Vec<Scene> {
     let in_order = |method, path: &str, body| Step { keeps_order: true, ..step(method, path, body) };
     scenes.push(Scene {
         title: "asked again",
-        hooks: vec![again("/patch/first", "IfNeeded"), again("/patch/second", "Never"), again("/patch/third", "IfNeeded"), again("/see/last", "IfNeeded")],
+        hooks: vec![
+            again("/patch/first", "IfNeeded"),
+            again("/patch/second", "Never"),
+            again("/patch/third", "IfNeeded"),
+            again("/see/last", "IfNeeded"),
+        ],
         before: vec![],
-        steps: vec![in_order("POST", MAPS, map("a")), in_order("PATCH", &format!("{MAPS}/a"), json!({"data": {"b": "2"}}))],
+        steps: vec![
+            in_order("POST", MAPS, map("a")),
+            in_order("PATCH", &format!("{MAPS}/a"), json!({"data": {"b": "2"}})),
+        ],
     });
     scenes.push(Scene {
         title: "patches of deployments and their scale",
@@ -475,7 +633,10 @@ fn patches() -> Vec<Scene> {
         title: "patches of custom resources",
         hooks: vec![
             hook(true, "/patch/spec", "reviews.io", "v1", &["widgets"]),
-            with(hook(true, "/patch/labels", "reviews.io", "v2", &["widgets"]), json!({"name": "labels.v2.reviews.io"})),
+            with(
+                hook(true, "/patch/labels", "reviews.io", "v2", &["widgets"]),
+                json!({"name": "labels.v2.reviews.io"}),
+            ),
         ],
         before: vec![],
         steps: vec![

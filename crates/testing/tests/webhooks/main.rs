@@ -4,7 +4,6 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod attacks;
-mod users;
 mod versions;
 
 use anyhow::Result;
@@ -23,7 +22,9 @@ pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 pub fn reviewed(asked: &Asked, mut response: Value) -> Reply {
     response["uid"] = asked.body["request"]["uid"].clone();
-    Reply::Json(json!({"kind": "AdmissionReview", "apiVersion": asked.body["apiVersion"], "response": response}))
+    Reply::Json(
+        json!({"kind": "AdmissionReview", "apiVersion": asked.body["apiVersion"], "response": response}),
+    )
 }
 
 pub fn allowed(asked: &Asked) -> Reply {
@@ -116,7 +117,8 @@ async fn workspaces_have_their_own_webhooks() -> Result<()> {
     let client = hub.admin().await?;
     let workspaces = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
     made(&client, workspaces, &json!({"metadata": {"name": "other"}})).await?;
-    made(&client, &format!("/clusters/other{VALIDATING}"), &configuration("c", &[hook(&webhook, "/v")])).await?;
+    made(&client, &format!("/clusters/other{VALIDATING}"), &configuration("c", &[hook(&webhook, "/v")]))
+        .await?;
     made(&client, MAPS, &map("m")).await?;
     assert!(webhook.take().is_empty());
     made(&client, &format!("/clusters/other{MAPS}"), &map("m")).await?;
@@ -153,7 +155,8 @@ async fn what_the_hub_deletes_by_itself_is_asked_about_and_tried_until_it_may() 
     let open = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let may = open.clone();
     let webhook = Webhook::start(move |asked| {
-        let may = may.load(std::sync::atomic::Ordering::SeqCst) || asked.body["request"]["operation"] != "DELETE";
+        let may =
+            may.load(std::sync::atomic::Ordering::SeqCst) || asked.body["request"]["operation"] != "DELETE";
         reviewed(asked, json!({"allowed": may}))
     })
     .await?;

@@ -34,8 +34,6 @@ pub fn want(
     match hook.conditions.matches(&inputs, &[]) {
         Matched::Yes => Ok(true),
         Matched::No(_) => Ok(false),
-        Matched::Failed(why) => {
-            Err(Status::forbidden(seen.admission.context.about(seen.name()), &why))
-        }
+        Matched::Failed(why) => Err(Status::forbidden(seen.admission.context.about(seen.name()), &why)),
     }
 }
