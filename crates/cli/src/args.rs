@@ -50,6 +50,11 @@ pub enum Command {
         /// The name or address, with or without a port, that clients are told to use.
         #[arg(long)]
         advertise: Option<String>,
+        /// What the issuers of service account tokens are below, as https://…: the issuer of a workspace is
+        /// ISSUER/clusters/NAME, and others look for its public keys there. Where clients reach this server unless
+        /// given.
+        #[arg(long)]
+        issuer: Option<String>,
         #[command(flatten)]
         login: LoginArgs,
     },
@@ -139,6 +144,18 @@ pub enum WorkspaceVerb {
     },
     /// Switch the kubeconfig to a workspace.
     Use { name: String },
+    /// Sign a workspace's service account tokens with a new key.
+    ///
+    /// Tokens that were signed before stay good until the older keys are forgotten, which is to be done when all of
+    /// them have been replaced: tokens of pods are within an hour.
+    RotateKeys {
+        name: String,
+        /// Also forget the older keys: every token signed before stops working at once.
+        #[arg(long)]
+        forget_old: bool,
+    },
+    /// Forget a workspace's older keys: tokens signed with them stop working at once.
+    ForgetKeys { name: String },
 }
 
 /// Runs the command to its end.
@@ -151,8 +168,8 @@ pub fn dispatch(command: Command, env: Env) -> anyhow::Result<()> {
     runtime.block_on(async move {
         match command {
             Command::Dev { dir, listen, login } => run::dev(env, &dir, listen, login.options()).await,
-            Command::Serve { data, listen, advertise, login } => {
-                run::serve(env, &data, listen, advertise, login.options()).await
+            Command::Serve { data, listen, advertise, issuer, login } => {
+                run::serve(env, &data, listen, advertise, issuer, login.options()).await
             }
             Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
             Command::Backup { data, file } => backup::backup(&env, &data, &file).await,

@@ -21,6 +21,7 @@ pub mod policies;
 mod priorities;
 pub mod quota;
 pub mod seen;
+mod service_accounts;
 pub mod webhooks;
 
 use http::Response;
@@ -174,6 +175,7 @@ async fn mutate_once(
     }
     if let Some(object) = object.as_deref_mut() {
         limits::set_defaults(admission, object);
+        service_accounts::mutate(admission, object).await?;
         classes::taint_new_node(admission, object);
         priorities::set(admission, object)?;
         pods::tolerate_for_a_while(admission, object);
@@ -203,6 +205,7 @@ pub async fn validate(
     }
     if let Some(object) = object {
         limits::check(admission, object)?;
+        service_accounts::validate(admission, object).await?;
         pod_security::check(admission, object, notes)?;
         priorities::check(admission, object)?;
         classes::check_growth(admission, object)?;

@@ -18,6 +18,7 @@ use crate::{
     hub::Hub,
     login::caller::{Caller, Identity},
     space::Space,
+    tokens::{self, bootstrap},
     user::{AUTHENTICATED, UNAUTHENTICATED, User},
 };
 
@@ -60,15 +61,23 @@ impl Claim<'_> {
 
 /// A kind of bearer token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {}
+enum Way {
+    /// Issued by the workspace itself.
+    ServiceAccount,
+    /// Kept in a secret of `kube-system`.
+    Bootstrap,
+}
 
 impl Way {
     /// In the order they are asked: what is decided here first, what asks others last.
-    const ALL: [Way; 0] = [];
+    const ALL: [Way; 2] = [Way::ServiceAccount, Way::Bootstrap];
 
     /// `None`: not a token of this kind. An error says why one of this kind is not good.
-    async fn verify(self, _claim: &Claim<'_>) -> Result<Option<Authenticated>, String> {
-        match self {}
+    async fn verify(self, claim: &Claim<'_>) -> Result<Option<Authenticated>, String> {
+        match self {
+            Way::ServiceAccount => tokens::verify(claim).await,
+            Way::Bootstrap => Ok(bootstrap::verify(claim)),
+        }
     }
 }
 
@@ -138,16 +147,18 @@ fn by_certificate(hub: &Arc<Hub>, identity: &Identity, named: Option<&str>) -> R
 }
 
 async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<Asker> {
-    let workspace = named.unwrap_or(api::DEFAULT);
+    let of_token = if named.is_none() { tokens::claimed_workspace(token) } else { None };
+    let workspace = named.or(of_token.as_deref()).unwrap_or(api::DEFAULT);
     // A workspace that does not exist has no tokens; that is all a stranger learns of it.
     let space = hub.space(workspace).ok()?;
     let own = own_audiences(hub, &space);
     match verify(&Claim { hub, space: &space, token, wanted: &own, own: &own }).await {
         Ok(Authenticated { user, warnings, .. }) => {
-            let workspace = named.is_none().then(|| workspace.to_owned());
-            Some(Asker { user, workspace, warnings })
+            hub.metrics.tokens.accepted.inc();
+            Some(Asker { user, workspace: of_token, warnings })
         }
         Err(why) => {
+            hub.metrics.tokens.refused.inc();
             tracing::debug!(workspace, %why, "refused a token");
             None
         }
@@ -155,8 +166,8 @@ async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<As
 }
 
 /// What the API of a workspace is called as an audience.
-pub fn own_audiences(_hub: &Hub, _space: &Space) -> Vec<String> {
-    Vec::new()
+pub fn own_audiences(hub: &Hub, space: &Space) -> Vec<String> {
+    hub.issuers.of(hub, space).names().to_vec()
 }
 
 /// Asks every way; an error says what each that knows the token has against it.

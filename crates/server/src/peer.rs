@@ -58,9 +58,23 @@ impl Peer {
         let hosts = hosts(&address, options.advertise.as_deref());
         let kubelet_authority = Authority::open(env, &options.pki.join("kubelet-serving"))?;
         let login = Login::open(env, authority.clone(), kubelet_authority, hosts, options.login)?;
+        let host = match address.ip() {
+            ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+            ip if ip.is_ipv6() => format!("[{ip}]"),
+            ip => ip.to_string(),
+        };
+        let advertise = match options.advertise.clone() {
+            Some(name) if name.contains(':') => name,
+            Some(name) => format!("{name}:{}", address.port()),
+            None => format!("{host}:{}", address.port()),
+        };
         let (stop, stopping) = watch::channel(false);
         let mut server = options.server;
         server.endpoint = server.endpoint.or(kubernetes::endpoint(address, options.advertise.as_deref()));
+        server.authority_pem = login.serving_authorities_pem().into();
+        if server.issuer.is_empty() {
+            server.issuer = format!("https://{advertise}");
+        }
         let hub = Hub::open(env.clone(), store, server, login, stopping.clone()).await?;
         controllers::start(&hub);
         login::follow(&hub);
@@ -75,16 +89,6 @@ impl Peer {
             // Nobody may be waiting for it.
             let _ = done.send(());
         }));
-        let host = match address.ip() {
-            ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
-            ip if ip.is_ipv6() => format!("[{ip}]"),
-            ip => ip.to_string(),
-        };
-        let advertise = match options.advertise {
-            Some(name) if name.contains(':') => name,
-            Some(name) => format!("{name}:{}", address.port()),
-            None => format!("{host}:{}", address.port()),
-        };
         Ok(Peer { hub, authority, address, advertise, stop, stopped })
     }
 

@@ -95,7 +95,7 @@ pub async fn replace(
     let finished = is_finished(context, &draft, &new);
     let change = match finished {
         true => removal(context, key, &old),
-        false => Change::Put { draft: draft.clone(), expires: expiry(context) },
+        false => Change::Put { draft: draft.clone(), expires: expiry(context, &new) },
     };
     let write = Write { key: key.clone(), expect, change };
     if finished {
@@ -247,7 +247,7 @@ pub async fn try_edit(
         }
         let change = match finished {
             true => removal(context, key, &old),
-            false => Change::Put { draft, expires: expiry(context) },
+            false => Change::Put { draft, expires: expiry(context, &tree) },
         };
         let write = Write { key: key.clone(), expect, change };
         let along = match finished {

@@ -197,7 +197,7 @@ pub async fn create_tree(
         if dry_run {
             return Ok(Written { object: Arc::new(draft.preview()), created: true, warnings });
         }
-        let change = Change::Put { draft, expires: expiry(context) };
+        let change = Change::Put { draft, expires: expiry(context, &tree) };
         // `None`: somebody made it, or the namespace changed; look again.
         let committed = commit_one(context, along, Write { key, expect, change }).await?;
         watch.lap(Stage::Commit);
@@ -313,7 +313,11 @@ pub fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
     Ok(draft)
 }
 
-pub fn expiry(context: &Context) -> Option<Timestamp> {
+/// When an object goes by itself.
+pub fn expiry(context: &Context, tree: &Tree) -> Option<Timestamp> {
+    if let Some(end) = (context.resource.row.expires)(tree) {
+        return Some(end);
+    }
     let seconds = context.resource.row.ttl_seconds?;
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }

@@ -1,5 +1,7 @@
 //! Default classes, and what protects storage that is in use.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::amounts::amounts_of;
@@ -60,6 +62,18 @@ pub fn set_in_spec(object_: &mut Tree, key: &str, value: &str) {
     if let Some(spec) = object_mut(object_, "spec") {
         spec.insert(key.to_owned(), json!(value));
     }
+}
+
+/// The attribute classes that a claim or a volume has, is to have, or is on its way to.
+pub fn attribute_classes(user: &Tree) -> BTreeSet<&str> {
+    let (spec, status) = (object(user, "spec"), object(user, "status"));
+    let modified = status.and_then(|status| object(status, "modifyVolumeStatus"));
+    let named = [
+        spec.map(|it| text(it, "volumeAttributesClassName")),
+        status.map(|it| text(it, "currentVolumeAttributesClassName")),
+        modified.map(|it| text(it, "targetVolumeAttributesClassName")),
+    ];
+    named.into_iter().flatten().filter(|name| !name.is_empty()).collect()
 }
 
 /// The finalizer that keeps an object of this kind while it is in use.

@@ -10,6 +10,7 @@
 mod builtin;
 mod managed;
 mod merge;
+mod pod_security;
 mod schemas;
 mod strategic;
 
@@ -182,4 +183,14 @@ fn schema_of_built_in_types() {
     println!("{} types agree", compared.agreed);
     assert_eq!(compared.differences, Vec::<String>::new());
     assert!(compared.agreed >= 580, "only {} types were compared", compared.agreed);
+}
+
+#[test]
+fn pod_security_levels() {
+    let Some(processes) = recorded("podsecurity") else { return };
+    let mut tally = Tally::default();
+    for call in processes.iter().flatten() {
+        tally.add(call, pod_security::check(&Call { fields: call }));
+    }
+    tally.finish(&[("podSecurity", 350)]);
 }

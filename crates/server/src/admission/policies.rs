@@ -96,14 +96,14 @@ fn select<'a>(
 }
 
 /// What a refusal is about: upstream names an object that has no name yet by what it begins with.
-fn about<'a>(admission: &'a Admission<'_>, object: Option<&'a Tree>) -> About<'a> {
+fn about<'a>(seen: &Seen<'a>, object: Option<&'a Tree>) -> About<'a> {
     let text = |key: &str| {
         let metadata = object.and_then(|object| object.get("metadata"));
         metadata.and_then(|metadata| metadata.get(key)).and_then(Value::as_str).filter(|it| !it.is_empty())
     };
-    let name = match admission.name {
+    let name = match seen.name() {
         "" => text("name").or_else(|| text("generateName")).unwrap_or("Unknown"),
         name => name,
     };
-    admission.context.about(name)
+    seen.admission.context.about(name)
 }

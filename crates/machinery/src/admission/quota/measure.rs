@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use super::{
     Change, one,
-    scopes::{Scope, attribute_classes, is_terminating},
+    scopes::{Scope, is_terminating},
 };
 use crate::{
     admission::{
         amounts::{self, Amounts, PodLevel, PodOptions, amounts_in, amounts_of},
-        classes::storage_class,
+        classes::{attribute_classes, storage_class},
     },
     quantity::{Format, Quantity},
     resource::Tree,

@@ -1,6 +1,7 @@
 //! Scopes: which objects a quota is about.
 
 use crate::{
+    admission::classes::attribute_classes,
     resource::Tree,
     validation::{
         parts::{items, number, object, text, texts},
@@ -98,16 +99,4 @@ fn looks_across_namespaces(spec: &Tree) -> bool {
         required.into_iter().any(|(_, term)| across(term))
             || preferred.into_iter().any(|(_, it)| object(it, "podAffinityTerm").is_some_and(across))
     })
-}
-
-/// The classes that a claim has, is to have, or is on its way to.
-pub fn attribute_classes(claim: &Tree) -> std::collections::BTreeSet<&str> {
-    let (spec, status) = (object(claim, "spec"), object(claim, "status"));
-    let modified = status.and_then(|status| object(status, "modifyVolumeStatus"));
-    let named = [
-        spec.map(|it| text(it, "volumeAttributesClassName")),
-        status.map(|it| text(it, "currentVolumeAttributesClassName")),
-        modified.map(|it| text(it, "targetVolumeAttributesClassName")),
-    ];
-    named.into_iter().flatten().filter(|name| !name.is_empty()).collect()
 }

@@ -77,7 +77,7 @@ pub async fn mutate(
     let mut changing = Changing { seen: &seen, refusals: Refusals::default() };
     changing.change(&invocations, object, rounds).await?;
     rounds.last = Some(object.clone());
-    changing.refusals.finish(about(admission, Some(object)))
+    changing.refusals.finish(about(&seen, Some(object)))
 }
 
 struct Changing<'a> {

@@ -42,7 +42,7 @@ pub async fn validate(
     for (key, value) in &verdict.annotations {
         context.audit.annotate(key.as_str(), value.as_str());
     }
-    let outcome = verdict.finish(about(admission, object));
+    let outcome = verdict.finish(about(&seen, object));
     notes.warnings.extend(verdict.warnings);
     outcome.map_err(|status| status.warning(std::mem::take(&mut notes.warnings)))
 }
