@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod attacks;
+mod audit;
 mod versions;
 
 use anyhow::Result;
