@@ -11,7 +11,7 @@ use crate::{
     controllers,
     hub::{Hub, OpenError, Options},
     kubeconfig, listen,
-    login::{self, Login, LoginOptions},
+    login::{self, Login, LoginError, LoginOptions},
     pki::{Authority, PkiError},
     user::MASTERS,
 };
@@ -37,6 +37,8 @@ pub enum StartError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Open(#[from] OpenError),
+    #[error(transparent)]
+    Login(#[from] LoginError),
 }
 
 /// A server that answers. Stops when [`Peer::stop`] is called; dropped without, it stops in the background.

@@ -148,7 +148,7 @@ where
         workspace,
     };
     let asked_for = info.workspace.as_deref();
-    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, asked_for).await;
+    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
     let asker = match asker {
         Ok(asker) => asker,
         Err(status) => {
