@@ -167,14 +167,44 @@ async fn what_the_hub_deletes_by_itself_is_asked_about_and_tried_until_it_may() 
     made(&client, VALIDATING, &configuration("c", &[hook(&webhook, "/v")])).await?;
     client.delete("/api/v1/namespaces/held").await?;
     let asked = eventually("it is asked", || async {
-        Ok(webhook.take().into_iter().find(|it| it.body["request"]["operation"] == "DELETE"))
+        let held = |it: &Asked| it.body["request"]["oldObject"]["metadata"]["name"] == "m";
+        Ok(webhook.take().into_iter().find(held))
     })
     .await?;
-    assert_eq!(asked.body["request"]["oldObject"]["metadata"]["name"], "m");
+    assert_eq!(asked.body["request"]["operation"], "DELETE");
+    assert_eq!(asked.body["request"]["userInfo"]["username"], "system:hanse");
     assert_eq!(client.get("/api/v1/namespaces/held").await?.code, StatusCode::OK, "it waits");
     open.store(true, std::sync::atomic::Ordering::SeqCst);
     eventually("the namespace goes", || async {
         let answer = client.get("/api/v1/namespaces/held").await?;
+        Ok((answer.code == StatusCode::NOT_FOUND).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_webhook_that_hangs_holds_up_its_own_workspace_alone() -> Result<()> {
+    let (hub, webhook) = (TestHub::start().await?, Webhook::start(|_| Reply::Nothing).await?);
+    let client = hub.admin().await?;
+    made(&client, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", &json!({"metadata": {"name": "slow"}})).await?;
+    for number in 0..4 {
+        let name = format!("held{number}");
+        made(&client, "/clusters/slow/api/v1/namespaces", &json!({"metadata": {"name": name}})).await?;
+        for map in ["a", "b", "c"].map(map) {
+            made(&client, &format!("/clusters/slow/api/v1/namespaces/{name}/configmaps"), &map).await?;
+        }
+    }
+    let mut hook = hook(&webhook, "/v");
+    (hook["timeoutSeconds"], hook["rules"][0]["operations"]) = (json!(30), json!(["DELETE"]));
+    made(&client, &format!("/clusters/slow{VALIDATING}"), &configuration("c", &[hook])).await?;
+    for number in 0..4 {
+        client.delete(&format!("/clusters/slow/api/v1/namespaces/held{number}")).await?;
+    }
+    eventually("the hub is asked to wait", || async { Ok((webhook.take().len() > 1).then_some(())) }).await?;
+    made(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "quick"}})).await?;
+    client.delete("/api/v1/namespaces/quick").await?;
+    eventually("others do not wait with it", || async {
+        let answer = client.get("/api/v1/namespaces/quick").await?;
         Ok((answer.code == StatusCode::NOT_FOUND).then_some(()))
     })
     .await
