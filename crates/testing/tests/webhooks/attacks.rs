@@ -135,7 +135,8 @@ fn patches() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
         (0..10_001).map(|_| json!({"op": "test", "path": "/kind", "value": "ConfigMap"})).collect();
     let grow = |times: usize| {
         let first = json!({"op": "add", "path": "/data/x", "value": "y".repeat(1000)});
-        let copies = (0..times).map(|at| json!({"op": "copy", "from": "/data", "path": format!("/data/{at}")}));
+        let copies =
+            (0..times).map(|at| json!({"op": "copy", "from": "/data", "path": format!("/data/{at}")}));
         json!([first].into_iter().chain(copies).collect::<Vec<_>>()).to_string().into_bytes()
     };
     vec![

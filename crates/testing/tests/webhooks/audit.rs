@@ -58,9 +58,8 @@ async fn annotations(level: &str) -> Result<Value> {
 
 #[tokio::test]
 async fn what_webhooks_say_and_do_is_recorded() -> Result<()> {
-    let mutation = |webhook: &str, mutated: bool| {
-        json!({"configuration": "c", "webhook": webhook, "mutated": mutated})
-    };
+    let mutation =
+        |webhook: &str, mutated: bool| json!({"configuration": "c", "webhook": webhook, "mutated": mutated});
     let read = |value: &Value| serde_json::from_str::<Value>(value.as_str().unwrap_or_default()).ok();
     for (level, has_patch) in [("Metadata", false), ("Request", true)] {
         let found = annotations(level).await?;
@@ -68,7 +67,10 @@ async fn what_webhooks_say_and_do_is_recorded() -> Result<()> {
         assert_eq!(read(&found[format!("{prefix}0")]), Some(mutation("patch.webhooks.io", true)), "{found}");
         assert_eq!(read(&found[format!("{prefix}1")]), Some(mutation("open.webhooks.io", false)));
         assert_eq!(found[format!("failed-open.{prefix}1")], "open.webhooks.io");
-        assert_eq!(found["failed-open.validating.webhook.admission.k8s.io/round_0_index_1"], "open.webhooks.io");
+        assert_eq!(
+            found["failed-open.validating.webhook.admission.k8s.io/round_0_index_1"],
+            "open.webhooks.io"
+        );
         assert_eq!(found["notes.webhooks.io/checked"], "yes");
         assert!(!found.to_string().contains("dropped"), "{found}");
         let patch = &found["patch.webhook.admission.k8s.io/round_0_index_0"];

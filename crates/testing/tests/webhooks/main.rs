@@ -167,13 +167,19 @@ async fn what_the_hub_deletes_by_itself_is_asked_about_and_tried_until_it_may() 
     made(&client, VALIDATING, &configuration("c", &[hook(&webhook, "/v")])).await?;
     client.delete("/api/v1/namespaces/held").await?;
     let asked = eventually("it is asked", || async {
-        let held = |it: &Asked| it.body["request"]["oldObject"]["metadata"]["name"] == "m";
-        Ok(webhook.take().into_iter().find(held))
+        let deletes = |it: &Asked| it.body["request"]["operation"] == "DELETE";
+        Ok(webhook.take().into_iter().find(deletes))
     })
     .await?;
-    assert_eq!(asked.body["request"]["operation"], "DELETE");
     assert_eq!(asked.body["request"]["userInfo"]["username"], "system:hanse");
-    assert_eq!(client.get("/api/v1/namespaces/held").await?.code, StatusCode::OK, "it waits");
+    eventually("the namespace says why it waits", || async {
+        let conditions = client.get("/api/v1/namespaces/held").await?.json()["status"]["conditions"].clone();
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        let failed = conditions.into_iter().find(|it| it["type"] == "NamespaceDeletionContentFailure");
+        let message = failed.filter(|it| it["status"] == "True").map(|it| it["message"].to_string());
+        Ok(message.filter(|it| it.contains("admission webhook \\\"v.webhooks.io\\\" denied the request")))
+    })
+    .await?;
     open.store(true, std::sync::atomic::Ordering::SeqCst);
     eventually("the namespace goes", || async {
         let answer = client.get("/api/v1/namespaces/held").await?;
@@ -186,7 +192,8 @@ async fn what_the_hub_deletes_by_itself_is_asked_about_and_tried_until_it_may() 
 async fn a_webhook_that_hangs_holds_up_its_own_workspace_alone() -> Result<()> {
     let (hub, webhook) = (TestHub::start().await?, Webhook::start(|_| Reply::Nothing).await?);
     let client = hub.admin().await?;
-    made(&client, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", &json!({"metadata": {"name": "slow"}})).await?;
+    made(&client, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", &json!({"metadata": {"name": "slow"}}))
+        .await?;
     for number in 0..4 {
         let name = format!("held{number}");
         made(&client, "/clusters/slow/api/v1/namespaces", &json!({"metadata": {"name": name}})).await?;
