@@ -24,10 +24,10 @@ const AT_ONCE: usize = 12;
 
 /// Plugins of the real server that are switched off, so that the kinds' own rules are compared. What they do is done
 /// by controllers and admission of its own, which have tests of their own: they look at other objects
-/// (ServiceAccount, Priority, RuntimeClass, DefaultStorageClass, DefaultIngressClass, LimitRanger, ResourceQuota,
+/// (Priority, RuntimeClass, DefaultStorageClass, DefaultIngressClass, LimitRanger, ResourceQuota,
 /// PodSecurity, PersistentVolumeClaimResize, webhooks and policies), add what is for clusters with nodes
 /// (DefaultTolerationSeconds, TaintNodesByCondition, StorageObjectInUseProtection), or ask who writes
-/// (Certificate*). Only NamespaceLifecycle stays.
+/// (Certificate*). NamespaceLifecycle stays, and ServiceAccount, which every pod goes through.
 const DISABLED_PLUGINS: &[&str] = &[
     "CertificateApproval",
     "CertificateSigning",
@@ -45,7 +45,6 @@ const DISABLED_PLUGINS: &[&str] = &[
     "Priority",
     "ResourceQuota",
     "RuntimeClass",
-    "ServiceAccount",
     "StorageObjectInUseProtection",
     "TaintNodesByCondition",
     "ValidatingAdmissionPolicy",
@@ -110,6 +109,9 @@ impl Server {
         if made.code != http::StatusCode::CREATED {
             bail!("cannot make a namespace: {}", made.text());
         }
+        // Hanse makes it by itself; the real server's controllers do not run.
+        let namespace = format!("/api/v1/namespaces/{NAMESPACE}");
+        server.client.post(&format!("{namespace}/serviceaccounts"), &json!({"metadata": {"name": "default"}})).await?;
         Ok(server)
     }
 
