@@ -3,9 +3,16 @@
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use http::StatusCode;
 use serde_json::{Value, json};
+use server::{
+    Options,
+    audit::{AuditOptions, LogOptions},
+};
+use store::memory::MemoryStore;
 use testing::{
     client::Client,
     hub::{TestHub, eventually},
@@ -255,6 +262,45 @@ async fn parameters_of_a_custom_kind_are_found() -> Result<()> {
     admin.delete(&format!("{things}/limit")).await?;
     let without = admin.post(CONFIG_MAPS, &map(json!({}))).await?;
     assert!(without.text().contains("no params found for policy binding"), "{}", without.text());
+    hub.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_policies_say_is_in_the_audit_log() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (rules, log) = (directory.path().join("policy.yaml"), directory.path().join("audit.log"));
+    let everything = json!([{"level": "Metadata"}]);
+    let policy = json!({"kind": "Policy", "apiVersion": "audit.k8s.io/v1", "rules": everything});
+    std::fs::write(&rules, policy.to_string())?;
+    let log_options = Some(LogOptions::at(log.clone()));
+    let audit = AuditOptions { policy_file: Some(rules), log: log_options, ..AuditOptions::default() };
+    let options = Options { audit, ..Options::default() };
+    let hub = TestHub::start_on(Arc::new(MemoryStore::new()), options).await?;
+    let admin = hub.admin().await?;
+    let mut spec = validations("object.metadata.name != 'a'");
+    spec["auditAnnotations"] =
+        json!([{"key": "named", "valueExpression": "'it is ' + object.metadata.name"}]);
+    mk_policy(&admin, "", "p", spec).await?;
+    let binding = format!("{POLICIES}/validatingadmissionpolicybindings/p");
+    admin.merge_patch(&binding, &json!({"spec": {"validationActions": ["Warn", "Audit"]}})).await?;
+    let made = admin.post(CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await?;
+    assert_eq!(made.code, StatusCode::CREATED);
+    let warning = made.headers.get("warning").and_then(|warning| warning.to_str().ok()).unwrap_or_default();
+    let expected = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p'";
+    assert!(warning.contains(expected), "{warning}");
+    let event = eventually("the request is in the log", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let found = events
+            .into_iter()
+            .find(|event| event["requestURI"] == CONFIG_MAPS && event["stage"] == "ResponseComplete");
+        async move { Ok(found) }
+    })
+    .await?;
+    assert_eq!(event["annotations"]["p/named"], "it is a");
+    let failure = &event["annotations"]["validation.policy.admission.k8s.io/validation_failure"];
+    assert!(failure.as_str().is_some_and(|it| it.contains("\"expressionIndex\":0")), "{failure}");
     hub.stop().await;
     Ok(())
 }
