@@ -124,6 +124,11 @@ impl Kind {
         matches!(self.kind, "APIService" | "FlowSchema" | "PriorityLevelConfiguration" | "ServiceCIDR")
     }
 
+    /// Objects of other kinds are judged by those of these, so that they must not stay.
+    pub fn rules_others(&self) -> bool {
+        matches!(self.kind, "LimitRange" | "ResourceQuota")
+    }
+
     /// The kind that an object says it is.
     pub fn of(object: &serde_json::Value) -> Option<&'static Kind> {
         KINDS.iter().find(|kind| object["kind"] == kind.kind && object["apiVersion"] == kind.api_version())
