@@ -119,9 +119,17 @@ impl Kind {
         }
     }
 
-    /// Controllers inside the real server write to new objects of these kinds. Hanse has none of them.
+    /// Controllers write to new objects of these kinds: those inside the real server, and some of both servers.
     pub fn is_written_by_controllers(&self) -> bool {
-        matches!(self.kind, "APIService" | "FlowSchema" | "PriorityLevelConfiguration" | "ServiceCIDR")
+        matches!(
+            self.kind,
+            "APIService"
+                | "ClusterRole"
+                | "FlowSchema"
+                | "PriorityLevelConfiguration"
+                | "ResourceQuota"
+                | "ServiceCIDR"
+        )
     }
 
     /// Objects of other kinds are judged by those of these, so that they must not stay.

@@ -37,6 +37,9 @@ const DISABLED_PLUGINS: &[&str] = &[
     "ValidatingAdmissionWebhook",
 ];
 
+/// Those of the real cluster that write to objects as Hanse does by itself.
+const CONTROLLERS: [&str; 2] = ["clusterrole-aggregation-controller", "resourcequota-controller"];
+
 /// What the objects need to be around them: their namespace, and the classes that pods name.
 fn surroundings() -> [(&'static str, Value); 3] {
     let priority = json!({"metadata": {"name": "important"}, "value": 10, "preemptionPolicy": "Never"});
@@ -88,7 +91,12 @@ impl Server {
             // Hanse's own.
             "--service-cluster-ip-range=10.96.0.0/12".to_owned(),
         ];
-        let options = Options { fsync: false, apiserver_args, ..Options::default() };
+        let options = Options {
+            fsync: false,
+            apiserver_args,
+            controller_manager: true,
+            controllers: CONTROLLERS.map(str::to_owned).to_vec(),
+        };
         let cluster = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
         let identity = (cluster.admin_cert_pem.as_str(), cluster.admin_key_pem.as_str());
         let client = Client::connect(&cluster.url, &cluster.ca_pem, Some(identity)).await?;
