@@ -45,6 +45,11 @@ impl Checked {
         }
     }
 
+    /// The type of every value the expression has.
+    pub fn result_type(&self) -> &Type {
+        self.type_of(self.parsed.root.id)
+    }
+
     /// Whether the expression refers to a variable.
     pub fn references(&self, name: &str) -> bool {
         self.references

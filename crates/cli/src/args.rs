@@ -50,6 +50,11 @@ pub enum Command {
         /// The name or address, with or without a port, that clients are told to use.
         #[arg(long)]
         advertise: Option<String>,
+        /// What the issuers of service account tokens are below, as https://…: the issuer of a workspace is
+        /// ISSUER/clusters/NAME, and others look for its public keys there. Where clients reach this server unless
+        /// given.
+        #[arg(long)]
+        issuer: Option<String>,
         #[command(flatten)]
         login: LoginArgs,
     },
@@ -105,6 +110,10 @@ pub struct LoginArgs {
     /// Authorities whose client certificates are accepted, PEM, beside the peer's own.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
+    /// An AuthenticationConfiguration (apiserver.config.k8s.io/v1): issuers whose tokens are accepted in every
+    /// workspace, and whether requests without credentials are answered.
+    #[arg(long, value_name = "FILE")]
+    authentication_config: Option<PathBuf>,
     /// How long certificates live at most that are signed for a CertificateSigningRequest, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 31_536_000)]
     cluster_signing_duration: u32,
@@ -115,6 +124,7 @@ impl LoginArgs {
         LoginOptions {
             serving: self.tls_cert_file.zip(self.tls_private_key_file),
             client_ca: self.client_ca_file,
+            authentication_config: self.authentication_config,
             signing_duration: Duration::from_secs(self.cluster_signing_duration.into()),
             ..LoginOptions::default()
         }
@@ -139,6 +149,18 @@ pub enum WorkspaceVerb {
     },
     /// Switch the kubeconfig to a workspace.
     Use { name: String },
+    /// Sign a workspace's service account tokens with a new key.
+    ///
+    /// Tokens that were signed before stay good until the older keys are forgotten, which is to be done when all of
+    /// them have been replaced: tokens of pods are within an hour.
+    RotateKeys {
+        name: String,
+        /// Also forget the older keys: every token signed before stops working at once.
+        #[arg(long)]
+        forget_old: bool,
+    },
+    /// Forget a workspace's older keys: tokens signed with them stop working at once.
+    ForgetKeys { name: String },
 }
 
 /// Runs the command to its end.
@@ -151,8 +173,8 @@ pub fn dispatch(command: Command, env: Env) -> anyhow::Result<()> {
     runtime.block_on(async move {
         match command {
             Command::Dev { dir, listen, login } => run::dev(env, &dir, listen, login.options()).await,
-            Command::Serve { data, listen, advertise, login } => {
-                run::serve(env, &data, listen, advertise, login.options()).await
+            Command::Serve { data, listen, advertise, issuer, login } => {
+                run::serve(env, &data, listen, advertise, issuer, login.options()).await
             }
             Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
             Command::Backup { data, file } => backup::backup(&env, &data, &file).await,

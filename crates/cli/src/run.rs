@@ -29,13 +29,16 @@ async fn start(
     data: &Path,
     listen: SocketAddr,
     advertise: Option<String>,
+    issuer: Option<String>,
     login: LoginOptions,
 ) -> anyhow::Result<Running> {
+    let issuer = checked_issuer(issuer)?;
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
     let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let store = Arc::new(store);
-    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server: Options::default(), login };
+    let server = Options { issuer, ..Options::default() };
+    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login };
     match Peer::start(env, store.clone(), options).await {
         Ok(peer) => Ok(Running { peer, store }),
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
@@ -43,6 +46,17 @@ async fn start(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The rules of OpenID Connect, by which others look for keys.
+fn checked_issuer(issuer: Option<String>) -> anyhow::Result<String> {
+    let Some(issuer) = issuer else { return Ok(String::new()) };
+    if !issuer.starts_with("https://") || issuer.contains(['?', '#']) || issuer.ends_with('/') {
+        bail!(
+            "--issuer {issuer} is not good: it begins with https:// and has no query, fragment or final slash"
+        );
+    }
+    Ok(issuer)
 }
 
 /// Waits for Ctrl-C or SIGTERM, then stops in order: requests first, then the store.
@@ -69,9 +83,10 @@ pub async fn serve(
     data: &Path,
     listen: SocketAddr,
     advertise: Option<String>,
+    issuer: Option<String>,
     login: LoginOptions,
 ) -> anyhow::Result<()> {
-    let running = start(&env, data, listen, advertise, login).await?;
+    let running = start(&env, data, listen, advertise, issuer, login).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path = data.join("admin.kubeconfig");
@@ -81,7 +96,7 @@ pub async fn serve(
 }
 
 pub async fn dev(env: Env, dir: &Path, listen: SocketAddr, login: LoginOptions) -> anyhow::Result<()> {
-    let running = start(&env, dir, listen, None, login).await?;
+    let running = start(&env, dir, listen, None, None, login).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");

@@ -1,4 +1,4 @@
-//! `hanse workspace`: create, list and use workspaces.
+//! `hanse workspace`: create, list and use workspaces, and change the keys of their tokens.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,11 @@ use env::Env;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::{args::WorkspaceVerb, client, kubeconfig::Kubeconfig};
+use crate::{
+    args::WorkspaceVerb,
+    client,
+    kubeconfig::{Access, Kubeconfig},
+};
 
 const PATH: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
 
@@ -50,7 +54,33 @@ pub async fn run(env: Env, kubeconfig: Option<PathBuf>, verb: WorkspaceVerb) -> 
             }
             switch(&env, &mut kubeconfig, &name)
         }
+        WorkspaceVerb::RotateKeys { name, forget_old } => {
+            let keys = if forget_old { "only-new" } else { "new" };
+            let outcome = change_keys(&env, &access, &name, keys).await?;
+            eprintln!("workspace {name} signs tokens with the new key {}", text(&outcome, "signs"));
+            match outcome["verify"].as_array().map_or(0, Vec::len) {
+                0 => eprintln!("no other key is good; tokens that were signed before are refused"),
+                older => eprintln!(
+                    "{older} older keys still verify; forget them with: hanse workspace forget-keys {name}"
+                ),
+            }
+            Ok(())
+        }
+        WorkspaceVerb::ForgetKeys { name } => {
+            let outcome = change_keys(&env, &access, &name, "forget-old").await?;
+            eprintln!("workspace {name} knows only the key {}", text(&outcome, "signs"));
+            Ok(())
+        }
     }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+async fn change_keys(env: &Env, access: &Access, workspace: &str, keys: &str) -> anyhow::Result<Value> {
+    let path = format!("/clusters/{workspace}/openid/v1/rotation?keys={keys}");
+    client::call(env, access, Method::POST, &path, None).await
 }
 
 fn switch(env: &Env, kubeconfig: &mut Kubeconfig, name: &str) -> anyhow::Result<()> {

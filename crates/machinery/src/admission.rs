@@ -16,6 +16,7 @@ pub mod policy;
 pub mod quota;
 pub mod review;
 pub mod rules;
+pub mod types;
 pub mod validating;
 
 /// The kinds that direct admission are themselves never subject to it, so that a mistake in them can be mended.

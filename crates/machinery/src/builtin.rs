@@ -227,6 +227,7 @@ const ROWS: &[Row] = &[
         fields: &[field("type", &["type"])],
         default: v::default_secret,
         validate: v::secret,
+        expires: v::bootstrap_token_end,
         ..Row::PLAIN
     },
     Row {
@@ -236,6 +237,11 @@ const ROWS: &[Row] = &[
         short_names: &["sa"],
         type_name: "core/v1.ServiceAccount",
         columns: &[NAME, AGE],
+        subresources: &[Subresource {
+            name: "token",
+            verbs: &["create"],
+            ..Subresource::status("TokenRequest", "authentication.k8s.io", "v1")
+        }],
         returns_deleted: true,
         prepare_create: v::clean_secret_references,
         prepare_update: |new, _| v::clean_secret_references(new),
@@ -327,6 +333,14 @@ const ROWS: &[Row] = &[
         plural: "selfsubjectreviews",
         singular: "selfsubjectreview",
         type_name: "authentication/v1.SelfSubjectReview",
+        ..REVIEW
+    },
+    Row {
+        group: "authentication.k8s.io",
+        kind: "TokenReview",
+        plural: "tokenreviews",
+        singular: "tokenreview",
+        type_name: "authentication/v1.TokenReview",
         ..REVIEW
     },
     Row {

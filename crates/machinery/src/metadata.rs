@@ -171,7 +171,7 @@ fn drop_doubled(metadata: &mut Metadata, when: &str) -> Option<String> {
     doubled.dedup();
     (!doubled.is_empty()).then(|| {
         format!(
-            "metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may \
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may \
              reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             doubled.join(", ")
         )

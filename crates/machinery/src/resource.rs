@@ -11,6 +11,7 @@ pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColum
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -190,6 +191,8 @@ pub struct Row {
     pub omit_empty: &'static [&'static str],
     /// Seconds after which an object goes by itself.
     pub ttl_seconds: Option<u32>,
+    /// Given an object: when it goes by itself, if it says so itself.
+    pub expires: fn(&Tree) -> Option<Timestamp>,
     /// Before a new object is checked, beside `default`: what only creation sets.
     pub prepare_create: fn(&mut Tree),
     /// Writes into a new object who made it, as signing requests have it.
@@ -268,6 +271,7 @@ impl Row {
         qualified_finalizers: true,
         omit_empty: &[],
         ttl_seconds: None,
+        expires: |_| None,
         prepare_create: no_default,
         sign: None,
         prepare_update: keep_nothing,

@@ -85,6 +85,13 @@ pub struct Field {
     pub default: Option<&'static str>,
 }
 
+impl Field {
+    /// Whether any JSON may stand here, not only an object.
+    pub fn is_any_json(&self) -> bool {
+        self.ty == Type::Raw && self.go_type.trim_start_matches('*').ends_with("JSON")
+    }
+}
+
 /// How lists merge in server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListType {

@@ -12,6 +12,7 @@ pub mod webhook;
 pub mod workloads;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
@@ -321,6 +322,24 @@ pub fn keep_lease_fields(new: &mut Tree, old: &Tree) {
     if !LEASE_FEATURE_FIELDS.into_iter().any(has) {
         prepare_lease(new);
     }
+}
+
+/// A bootstrap token goes when it says to, at once if that cannot be read; one that is held stays until it is let go.
+pub fn bootstrap_token_end(secret: &Tree) -> Option<Timestamp> {
+    if secret.get("type")? != "bootstrap.kubernetes.io/token" {
+        return None;
+    }
+    let metadata = secret.get("metadata")?;
+    let held = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+    if metadata["namespace"] != "kube-system" || held {
+        return None;
+    }
+    let text = BASE64.decode(secret.get("data")?.get("expiration")?.as_str()?).unwrap_or_default();
+    if text.is_empty() {
+        return None;
+    }
+    let time = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+    Some(time.unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
 /// Of a secret that a service account names only the name counts.

@@ -17,9 +17,11 @@ mod limits;
 mod namespaces;
 mod pod_security;
 mod pods;
+pub mod policies;
 mod priorities;
 pub mod quota;
 pub mod seen;
+mod service_accounts;
 pub mod webhooks;
 
 use http::Response;
@@ -32,7 +34,6 @@ use crate::{
 };
 
 pub use grants::{check as check_grants, may_create};
-use webhooks::Rounds;
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,9 +139,28 @@ pub async fn mutate(
     let mut rounds = Rounds::default();
     mutate_once(admission, object.as_deref_mut(), notes, &mut rounds).await?;
     match rounds.begin_again() {
-        // What a webhook changed may concern those who were asked before it.
+        // What one changed may concern those who were asked before it.
         true => mutate_once(admission, object, notes, &mut rounds).await,
         false => Ok(()),
+    }
+}
+
+/// What is remembered between the two rounds in which an object can be changed.
+#[derive(Default)]
+struct Rounds {
+    policies: policies::Rounds,
+    webhooks: webhooks::Rounds,
+}
+
+impl Rounds {
+    /// Whether there is to be a second round; if so, it is now.
+    fn begin_again(&mut self) -> bool {
+        let wanted = self.policies.wants_again() || self.webhooks.wants_again();
+        if wanted {
+            self.policies.begin_again();
+            self.webhooks.begin_again();
+        }
+        wanted
     }
 }
 
@@ -155,6 +175,7 @@ async fn mutate_once(
     }
     if let Some(object) = object.as_deref_mut() {
         limits::set_defaults(admission, object);
+        service_accounts::mutate(admission, object).await?;
         classes::taint_new_node(admission, object);
         priorities::set(admission, object)?;
         pods::tolerate_for_a_while(admission, object);
@@ -164,7 +185,8 @@ async fn mutate_once(
         classes::set_ingress_class(admission, object);
         pods::set_topology(admission, object);
     }
-    webhooks::mutate(admission, object, notes, rounds).await
+    policies::mutate(admission, object.as_deref_mut(), &mut rounds.policies).await?;
+    webhooks::mutate(admission, object, notes, &mut rounds.webhooks).await
 }
 
 /// Asks everybody who may refuse. `object` is what would be stored; nothing if it goes. What must hold or be written
@@ -176,12 +198,14 @@ pub async fn validate(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let context = admission.context;
+    policies::may_refer(admission, object)?;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);
     }
     if let Some(object) = object {
         limits::check(admission, object)?;
+        service_accounts::validate(admission, object).await?;
         pod_security::check(admission, object, notes)?;
         priorities::check(admission, object)?;
         classes::check_growth(admission, object)?;
@@ -189,6 +213,7 @@ pub async fn validate(
         pods::check_resize(admission, object)?;
         certificates::admit(context, admission.name, object, admission.old)?;
     }
+    policies::validate(admission, object, notes).await?;
     webhooks::validate(admission, object, notes).await?;
     if let Some(object) = object {
         // The last to be asked: what was charged is used.

@@ -17,7 +17,9 @@ use machinery::status::{Reason, Status};
 use crate::{
     hub::Hub,
     login::caller::{Caller, Identity},
+    request::RequestInfo,
     space::Space,
+    tokens::{self, bootstrap},
     user::{AUTHENTICATED, UNAUTHENTICATED, User},
 };
 
@@ -60,15 +62,29 @@ impl Claim<'_> {
 
 /// A kind of bearer token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {}
+enum Way {
+    /// Issued by the workspace itself.
+    ServiceAccount,
+    /// Kept in a secret of `kube-system`.
+    Bootstrap,
+    /// Of an issuer that the operator configured.
+    Oidc,
+}
 
 impl Way {
     /// In the order they are asked: what is decided here first, what asks others last.
-    const ALL: [Way; 0] = [];
+    const ALL: [Way; 3] = [Way::ServiceAccount, Way::Bootstrap, Way::Oidc];
 
     /// `None`: not a token of this kind. An error says why one of this kind is not good.
-    async fn verify(self, _claim: &Claim<'_>) -> Result<Option<Authenticated>, String> {
-        match self {}
+    async fn verify(self, claim: &Claim<'_>) -> Result<Option<Authenticated>, String> {
+        match self {
+            Way::ServiceAccount => tokens::verify(claim).await,
+            Way::Bootstrap => Ok(bootstrap::verify(claim)),
+            Way::Oidc => {
+                let user = claim.hub.login.issuers().verify(claim.hub, claim.token).await?;
+                Ok(user.and_then(|user| claim.for_the_api(user)))
+            }
+        }
     }
 }
 
@@ -86,13 +102,17 @@ impl Asker {
     }
 }
 
-/// `named`: the workspace in the path.
+fn unauthorized() -> Status {
+    Status::new(Reason::Unauthorized, "Unauthorized")
+}
+
 pub async fn authenticate(
     hub: &Arc<Hub>,
     connection: Option<&Arc<Caller>>,
     headers: &HeaderMap,
-    named: Option<&str>,
+    info: &RequestInfo,
 ) -> Result<Asker, Status> {
+    let named = info.workspace.as_deref();
     let certificate = match connection.map(AsRef::as_ref) {
         None => Ok(None),
         Some(Caller::Known(user)) => return Ok(Asker::known(user.clone())),
@@ -110,9 +130,12 @@ pub async fn authenticate(
             true
         }
     };
-    match bearer_token(headers) {
-        // A certificate that is not good never makes its sender anonymous.
-        Bearer::None | Bearer::Spaced if refused => Err(Status::new(Reason::Unauthorized, "Unauthorized")),
+    let bearer = bearer_token(headers);
+    // A certificate that is not good never makes its sender anonymous.
+    if !matches!(bearer, Bearer::Token(_)) && (refused || !hub.login.allows_anonymous(&info.path)) {
+        return Err(unauthorized());
+    }
+    match bearer {
         Bearer::None => Ok(Asker::known(Arc::new(User::anonymous()))),
         Bearer::Spaced => {
             let warnings = vec![SPACE_BEFORE.to_owned()];
@@ -120,7 +143,7 @@ pub async fn authenticate(
         }
         Bearer::Token(token) => {
             let asker = by_token(hub, &token, named).await;
-            asker.ok_or_else(|| Status::new(Reason::Unauthorized, "Unauthorized"))
+            asker.ok_or_else(unauthorized)
         }
     }
 }
@@ -138,16 +161,18 @@ fn by_certificate(hub: &Arc<Hub>, identity: &Identity, named: Option<&str>) -> R
 }
 
 async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<Asker> {
-    let workspace = named.unwrap_or(api::DEFAULT);
+    let of_token = if named.is_none() { tokens::claimed_workspace(token) } else { None };
+    let workspace = named.or(of_token.as_deref()).unwrap_or(api::DEFAULT);
     // A workspace that does not exist has no tokens; that is all a stranger learns of it.
     let space = hub.space(workspace).ok()?;
     let own = own_audiences(hub, &space);
     match verify(&Claim { hub, space: &space, token, wanted: &own, own: &own }).await {
         Ok(Authenticated { user, warnings, .. }) => {
-            let workspace = named.is_none().then(|| workspace.to_owned());
-            Some(Asker { user, workspace, warnings })
+            hub.metrics.tokens.accepted.inc();
+            Some(Asker { user, workspace: of_token, warnings })
         }
         Err(why) => {
+            hub.metrics.tokens.refused.inc();
             tracing::debug!(workspace, %why, "refused a token");
             None
         }
@@ -155,8 +180,8 @@ async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<As
 }
 
 /// What the API of a workspace is called as an audience.
-pub fn own_audiences(_hub: &Hub, _space: &Space) -> Vec<String> {
-    Vec::new()
+pub fn own_audiences(hub: &Hub, space: &Space) -> Vec<String> {
+    hub.issuers.of(hub, space).names().to_vec()
 }
 
 /// Asks every way; an error says what each that knows the token has against it.

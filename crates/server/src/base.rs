@@ -1,6 +1,7 @@
 //! The shared base: objects that every workspace has without storing them.
 //!
-//! Default namespaces, roles, bindings, priority classes and the Service `kubernetes` are one read-only table under all workspaces. A workspace stores only
+//! Default namespaces with their service accounts, roles, bindings, priority classes and the Service `kubernetes` are
+//! one read-only table under all workspaces. A workspace stores only
 //! what it changes: an edited base object is stored whole, a deleted one leaves a *whiteout* at its key.
 
 pub mod kubernetes;
@@ -22,6 +23,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::{Collection, ItemKey};
 
+use crate::fairness::defaults;
+
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_VERSION: &str = "rbac.authorization.k8s.io/v1";
 const WHITEOUT_START: &[u8] = br#"{"kind":"Whiteout","#;
@@ -32,6 +35,33 @@ pub const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", 
 type Table = HashMap<Collection, BTreeMap<ItemKey, Tree>>;
 
 static BASE: LazyLock<Table> = LazyLock::new(build);
+
+/// The service account that every namespace has.
+pub const ACCOUNT: &str = "default";
+/// The config map with the authority's certificate that every namespace has.
+pub const ROOT_CA: &str = "kube-root-ca.crt";
+pub const DESCRIPTION: &str = "kubernetes.io/description";
+pub const ROOT_CA_DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
+     internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes \
+     clusters.";
+
+pub fn default_account(namespace: &str) -> Value {
+    json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": ACCOUNT, "namespace": namespace}})
+}
+
+pub fn root_ca(namespace: &str, authority_pem: &str) -> Value {
+    let annotations = json!({DESCRIPTION: ROOT_CA_DESCRIPTION});
+    json!({
+        "kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": ROOT_CA, "namespace": namespace, "annotations": annotations},
+        "data": {"ca.crt": authority_pem},
+    })
+}
+
+/// The collections that the base has something in.
+pub fn collections() -> impl Iterator<Item = &'static Collection> {
+    BASE.keys()
+}
 
 /// What the base has in `collection`.
 pub fn of(collection: &Collection) -> Option<&'static BTreeMap<ItemKey, Tree>> {
@@ -46,11 +76,13 @@ pub struct Place {
     pub created: String,
     /// Where the peer is reached.
     pub endpoint: Option<SocketAddr>,
+    /// The authority of the installation.
+    pub authority_pem: Arc<str>,
 }
 
 /// A base object as one workspace sees it: with a UID and a creation time of its own.
 pub fn seal(template: &Tree, place: &Place, item: &ItemKey) -> Option<Arc<Object>> {
-    let Place { identity, created, endpoint } = place;
+    let Place { identity, created, endpoint, authority_pem } = place;
     let mut tree = template.clone();
     kubernetes::complete(&mut tree, created, *endpoint);
     let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -59,6 +91,13 @@ pub fn seal(template: &Tree, place: &Place, item: &ItemKey) -> Option<Arc<Object
     metadata.insert("creationTimestamp".into(), json!(created));
     for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
         entry["time"] = json!(created);
+    }
+    if kind == "ConfigMap" {
+        tree.insert("data".into(), json!({"ca.crt": **authority_pem}));
+    }
+    let conditions = tree.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        condition["lastTransitionTime"] = json!(created);
     }
     let draft = Draft::encode(&tree).ok()?;
     Some(Arc::new(draft.seal(Revision::BASE, EventType::Added)))
@@ -112,6 +151,8 @@ fn build() -> Table {
             validation::default_namespace(tree);
         }
         add("", "namespaces", "", name, tree);
+        add("", "serviceaccounts", name, ACCOUNT, default_account(name));
+        add("", "configmaps", name, ROOT_CA, root_ca(name, ""));
     }
     for role in cluster_roles() {
         let name = role["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -136,10 +177,23 @@ fn build() -> Table {
         });
         add("scheduling.k8s.io", "priorityclasses", "", name, tree);
     }
+    for tree in defaults::levels() {
+        let name = name_of(&tree);
+        add(defaults::GROUP, "prioritylevelconfigurations", "", &name, Value::Object(tree));
+    }
+    for tree in defaults::schemas() {
+        let name = name_of(&tree);
+        add(defaults::GROUP, "flowschemas", "", &name, Value::Object(tree));
+    }
     for (group, resource, namespace, name, tree) in kubernetes::objects() {
         add(group, resource, namespace, &name, tree);
     }
     table
+}
+
+fn name_of(tree: &Tree) -> String {
+    let name = tree.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
+    name.unwrap_or_default().to_owned()
 }
 
 /// Whoever changes an object of the base takes its fields from Hanse, as from anybody else.
@@ -412,6 +466,7 @@ mod tests {
             identity: identity.into(),
             created: "2030-01-01T00:00:00Z".into(),
             endpoint: None,
+            authority_pem: "".into(),
         };
         let one = seal(template, &place("w1"), item).unwrap();
         let again = seal(template, &place("w1"), item).unwrap();

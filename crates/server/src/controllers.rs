@@ -1,4 +1,5 @@
-//! What the hub does by itself: empties namespaces and workspaces, collects garbage, lets events expire, forgets old history.
+//! What the hub does by itself: empties namespaces and workspaces, collects garbage, lets events expire, forgets old
+//! history, gives namespaces their service account.
 //!
 //! ```text
 //!   store's feed ──> index (who belongs to whom) ──> queue, keyed ──> workers ──> ordinary writes
@@ -7,11 +8,14 @@
 //! One feed and one queue serve all workspaces. Work is named by what it is about and may be done twice without
 //! harm; what fails is tried again later.
 
+mod accounts;
 mod certificates;
 mod definitions;
+mod flows;
 mod garbage;
 mod history;
 mod namespaces;
+mod policies;
 mod protection;
 mod queue;
 mod quotas;
@@ -162,8 +166,11 @@ impl Controllers {
         }
         definitions::observe(self, workspace, key, old, new);
         protection::observe(self, workspace, key, old, new);
+        accounts::observe(self, workspace, key, old, new);
+        policies::observe(self, workspace, key, new);
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
+        flows::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -193,12 +200,28 @@ impl Controllers {
                 Some(space) => definitions::settle(self, &space, name).await,
                 None => Ok(()),
             },
+            Work::Outfit(workspace, namespace) => match self.hub.space_by_id(workspace) {
+                Some(space) => accounts::outfit(self, &space, namespace).await,
+                None => Ok(()),
+            },
+            Work::TokenSecret(workspace, key) => match self.hub.space_by_id(workspace) {
+                Some(space) => accounts::fill(self, &space, key).await,
+                None => Ok(()),
+            },
             Work::SigningRequest(workspace, name) => match self.hub.space_by_id(workspace) {
                 Some(space) => certificates::settle(self, &space, name).await,
                 None => Ok(()),
             },
             Work::Roles(workspace) => match self.hub.space_by_id(workspace) {
                 Some(space) => roles::aggregate(self, &space).await,
+                None => Ok(()),
+            },
+            Work::Policy(workspace, name) => match self.hub.space_by_id(workspace) {
+                Some(space) => policies::settle(self, &space, name).await,
+                None => Ok(()),
+            },
+            Work::Flows(workspace) => match self.hub.space_by_id(workspace) {
+                Some(space) => flows::settle(self, &space).await,
                 None => Ok(()),
             },
             Work::Workspace(name) => workspaces::remove(self, name).await,

@@ -234,7 +234,7 @@ pub async fn delete_one(
             Marked::Free => (removal(context, key, &object), None),
             Marked::AlreadySo => return Ok(Outcome::Held(object)),
             Marked::Changed(draft) => {
-                (Change::Put { draft: draft.clone(), expires: expiry(context) }, Some(draft))
+                (Change::Put { draft: draft.clone(), expires: expiry(context, &Tree::new()) }, Some(draft))
             }
         };
         if options.dry_run {

@@ -1,3 +1,360 @@
 //! Whose turn it is: how the requests of all workspaces share what one process can do at once.
+//!
+//! ```text
+//!   request ──> flows: which schema, level and flow? ──> scheduler: admit · wait · refuse ──> answered, seat given back
+//!               (of its workspace, read once)            (pure; one for the process)
+//! ```
+//!
+//! Platform admins and probes of the server's health pass by. Everybody else takes a seat, whatever the workspace's own
+//! schemas say: they divide what the workspace may hold, and cannot make it more.
 
+pub mod defaults;
+mod flows;
 mod scheduler;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use http::HeaderValue;
+use machinery::{
+    Revision,
+    resource::Tree,
+    status::{Reason, Status},
+};
+use parking_lot::{Mutex, RwLock};
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use store::{Collection, Key, WorkspaceId};
+use tokio::sync::oneshot;
+
+use crate::{
+    metrics::{FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels},
+    rbac::Attributes,
+    space::Space,
+    user::{MASTERS, User},
+};
+use flows::Flows;
+use scheduler::{Decision, LevelId, Refusal, Request, Scheduler, Seat, TenantId, Ticket, Woken};
+
+/// A list is worth a seat for each so many objects, up to a limit.
+const OBJECTS_PER_SEAT: usize = 100;
+const MAX_LIST_SEATS: usize = 10;
+
+type Notice = oneshot::Sender<Seat>;
+
+/// Decides for all workspaces.
+pub struct Fairness {
+    env: env::Env,
+    /// `None`: there is no limit.
+    scheduler: Option<Mutex<Scheduler<Notice>>>,
+    /// How long a request may wait.
+    patience: Duration,
+    spaces: RwLock<HashMap<WorkspaceId, Arc<SpaceFlows>>>,
+    schemas: Collection,
+    levels: Collection,
+    metrics: FlowMetrics,
+}
+
+/// What is known of one workspace.
+struct SpaceFlows {
+    /// When its schemas and levels had changed last.
+    at: [Revision; 2],
+    flows: Arc<Flows>,
+    tenant: TenantId,
+    /// For each level of `flows`.
+    levels: Vec<LevelId>,
+    /// For each schema of `flows`.
+    schemas: Vec<Tracked>,
+}
+
+/// A schema with what is told of it.
+struct Tracked {
+    counting: Counting,
+    labels: FlowLabels,
+    dispatched: Counter,
+    executing: Gauge,
+}
+
+/// What a request was counted under: the answer's headers tell.
+#[derive(Clone, Debug)]
+pub struct Counting {
+    pub schema_uid: HeaderValue,
+    pub level_uid: HeaderValue,
+}
+
+/// A seat that is given back when dropped.
+pub struct Permit {
+    fairness: Arc<Fairness>,
+    seat: Option<Seat>,
+    executing: Gauge,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.executing.dec();
+        if let Some(seat) = self.seat.take() {
+            self.fairness.give_back(seat);
+        }
+    }
+}
+
+/// Workspaces that have not changed them share what they have from the start.
+static DEFAULT_FLOWS: LazyLock<Arc<Flows>> = LazyLock::new(|| {
+    let (schemas, levels): (Vec<Tree>, Vec<Tree>) =
+        (defaults::schemas().collect(), defaults::levels().collect());
+    Arc::new(Flows::read(&schemas, &levels))
+});
+
+impl Fairness {
+    /// `total` seats; 0: no limit.
+    pub fn new(env: env::Env, total: u32, patience: Duration, metrics: FlowMetrics) -> Arc<Fairness> {
+        if total > 0 {
+            let limits = || DEFAULT_FLOWS.levels().iter().filter_map(|it| Some((it, it.limits?.shares)));
+            let all: u32 = limits().map(|(_, shares)| shares).sum();
+            for (level, shares) in limits() {
+                let labels = PriorityLabels { priority_level: defaults::known_name(&level.name) };
+                let nominal = Scheduler::<Notice>::nominal(total, shares, all);
+                metrics.nominal.get_or_create(&labels).set(i64::from(nominal));
+            }
+        }
+        Arc::new(Fairness {
+            env,
+            scheduler: (total > 0).then(|| Mutex::new(Scheduler::new(total))),
+            patience,
+            spaces: RwLock::default(),
+            schemas: Collection::new(defaults::GROUP, "flowschemas"),
+            levels: Collection::new(defaults::GROUP, "prioritylevelconfigurations"),
+            metrics,
+        })
+    }
+
+    /// Lets a request pass, now or when it is its turn. The permit is to be held while it is worked on.
+    pub async fn enter(
+        self: &Arc<Self>,
+        space: &Space,
+        user: &User,
+        request: &Attributes<'_>,
+        counting: &mut Option<Counting>,
+    ) -> Result<Option<Permit>, Status> {
+        let Some(scheduler) = &self.scheduler else { return Ok(None) };
+        if stays_open(request) {
+            return Ok(None);
+        }
+        let known = self.flows_of(space, scheduler);
+        let is_master = user.in_group(MASTERS);
+        let at = match is_master {
+            true => known.flows.exempt(),
+            false => known.flows.classify(user, request),
+        };
+        let (Some(schema), Some(tracked)) = (known.flows.schemas().get(at), known.schemas.get(at)) else {
+            return Ok(None);
+        };
+        *counting = Some(tracked.counting.clone());
+        if is_master || is_probe(request) {
+            tracked.dispatched.inc();
+            return Ok(None);
+        }
+        let Some(level) = known.levels.get(schema.level) else { return Ok(None) };
+        let width = width(space, request);
+        let wanted = Request { tenant: known.tenant, level: *level, flow: schema.flow(user, request), width };
+        let seat = match self.ask(scheduler, &wanted) {
+            Asked::Admitted(seat) => seat,
+            Asked::Waits(waiting) => self.wait(waiting, tracked).await?,
+            Asked::Refused(why) => return Err(self.refuse(tracked, why)),
+        };
+        tracked.dispatched.inc();
+        tracked.executing.inc();
+        let executing = tracked.executing.clone();
+        Ok(Some(Permit { fairness: self.clone(), seat: Some(seat), executing }))
+    }
+
+    fn ask(self: &Arc<Self>, scheduler: &Mutex<Scheduler<Notice>>, request: &Request) -> Asked {
+        let now = self.env.clock.elapsed();
+        let mut receiver = None;
+        let mut scheduler = scheduler.lock();
+        let decision = scheduler.arrive(request, now, || {
+            let (sender, waiting) = oneshot::channel();
+            receiver = Some(waiting);
+            sender
+        });
+        match (decision, receiver) {
+            (Decision::Admit(seat), _) => Asked::Admitted(seat),
+            (Decision::Wait(ticket), Some(receiver)) => {
+                let woken = scheduler.catch_up(now);
+                drop(scheduler);
+                self.notify(woken);
+                Asked::Waits(Waiting { fairness: self.clone(), ticket: Some(ticket), receiver })
+            }
+            (Decision::Wait(_), None) => Asked::Refused(Refusal::QueueFull),
+            (Decision::Reject(why), _) => Asked::Refused(why),
+        }
+    }
+
+    async fn wait(&self, mut waiting: Waiting, tracked: &Tracked) -> Result<Seat, Status> {
+        let in_queue = self.metrics.in_queue.get_or_create(&tracked.labels).clone();
+        in_queue.inc();
+        let began = self.env.clock.elapsed();
+        // Dropped with the request if its client goes away.
+        let _count = Counted(in_queue);
+        let timer = self.env.clock.sleep(self.patience);
+        let seat = tokio::select! {
+            seat = &mut waiting.receiver => seat.ok(),
+            () = timer => None,
+        };
+        let waited = self.env.clock.elapsed().saturating_sub(began);
+        self.metrics.waits.get_or_create(&tracked.labels).observe(waited.as_secs_f64());
+        match seat {
+            Some(seat) => {
+                waiting.ticket = None;
+                Ok(seat)
+            }
+            None => Err(self.refuse(tracked, Refusal::TimeOut)),
+        }
+    }
+
+    fn refuse(&self, tracked: &Tracked, why: Refusal) -> Status {
+        let FlowLabels { priority_level, flow_schema } = tracked.labels;
+        let labels = RejectionLabels { priority_level, flow_schema, reason: why.as_str() };
+        self.metrics.rejected.get_or_create(&labels).inc();
+        Status::new(Reason::TooManyRequests, "Too many requests, please try again later.").retry_after(1)
+    }
+
+    fn give_back(&self, seat: Seat) {
+        let Some(scheduler) = &self.scheduler else { return };
+        let now = self.env.clock.elapsed();
+        let woken = scheduler.lock().finish(seat, now);
+        self.notify(woken);
+    }
+
+    /// Tells those whose turn it is. Who is gone gives its seat to the next.
+    fn notify(&self, mut woken: Woken<Notice>) {
+        while let Some((notice, seat)) = woken.pop() {
+            if let (Err(seat), Some(scheduler)) = (notice.send(seat), &self.scheduler) {
+                woken.extend(scheduler.lock().finish(seat, self.env.clock.elapsed()));
+            }
+        }
+    }
+
+    fn flows_of(&self, space: &Space, scheduler: &Mutex<Scheduler<Notice>>) -> Arc<SpaceFlows> {
+        // Read before computing: a change in between makes the next request compute again.
+        let at = [space.last_change(&self.schemas), space.last_change(&self.levels)];
+        if let Some(known) = self.spaces.read().get(space.id()).filter(|known| known.at == at) {
+            return known.clone();
+        }
+        let flows = self.read(space, at);
+        let schemas = flows.schemas().iter().map(|it| self.track(space, &flows, it)).collect();
+        let mut spaces = self.spaces.write();
+        let before = spaces.get(space.id());
+        if let Some(known) = before.filter(|known| known.at == at) {
+            return known.clone();
+        }
+        let tenant = before.map(|known| known.tenant);
+        let mut scheduler = scheduler.lock();
+        let (tenant, levels) = scheduler.configure(tenant, flows.levels());
+        let woken = scheduler.catch_up(self.env.clock.elapsed());
+        drop(scheduler);
+        let known = Arc::new(SpaceFlows { at, flows, tenant, levels, schemas });
+        spaces.insert(space.id().clone(), known.clone());
+        drop(spaces);
+        self.notify(woken);
+        known
+    }
+
+    fn read(&self, space: &Space, at: [Revision; 2]) -> Arc<Flows> {
+        if at == [Revision::ZERO; 2] {
+            return DEFAULT_FLOWS.clone();
+        }
+        let trees = |collection: &Collection| -> Vec<Tree> {
+            let listing = space.latest(collection);
+            listing.iter(None, None).filter_map(|(_, object)| object.tree().ok()).collect()
+        };
+        Arc::new(Flows::read(&trees(&self.schemas), &trees(&self.levels)))
+    }
+
+    fn track(&self, space: &Space, flows: &Flows, schema: &flows::Schema) -> Tracked {
+        let uid = |collection: &Collection, name: &str| {
+            let key = Key { collection: collection.clone(), item: store::ItemKey::new("", name) };
+            let uid = space.get(&key).map(|object| object.head.uid.to_string()).unwrap_or_default();
+            HeaderValue::try_from(uid).unwrap_or(HeaderValue::from_static(""))
+        };
+        let level = flows.levels().get(schema.level).map_or("", |level| &*level.name);
+        let labels = FlowLabels {
+            priority_level: defaults::known_name(level),
+            flow_schema: defaults::known_name(&schema.name),
+        };
+        Tracked {
+            counting: Counting {
+                schema_uid: uid(&self.schemas, &schema.name),
+                level_uid: uid(&self.levels, level),
+            },
+            dispatched: self.metrics.dispatched.get_or_create(&labels).clone(),
+            executing: self.metrics.executing.get_or_create(&labels).clone(),
+            labels,
+        }
+    }
+
+    pub fn forget(&self, workspace: &WorkspaceId) {
+        let known = self.spaces.write().remove(workspace);
+        if let (Some(known), Some(scheduler)) = (known, &self.scheduler) {
+            scheduler.lock().forget(known.tenant);
+        }
+    }
+}
+
+enum Asked {
+    Admitted(Seat),
+    Waits(Waiting),
+    Refused(Refusal),
+}
+
+/// A place in a queue that is given up when dropped.
+struct Waiting {
+    fairness: Arc<Fairness>,
+    ticket: Option<Ticket>,
+    receiver: oneshot::Receiver<Seat>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let (Some(ticket), Some(scheduler)) = (self.ticket.take(), &self.fairness.scheduler) else { return };
+        if scheduler.lock().give_up(ticket).is_some() {
+            return;
+        }
+        // It was let in at the last moment: either the seat is here, or whoever brings it finds nobody.
+        self.receiver.close();
+        if let Ok(seat) = self.receiver.try_recv() {
+            self.fairness.give_back(seat);
+        }
+    }
+}
+
+struct Counted(Gauge);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Streams to and from pods last as long as people look at them; a watch counts while it begins.
+fn stays_open(request: &Attributes<'_>) -> bool {
+    let Attributes::Resource { subresource, .. } = request else { return false };
+    matches!(*subresource, "attach" | "exec" | "log" | "portforward" | "proxy")
+}
+
+/// Whether the server is well must be answered when it is not.
+fn is_probe(request: &Attributes<'_>) -> bool {
+    let Attributes::NonResource { path, .. } = request else { return false };
+    let root = path.strip_prefix('/').and_then(|path| path.split('/').next());
+    matches!(root, Some("healthz" | "livez" | "readyz"))
+}
+
+/// How many seats a request is worth: long lists are more work.
+fn width(space: &Space, request: &Attributes<'_>) -> u32 {
+    let Attributes::Resource { verb: "list", group, resource, name: "", .. } = *request else { return 1 };
+    let listing = space.store().list(space.id(), &Collection::new(group, resource), None);
+    let count = listing.map_or(0, |listing| listing.len());
+    (count / OBJECTS_PER_SEAT).clamp(1, MAX_LIST_SEATS) as u32
+}

@@ -14,15 +14,16 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    admission::quota::Turns,
-    admission::webhooks::Registered,
+    admission::{policies::Policies, quota::Turns, webhooks::Registered},
     audit::{AuditError, AuditOptions, Auditor},
     base,
+    fairness::Fairness,
     login::Login,
     metrics::Metrics,
     rbac::Authorizer,
     served::{Served, Servings},
     space::Space,
+    tokens::Issuers,
     webhook::Webhooks,
 };
 
@@ -37,9 +38,23 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Longest time a request that is not a watch may take.
     pub request_timeout: Duration,
+    /// `https://…`: what the issuers of tokens are below. Empty: where clients reach this server.
+    pub issuer: String,
+    /// The authority that clients verify this server by, for those who run in pods.
+    pub authority_pem: Arc<str>,
     /// Where this server is reached, if that is known.
     pub endpoint: Option<SocketAddr>,
     pub audit: AuditOptions,
+    /// Requests worked on at once are the sum of these two; both 0: no limit.
+    pub max_requests_inflight: u32,
+    pub max_mutating_requests_inflight: u32,
+}
+
+impl Options {
+    /// What the workspace `name` is called as an issuer of tokens.
+    pub fn issuer_of(&self, name: &str) -> String {
+        format!("{}/clusters/{name}", self.issuer)
+    }
 }
 
 impl Default for Options {
@@ -49,8 +64,12 @@ impl Default for Options {
             max_object_bytes: 1536 * 1024,
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
+            issuer: String::new(),
+            authority_pem: "".into(),
             endpoint: None,
             audit: AuditOptions::default(),
+            max_requests_inflight: 400,
+            max_mutating_requests_inflight: 200,
         }
     }
 }
@@ -65,6 +84,8 @@ pub struct Hub {
     /// Turns true when the server stops; watches end then.
     pub stopping: watch::Receiver<bool>,
     pub webhooks: Webhooks,
+    pub issuers: Issuers,
+    pub policies: Policies,
     /// Whom workspaces want to be asked about their requests.
     pub admission: Registered,
     /// Who may charge the quotas of a namespace.
@@ -72,6 +93,7 @@ pub struct Hub {
     pub login: Login,
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
+    pub fairness: Arc<Fairness>,
     servings: Servings,
     spaces: RwLock<HashMap<String, Space>>,
     installation: Installation,
@@ -115,6 +137,8 @@ impl Hub {
     ) -> Result<Arc<Hub>, OpenError> {
         let metrics = Metrics::default();
         let auditor = Auditor::open(&env, &options.audit, metrics.audit.clone(), stopping.clone())?;
+        let seats = options.max_requests_inflight.saturating_add(options.max_mutating_requests_inflight);
+        let fairness = Fairness::new(env.clone(), seats, options.request_timeout / 4, metrics.flow.clone());
         let installation = Installation::load(&env, &store).await?;
         Ok(Arc::new(Hub {
             env,
@@ -124,10 +148,13 @@ impl Hub {
             metrics,
             stopping,
             webhooks: Webhooks::default(),
+            issuers: Issuers::default(),
+            policies: Policies::default(),
             admission: Registered::default(),
             quota_turns: Turns::default(),
             login,
             auditor,
+            fairness,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -175,8 +202,7 @@ impl Hub {
             .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
-        let place = base::Place { identity, created, endpoint: self.options.endpoint };
-        let space = Space::new(id, name, place, self.store.clone());
+        let space = Space::new(id, name, self.place(identity, created), self.store.clone());
         self.spaces.write().insert(name.to_owned(), space.clone());
         Ok(space)
     }
@@ -184,9 +210,13 @@ impl Hub {
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
     pub fn nowhere(&self, name: &str) -> Space {
         let id = WorkspaceId("nowhere".into());
-        let created = self.installation.created.clone();
-        let place = base::Place { identity: name.to_owned(), created, endpoint: self.options.endpoint };
+        let place = self.place(name.to_owned(), self.installation.created.clone());
         Space::new(id, name, place, self.store.clone())
+    }
+
+    fn place(&self, identity: String, created: String) -> base::Place {
+        let authority_pem = self.options.authority_pem.clone();
+        base::Place { identity, created, endpoint: self.options.endpoint, authority_pem }
     }
 
     /// The workspace with the id `id`, for controllers, which read the feed of all of them.
@@ -209,7 +239,10 @@ impl Hub {
     pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
         self.spaces.write().remove(name);
         self.authorizer.forget(id);
+        self.policies.forget(id);
         self.servings.forget(id);
+        self.issuers.forget(id);
+        self.fairness.forget(id);
         self.admission.forget(id);
     }
 

@@ -49,6 +49,7 @@ mod served;
 pub mod service;
 pub mod space;
 mod swagger;
+pub mod tokens;
 pub mod user;
 mod versions;
 mod watch;

@@ -57,7 +57,8 @@ impl KindVersions<'_> {
     }
 }
 
-fn type_of(resource: &Resource) -> Option<TypeRef<'_>> {
+/// What says how objects of a kind are merged.
+pub fn type_of(resource: &Resource) -> Option<TypeRef<'_>> {
     match &resource.schema {
         Schema::Typed(message) => apply::Schema::of_message(message),
         Schema::Custom(custom) => Some(custom.merge_type()),
@@ -196,7 +197,7 @@ pub fn scale_with_managers(context: &Context, paths: &ScalePaths, object: &Tree)
     Some(shown)
 }
 
-fn with_scale_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
+fn with_shown_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
     let shown = &*context.shown;
     let versions = BuiltinVersion { api_version: &shown.api_version, ty: type_of(shown)? };
     let (manager, now) = (manager(context), context.hub.now_text());
@@ -212,10 +213,15 @@ fn with_scale_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T
     }))
 }
 
+/// Writes who owns what into something that is created below an object and not kept.
+pub fn track_shown(context: &Context, tree: &mut Tree) {
+    with_shown_request(context, |request| apply::track_update(request, None, tree, false));
+}
+
 /// Writes into `object` who owns its replicas once its scale is `seen`; `before` is the object as it was.
 pub fn track_scale(context: &Context, paths: &ScalePaths, before: &Tree, mut seen: Tree, object: &mut Tree) {
     if let Some(live) = scale_with_managers(context, paths, before) {
-        with_scale_request(context, |request| apply::track_update(request, Some(&live), &mut seen, false));
+        with_shown_request(context, |request| apply::track_update(request, Some(&live), &mut seen, false));
     }
     scale_to_object(context, paths, before, &seen, object);
 }
@@ -229,7 +235,7 @@ pub fn apply_scale(
     force: bool,
 ) -> Result<Tree, Status> {
     let live = scale_with_managers(context, paths, before).unwrap_or_default();
-    let applied = with_scale_request(context, |request| apply::apply(request, &live, config, force));
+    let applied = with_shown_request(context, |request| apply::apply(request, &live, config, force));
     match applied {
         Some(applied) => applied.map_err(|error| error.status()),
         None => Err(Status::internal("scales have no type")),

@@ -50,6 +50,68 @@ pub struct ReloadLabels {
     pub result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FlowLabels {
+    pub priority_level: &'static str,
+    pub flow_schema: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RejectionLabels {
+    pub priority_level: &'static str,
+    pub flow_schema: &'static str,
+    pub reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PriorityLabels {
+    pub priority_level: &'static str,
+}
+
+/// What fairness counts, over all workspaces. Levels and schemas that a workspace made count as `other`.
+#[derive(Clone)]
+pub struct FlowMetrics {
+    pub dispatched: Family<FlowLabels, Counter>,
+    pub rejected: Family<RejectionLabels, Counter>,
+    pub executing: Family<FlowLabels, Gauge>,
+    pub in_queue: Family<FlowLabels, Gauge>,
+    pub waits: Family<FlowLabels, Histogram, fn() -> Histogram>,
+    pub nominal: Family<PriorityLabels, Gauge>,
+}
+
+impl FlowMetrics {
+    fn register(registry: &mut Registry) -> FlowMetrics {
+        let metrics = FlowMetrics {
+            dispatched: Family::default(),
+            rejected: Family::default(),
+            executing: Family::default(),
+            in_queue: Family::default(),
+            waits: Family::new_with_constructor(timing as fn() -> Histogram),
+            nominal: Family::default(),
+        };
+        let name = |name: &str| format!("apiserver_flowcontrol_{name}");
+        registry.register(name("dispatched_requests"), "Requests let in", metrics.dispatched.clone());
+        registry.register(name("rejected_requests"), "Requests turned away", metrics.rejected.clone());
+        registry.register(
+            name("current_executing_requests"),
+            "Requests with a seat",
+            metrics.executing.clone(),
+        );
+        registry.register(name("current_inqueue_requests"), "Requests that wait", metrics.in_queue.clone());
+        registry.register(
+            name("request_wait_duration_seconds"),
+            "How long requests waited that had to",
+            metrics.waits.clone(),
+        );
+        registry.register(
+            name("nominal_limit_seats"),
+            "Seats that a level is sure of in a workspace that is alone and has the default levels",
+            metrics.nominal.clone(),
+        );
+        metrics
+    }
+}
+
 /// What the audit counts.
 #[derive(Clone, Default)]
 pub struct AuditMetrics {
@@ -131,6 +193,17 @@ struct StageLabels {
     stage: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ValidatingPolicyLabels {
+    error_type: &'static str,
+    enforcement_action: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MutatingPolicyLabels {
+    error_type: &'static str,
+}
+
 /// Times the stages of one write.
 pub struct Stopwatch<'a> {
     clock: &'a dyn Clock,
@@ -152,6 +225,64 @@ impl<'a> Stopwatch<'a> {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CacheLabels {
+    status: &'static str,
+}
+
+/// What becomes of bearer tokens.
+pub struct TokenMetrics {
+    pub accepted: Counter,
+    pub refused: Counter,
+    /// Signatures that were known to be good already, and such that had to be verified.
+    pub remembered: Counter,
+    pub verified: Counter,
+    pub issued: Counter,
+    /// Used by programs that read their token again, and such that should.
+    pub fresh: Counter,
+    pub stale: Counter,
+    pub legacy: Counter,
+}
+
+impl TokenMetrics {
+    fn register(registry: &mut Registry) -> TokenMetrics {
+        let attempts: Family<ResultLabels, Counter> = Family::default();
+        registry.register(
+            "authentication_attempts",
+            "Bearer tokens of requests, by what became of them",
+            attempts.clone(),
+        );
+        let cache: Family<CacheLabels, Counter> = Family::default();
+        registry.register(
+            "authentication_token_cache_request",
+            "Signatures of service account tokens, by whether they were known to be good",
+            cache.clone(),
+        );
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let attempt = |result| attempts.get_or_create(&ResultLabels { result }).clone();
+        let cached = |status| cache.get_or_create(&CacheLabels { status }).clone();
+        TokenMetrics {
+            accepted: attempt("success"),
+            refused: attempt("failure"),
+            remembered: cached("hit"),
+            verified: cached("miss"),
+            issued: counter("hanse_tokens_issued", "Service account tokens issued"),
+            fresh: counter("serviceaccount_valid_tokens", "Uses of tokens of pods in their first hour"),
+            stale: counter("serviceaccount_stale_tokens", "Uses of tokens of pods after their first hour"),
+            legacy: counter("serviceaccount_legacy_tokens", "Uses of tokens kept in secrets"),
+        }
+    }
+}
+
 /// Everything that is measured. Labels come from the tables of kinds, never from what a client sent, so that
 /// their number is bounded.
 pub struct Metrics {
@@ -163,12 +294,16 @@ pub struct Metrics {
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
     pub collected: Counter<u64, AtomicU64>,
+    pub tokens: TokenMetrics,
     pub webhooks: Measures,
     pub quota_refused: Counter<u64, AtomicU64>,
     pub quota_recounts: Counter<u64, AtomicU64>,
     pub pod_security_refused: Counter<u64, AtomicU64>,
     pub audit: AuditMetrics,
+    pub flow: FlowMetrics,
     writes: Counter<u64, AtomicU64>,
+    validating_policies: Family<ValidatingPolicyLabels, Counter>,
+    mutating_policies: Family<MutatingPolicyLabels, Counter>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
     pub login: LoginMetrics,
 }
@@ -202,6 +337,7 @@ impl Default for Metrics {
             "Objects removed because their owners are gone",
             collected.clone(),
         );
+        let tokens = TokenMetrics::register(&mut registry);
         let quota_refused = Counter::default();
         registry.register("hanse_quota_refused", "Writes refused by a resource quota", quota_refused.clone());
         let quota_recounts = Counter::default();
@@ -217,8 +353,21 @@ impl Default for Metrics {
             pod_security_refused.clone(),
         );
         let audit = AuditMetrics::register(&mut registry);
+        let flow = FlowMetrics::register(&mut registry);
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
+        let validating_policies = Family::default();
+        registry.register(
+            "apiserver_validating_admission_policy_check",
+            "Validations that failed or could not be evaluated, by what was done about it",
+            validating_policies.clone(),
+        );
+        let mutating_policies = Family::default();
+        registry.register(
+            "apiserver_mutating_admission_policy_check",
+            "Mutations that policies were asked for",
+            mutating_policies.clone(),
+        );
         let by_stage: Family<StageLabels, Counter<f64, AtomicU64>> = Family::default();
         registry.register(
             "hanse_write_stage_seconds",
@@ -240,12 +389,16 @@ impl Default for Metrics {
             watch_events,
             connections,
             collected,
+            tokens,
             webhooks,
             quota_refused,
             quota_recounts,
             pod_security_refused,
             audit,
+            flow,
             writes,
+            validating_policies,
+            mutating_policies,
             stages,
         }
     }
@@ -261,6 +414,17 @@ impl Metrics {
         };
         self.durations.get_or_create(&timing).observe(took.as_secs_f64());
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Policies are the clients' to name, so the counts are of all together.
+    pub fn validating_policy(&self, error_type: &'static str, enforcement_action: &'static str) {
+        self.validating_policies
+            .get_or_create(&ValidatingPolicyLabels { error_type, enforcement_action })
+            .inc();
+    }
+
+    pub fn mutating_policy(&self, error_type: &'static str) {
+        self.mutating_policies.get_or_create(&MutatingPolicyLabels { error_type }).inc();
     }
 
     /// The text that Prometheus reads.

@@ -18,8 +18,8 @@ use crate::{
     context::Context,
     decode,
     delete::{self, Options},
-    replace,
-    write::Along,
+    managers, replace,
+    write::{Along, set_namespace},
 };
 
 /// More evictions than this must not be waiting to be confirmed; as upstream.
@@ -36,6 +36,8 @@ pub async fn create_below(context: &Context, bytes: &Bytes) -> Result<Response<B
         let kind = &context.shown.kind;
         return Err(Status::bad_request(format!("name in URL does not match name in {kind} object")));
     }
+    set_namespace(context, &mut tree)?;
+    managers::track_shown(context, &mut tree);
     let mut notes = Notes::default();
     let admission = Admission::new(context, Operation::Create, name, None, context.dry_run()?);
     admission::mutate(&admission, Some(&mut tree), &mut notes).await?;

@@ -19,7 +19,7 @@ use crate::{
     versions,
     write::{
         ATTEMPTS, Along, Managers, Written, check_finalizers, commit_one, encode, expiry, metadata_of,
-        refusal, refuse_if_any, set_namespace,
+        refusal, refuse_if_any, set_namespace, text,
     },
 };
 
@@ -71,7 +71,7 @@ pub async fn replace(
     let findings = context.resource.check(&mut new, Some(&old_tree), &context.target.subresource);
     causes.extend(findings.causes);
     admission::check_grants(context, name, &new, Some(&old_tree))?;
-    refuse_if_any(context, name, causes)?;
+    refuse_if_any(context, text(metadata_of(&mut new), "name"), causes)?;
     count_generation(context, &mut new, &old_tree);
     keep_times_if_unchanged(&mut new, &old_tree);
     let mut warnings = context.resource.warnings(&new, Some(&old_tree));
@@ -95,7 +95,7 @@ pub async fn replace(
     let finished = is_finished(context, &draft, &new);
     let change = match finished {
         true => removal(context, key, &old),
-        false => Change::Put { draft: draft.clone(), expires: expiry(context) },
+        false => Change::Put { draft: draft.clone(), expires: expiry(context, &new) },
     };
     let write = Write { key: key.clone(), expect, change };
     if finished {
@@ -247,7 +247,7 @@ pub async fn try_edit(
         }
         let change = match finished {
             true => removal(context, key, &old),
-            false => Change::Put { draft, expires: expiry(context) },
+            false => Change::Put { draft, expires: expiry(context, &tree) },
         };
         let write = Write { key: key.clone(), expect, change };
         let along = match finished {

@@ -6,6 +6,7 @@ use machinery::{field_error::Cause, resource::Tree, status::Status};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    authentication::{self, Claim},
     body::{self, Body},
     context::Context,
     decode::{self, Decoded},
@@ -15,7 +16,7 @@ use crate::{
     user::{MASTERS, User},
 };
 
-pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
+pub async fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
     context.dry_run()?;
     let shape = context.presenter()?.shape;
     let Decoded { mut tree, warnings, .. } = decode::object(context, bytes)?;
@@ -30,6 +31,7 @@ pub fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status
             access(context, &tree, &user)?
         }
         "SelfSubjectRulesReview" => rules(context, &tree)?,
+        "TokenReview" => token(context, &tree).await?,
         kind => return Err(Status::internal(format!("no review of kind {kind}"))),
     };
     // Upstream answers this one with a new object that says nothing of what was asked.
@@ -154,6 +156,34 @@ fn access(context: &Context, tree: &Tree, user: &User) -> Result<Value, Status> 
         Some(reason) => Ok(json!({"allowed": true, "reason": reason})),
         None => Ok(json!({"allowed": false})),
     }
+}
+
+/// What upstream answers to a token: who bears it and for which of the audiences, or what is wrong with it.
+async fn token(context: &Context, tree: &Tree) -> Result<Value, Status> {
+    let null = Value::Null;
+    let spec = tree.get("spec").unwrap_or(&null);
+    let token = text(spec, "token");
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let own = authentication::own_audiences(&context.hub, &context.space);
+    let asked: Vec<String> = spec["audiences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    let wanted = if asked.is_empty() { &own } else { &asked };
+    // It is read as a header would be.
+    let token = token.split(' ').next().unwrap_or_default();
+    let claim = Claim { hub: &context.hub, space: &context.space, token, wanted, own: &own };
+    Ok(match authentication::verify(&claim).await {
+        Ok(found) => {
+            json!({"authenticated": true, "user": user_info(&found.user), "audiences": found.audiences})
+        }
+        Err(why) => json!({"user": {}, "error": why}),
+    })
 }
 
 fn rules(context: &Context, tree: &Tree) -> Result<Value, Status> {

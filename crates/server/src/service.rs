@@ -17,7 +17,9 @@ use crate::{
     authentication::{self, Asker},
     body::{self, Body},
     context::Context,
-    delete, health,
+    delete,
+    fairness::Counting,
+    health,
     hub::Hub,
     login::caller::Caller,
     metrics::RequestLabels,
@@ -29,7 +31,7 @@ use crate::{
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
     space::Space,
-    swagger,
+    swagger, tokens,
     user::{self, Impersonated, User},
     watch, write,
 };
@@ -54,6 +56,7 @@ struct Findings {
     labels: RequestLabels,
     warnings: Vec<String>,
     trail: Trail,
+    counting: Option<Counting>,
 }
 
 /// Answers a request.
@@ -69,12 +72,13 @@ where
         labels: RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 },
         warnings: Vec::new(),
         trail: Trail::default(),
+        counting: None,
     };
     hub.metrics.inflight.inc();
     let work = answer(&hub, &connection, &parts, headers, body, &mut findings);
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     hub.metrics.inflight.dec();
-    let Findings { audit_id, mut labels, warnings, trail } = findings;
+    let Findings { audit_id, mut labels, warnings, trail, counting } = findings;
     let mut response = match outcome {
         Ok(answered) => {
             let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
@@ -94,6 +98,10 @@ where
     labels.code = response.status().as_u16();
     hub.metrics.request(labels, hub.env.clock.elapsed().saturating_sub(started));
     response.headers_mut().insert("audit-id", audit_id);
+    if let Some(Counting { schema_uid, level_uid }) = counting {
+        response.headers_mut().insert("x-kubernetes-pf-flowschema-uid", schema_uid);
+        response.headers_mut().insert("x-kubernetes-pf-prioritylevel-uid", level_uid);
+    }
     response
 }
 
@@ -140,7 +148,7 @@ where
         workspace,
     };
     let asked_for = info.workspace.as_deref();
-    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, asked_for).await;
+    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
     let asker = match asker {
         Ok(asker) => asker,
         Err(status) => {
@@ -168,6 +176,8 @@ where
         Err(status) => return Err(status),
     };
     let user = act_as(hub, &space, user, &headers, &audit)?;
+    // The seat is given back when this function returns; what a watch or a list streams later needs none.
+    let _permit = hub.fairness.enter(&space, &user, &attributes, &mut findings.counting).await?;
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
     if audit.is_on() {
         annotate_decision(hub, &space, &user, &attributes, allowed, &audit);
@@ -176,7 +186,7 @@ where
         return Err(forbidden(&info, &selected, &attributes, &user));
     }
     match info.target {
-        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path),
+        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path).await,
         // Clients that ask for headers alone get none of objects; upstream refuses as well.
         Target::Resource(_) if parts.method == Method::HEAD => Err(Status::method_not_allowed()),
         Target::Resource(target) => {
@@ -276,7 +286,7 @@ fn act_as(
     Ok(Arc::new(other))
 }
 
-fn non_resource(
+async fn non_resource(
     hub: &Hub,
     space: &Space,
     method: &Method,
@@ -284,6 +294,9 @@ fn non_resource(
     query: &Query,
     path: &str,
 ) -> Result<Response<Body>, Status> {
+    if let Some(answer) = tokens::discovery::answer(hub, space, method, path, query).await {
+        return answer;
+    }
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -388,7 +401,10 @@ where
 
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
     match verb {
-        Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes),
+        Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes).await,
+        Verb::Create if context.target.subresource == "token" => {
+            tokens::request::create(context, &bytes).await
+        }
         Verb::Create if !context.target.subresource.is_empty() => pods::create_below(context, &bytes).await,
         Verb::Create => write::create(context, bytes).await,
         Verb::Update => write::update(context, bytes).await,

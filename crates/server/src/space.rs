@@ -1,8 +1,9 @@
 //! One workspace as the server reads it: what it stores, over the shared base.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use machinery::{EventType, Object, Revision};
+use machinery::{EventType, Object, Revision, resource::Tree};
+use parking_lot::RwLock;
 use store::{Collection, Error, Event, Expect, ItemKey, Key, Listing, Span, Store, Watch, WorkspaceId};
 
 use crate::base;
@@ -15,6 +16,8 @@ struct Inner {
     id: WorkspaceId,
     name: String,
     place: base::Place,
+    /// Objects of the base that are asked for with nearly every request.
+    sealed: RwLock<HashMap<Key, Arc<Object>>>,
     store: Arc<dyn Store>,
 }
 
@@ -34,7 +37,7 @@ pub struct Change {
 
 impl Space {
     pub fn new(id: WorkspaceId, name: &str, place: base::Place, store: Arc<dyn Store>) -> Self {
-        Self(Arc::new(Inner { id, name: name.to_owned(), place, store }))
+        Self(Arc::new(Inner { id, name: name.to_owned(), place, sealed: RwLock::default(), store }))
     }
 
     pub fn id(&self) -> &WorkspaceId {
@@ -59,7 +62,23 @@ impl Space {
 
     fn base(&self, collection: &Collection, item: &ItemKey) -> Option<Arc<Object>> {
         let template = base::of(collection)?.get(item)?;
-        base::seal(template, &self.0.place, item)
+        self.seal(collection, item, template)
+    }
+
+    /// Namespaces and what every namespace has are small and kept; roles are large, and others keep what they make
+    /// of them.
+    fn seal(&self, collection: &Collection, item: &ItemKey, template: &Tree) -> Option<Arc<Object>> {
+        let kept = collection.parts().0.is_empty();
+        if !kept {
+            return base::seal(template, &self.0.place, item);
+        }
+        let key = Key { collection: collection.clone(), item: item.clone() };
+        if let Some(object) = self.0.sealed.read().get(&key) {
+            return Some(object.clone());
+        }
+        let object = base::seal(template, &self.0.place, item)?;
+        self.0.sealed.write().insert(key, object.clone());
+        Some(object)
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -97,7 +116,7 @@ impl Space {
                 Some(object) if base::is_whiteout(object) => listing.remove(item),
                 Some(_) => {}
                 None => {
-                    if let Some(object) = base::seal(template, &self.0.place, item) {
+                    if let Some(object) = self.seal(collection, item, template) {
                         listing.insert(item.clone(), object);
                     }
                 }

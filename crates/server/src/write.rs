@@ -174,7 +174,8 @@ pub async fn create_tree(
         refuse_if_any(context, &name, causes)?;
         let mut along = allocated.map_err(|causes| refusal(context, &name, causes))?;
         watch.lap(Stage::Check);
-        let admission = Admission { name: &name, ..admission };
+        // Upstream goes on with the name that was asked for, if one was.
+        let admission = Admission { name: if asked.is_empty() { &name } else { &asked }, ..admission };
         admission::validate(&admission, Some(&tree), &mut along, &mut notes).await?;
         watch.lap(Stage::Admit);
         along.guards.extend(versions::guard(resource));
@@ -196,7 +197,7 @@ pub async fn create_tree(
         if dry_run {
             return Ok(Written { object: Arc::new(draft.preview()), created: true, warnings });
         }
-        let change = Change::Put { draft, expires: expiry(context) };
+        let change = Change::Put { draft, expires: expiry(context, &tree) };
         // `None`: somebody made it, or the namespace changed; look again.
         let committed = commit_one(context, along, Write { key, expect, change }).await?;
         watch.lap(Stage::Commit);
@@ -312,7 +313,11 @@ pub fn encode(context: &Context, tree: &Tree) -> Result<Draft, Status> {
     Ok(draft)
 }
 
-pub fn expiry(context: &Context) -> Option<Timestamp> {
+/// When an object goes by itself.
+pub fn expiry(context: &Context, tree: &Tree) -> Option<Timestamp> {
+    if let Some(end) = (context.resource.row.expires)(tree) {
+        return Some(end);
+    }
     let seconds = context.resource.row.ttl_seconds?;
     context.hub.now().checked_add(SignedDuration::from_secs(i64::from(seconds))).ok()
 }

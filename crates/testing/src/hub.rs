@@ -87,6 +87,16 @@ impl TestHub {
     }
 }
 
+/// Waits until a new namespace has what every namespace has: after that nothing is written to it but by its users.
+/// `namespace` is its path.
+pub async fn outfitted(client: &Client, namespace: &str) -> Result<()> {
+    for part in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
+        let path = format!("{namespace}/{part}");
+        eventually(&path, || async { Ok((client.get(&path).await?.code == 200).then_some(())) }).await?;
+    }
+    Ok(())
+}
+
 /// Asks until the answer is yes; fails after half a minute.
 pub async fn eventually<F, T>(what: &str, mut ask: impl FnMut() -> F) -> Result<T>
 where

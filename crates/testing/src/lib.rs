@@ -10,3 +10,4 @@ pub mod compare;
 pub mod hub;
 pub mod process;
 pub mod real;
+pub mod webhook;

@@ -16,7 +16,7 @@ use server::{
 use store::embedded::EmbeddedStore;
 use testing::client::{self, Client};
 
-const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 struct Machine {
     env: Env,
@@ -59,8 +59,8 @@ impl Machine {
     }
 }
 
-fn mk_config_map(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
+fn mk_secret(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"a": "Yg=="}})
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +71,7 @@ async fn a_peer_survives_the_crash_of_its_machine() -> Result<()> {
     let client = machine.client(&peer).await?;
     let mut written = Vec::new();
     for number in 0..20 {
-        let answer = client.post(CONFIGMAPS, &mk_config_map(&format!("m-{number:02}"))).await?;
+        let answer = client.post(SECRETS, &mk_secret(&format!("m-{number:02}"))).await?;
         assert_eq!(answer.code, StatusCode::CREATED, "{}", answer.text());
         written.push(answer.json());
     }
@@ -81,7 +81,7 @@ async fn a_peer_survives_the_crash_of_its_machine() -> Result<()> {
     let (peer, _store) = machine.start(6444).await?;
     let client = machine.client(&peer).await?;
     // Then every acknowledged object is there as it was
-    let list = client.get(CONFIGMAPS).await?.json();
+    let list = client.get(SECRETS).await?.json();
     let there: Vec<Value> = list["items"].as_array().cloned().unwrap_or_default();
     assert_eq!(there.len(), written.len());
     for (object, was) in there.iter().zip(&written) {
@@ -128,20 +128,21 @@ async fn a_partition_holds_a_watch_back_and_loses_nothing() -> Result<()> {
     let machine = Machine::mk(11);
     let (peer, _store) = machine.start(6443).await?;
     let far = machine.client(&peer).await?;
-    let mut watch = far.watch(&format!("{CONFIGMAPS}?watch=1&resourceVersion=0")).await?;
+    let mut watch = far.watch(&format!("{SECRETS}?watch=1&resourceVersion=0")).await?;
     // When the network between them is cut while objects are made, for less than it takes to give up
     machine.net.partition("eu", "laptop");
     let hub = peer.hub.clone();
     for number in 0..5 {
-        let request = http::Request::post(CONFIGMAPS)
-            .body(http_body_util::Full::new(mk_config_map(&format!("p-{number}")).to_string().into()))?;
+        let request = http::Request::post(SECRETS)
+            .body(http_body_util::Full::new(mk_secret(&format!("p-{number}")).to_string().into()))?;
         let admin = server::user::User {
             name: "admin".into(),
             groups: vec!["system:masters".into()],
             ..Default::default()
         };
-        let admin = server::login::caller::Caller::Known(Arc::new(admin));
-        let answer = server::service::handle(hub.clone(), Some(Arc::new(admin)), request).await;
+        let caller = server::login::caller::Caller::Known(Arc::new(admin));
+        let from = server::service::Connection { caller: Some(Arc::new(caller)), peer: None };
+        let answer = server::service::handle(hub.clone(), Arc::new(from), request).await;
         assert_eq!(answer.status(), StatusCode::CREATED);
     }
     tokio::time::advance(Duration::from_secs(5)).await;
@@ -161,13 +162,13 @@ async fn a_paged_list_that_pauses_too_long_goes_on_with_newer_objects() -> Resul
     let (peer, _store) = machine.start(6443).await?;
     let client = machine.client(&peer).await?;
     for name in ["a", "b", "c"] {
-        client.post(CONFIGMAPS, &mk_config_map(name)).await?;
+        client.post(SECRETS, &mk_secret(name)).await?;
     }
-    let first = client.get(&format!("{CONFIGMAPS}?limit=1")).await?.json();
+    let first = client.get(&format!("{SECRETS}?limit=1")).await?.json();
     let token = first["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
-    let go_on = |token: &str| format!("{CONFIGMAPS}?limit=1&continue={token}");
+    let go_on = |token: &str| format!("{SECRETS}?limit=1&continue={token}");
     // When something changes, and five minutes have not passed yet
-    client.post(CONFIGMAPS, &mk_config_map("d")).await?;
+    client.post(SECRETS, &mk_secret("d")).await?;
     machine.env.clock.sleep(Duration::from_secs(299)).await;
     // Then the list goes on as it began
     let second = client.get(&go_on(&token)).await?.json();

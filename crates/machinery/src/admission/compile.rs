@@ -142,7 +142,7 @@ fn check_result(expected: &[Type], found: &Type) -> Result<(), Refused> {
 }
 
 /// The type that a variable has for other expressions: what is neither plain nor a list or map is anything.
-fn as_field(of: &Type) -> Type {
+pub(super) fn as_field(of: &Type) -> Type {
     match of {
         Type::Any
         | Type::Bool
@@ -174,7 +174,7 @@ fn map_of(values: Decl) -> Decl {
 }
 
 /// The AdmissionRequest as expressions know it; the objects in it have variables of their own.
-fn request_type() -> Decl {
+pub(super) fn request_type() -> Decl {
     let text = || Decl::new(Shape::String);
     let kind = || {
         let fields = [("group", text()), ("version", text()), ("kind", text())];
@@ -207,7 +207,7 @@ fn request_type() -> Decl {
     object("kubernetes.AdmissionRequest", &fields)
 }
 
-fn namespace_type() -> Decl {
+pub(super) fn namespace_type() -> Decl {
     let text = || Decl::new(Shape::String);
     let time = || Decl::new(Shape::DateTime);
     let condition = [

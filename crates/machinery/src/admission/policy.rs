@@ -250,29 +250,40 @@ impl Binding {
         }
     }
 
-    /// The parameters to evaluate the policy with, once with each; `None` is to evaluate it without any.
-    pub fn params(
-        &self,
-        kind: Option<&ParamKind>,
-        namespace: &str,
-        from: &dyn Params,
-    ) -> Result<Vec<Option<Tree>>, String> {
-        let (Some(kind), Some(reference)) = (kind, &self.param_ref) else { return Ok(vec![None]) };
-        let found = reference.find(kind, namespace, from)?;
-        if found.is_empty() && reference.denies {
-            return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
+    /// The parameters to evaluate the policy with. `namespaced`: whether objects of the policy's kind of parameters are
+    /// in namespaces.
+    pub fn params<'a>(&'a self, namespaced: Option<bool>, namespace: &'a str) -> Result<Wanted<'a>, String> {
+        match (&self.param_ref, namespaced) {
+            (Some(reference), Some(namespaced)) => reference.wanted(namespaced, namespace),
+            _ => Ok(Wanted::Nothing),
         }
-        Ok(found.into_iter().map(Some).collect())
+    }
+
+    /// Whether it is all right that there are none of the parameters that were wanted.
+    pub fn accepts_none(&self) -> Result<(), String> {
+        match &self.param_ref {
+            Some(ParamRef { denies: true, .. }) => {
+                Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-/// Where parameters are.
-pub trait Params {
-    /// Whether objects of the kind are in namespaces; `None`: there are none of the kind.
-    fn is_namespaced(&self, kind: &ParamKind) -> Option<bool>;
-    fn get(&self, kind: &ParamKind, namespace: &str, name: &str) -> Result<Option<Tree>, String>;
+/// Which parameters a policy is to be evaluated with, once with each.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted<'a> {
+    /// It is evaluated without any.
+    Nothing,
     /// `namespace` is empty for kinds that are in none.
-    fn list(&self, kind: &ParamKind, namespace: &str, selector: &LabelSelector) -> Result<Vec<Tree>, String>;
+    One {
+        namespace: &'a str,
+        name: &'a str,
+    },
+    Selected {
+        namespace: &'a str,
+        selector: &'a LabelSelector,
+    },
 }
 
 impl ParamRef {
@@ -286,8 +297,7 @@ impl ParamRef {
         }
     }
 
-    fn find(&self, kind: &ParamKind, namespace: &str, from: &dyn Params) -> Result<Vec<Tree>, String> {
-        let namespaced = from.is_namespaced(kind).ok_or_else(|| kind.unknown())?;
+    fn wanted<'a>(&'a self, namespaced: bool, namespace: &'a str) -> Result<Wanted<'a>, String> {
         let namespace = match (namespaced, self.namespace.as_str(), namespace) {
             (false, "", _) => "",
             (false, _, _) => {
@@ -305,9 +315,10 @@ impl ParamRef {
             (Some(_), name) if !name.is_empty() => {
                 Err("paramRef.name and paramRef.selector are mutually exclusive".into())
             }
-            (Some(selector), _) => from.list(kind, namespace, selector.as_ref().map_err(String::clone)?),
+            (Some(Ok(selector)), _) => Ok(Wanted::Selected { namespace, selector }),
+            (Some(Err(why)), _) => Err(why.clone()),
             (None, "") => Err("one of name or selector must be provided".into()),
-            (None, name) => Ok(from.get(kind, namespace, name)?.into_iter().collect()),
+            (None, name) => Ok(Wanted::One { namespace, name }),
         }
     }
 }

@@ -193,7 +193,7 @@ fn read(version: &str, body: &[u8]) -> Result<Tree, String> {
 
 fn unregistered(kind: &str, api_version: &str) -> String {
     let (kind, version) = (gotext::quote(kind), gotext::quote(api_version));
-    format!("no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:110\"")
+    format!("no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
 fn text<'t>(tree: &'t Tree, key: &str) -> &'t str {

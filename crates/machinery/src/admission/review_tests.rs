@@ -55,8 +55,16 @@ fn a_review_names_what_was_sent_and_what_is_seen() {
 #[test]
 fn answers_that_do_not_fit_do_not_count() {
     let invalid = [
-        (true, json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}), "webhook response was absent"),
-        (true, response(json!({"uid": "other", "allowed": true})), "expected response.uid=\"u-1\", got \"other\""),
+        (
+            true,
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}),
+            "webhook response was absent",
+        ),
+        (
+            true,
+            response(json!({"uid": "other", "allowed": true})),
+            "expected response.uid=\"u-1\", got \"other\"",
+        ),
         (
             true,
             json!({"response": {"uid": "u-1", "allowed": true}}),
@@ -85,7 +93,7 @@ fn answers_that_do_not_fit_do_not_count() {
         (
             true,
             json!({"kind": "Pod", "apiVersion": "v1", "response": {}}),
-            "no kind \"Pod\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:110\"",
+            "no kind \"Pod\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\"",
         ),
         (
             true,
@@ -102,7 +110,8 @@ fn answers_that_do_not_fit_do_not_count() {
 
 #[test]
 fn of_the_older_version_everything_is_believed() {
-    let body = json!({"response": {"uid": "other", "allowed": true, "patch": "W10=", "patchType": "Nonsense"}});
+    let body =
+        json!({"response": {"uid": "other", "allowed": true, "patch": "W10=", "patchType": "Nonsense"}});
     let answer = answered("v1beta1", true, body.clone()).expect("it is believed");
     assert_eq!((answer.patch.as_slice(), answer.patch_type.as_str()), (&b"[]"[..], "JSONPatch"));
     let answer = answered("v1beta1", false, body).expect("it is believed");
@@ -116,8 +125,18 @@ fn a_denial_says_who_and_why() {
         (None, 400, "Failure", format!("{denied} without explanation")),
         (Some(json!({"message": "no"})), 400, "Failure", format!("{denied}: no")),
         (Some(json!({"reason": "Forbidden"})), 400, "Failure", format!("{denied}: Forbidden")),
-        (Some(json!({"message": "no", "reason": "Odd", "code": 418})), 418, "Failure", format!("{denied}: no")),
-        (Some(json!({"code": 200, "status": "Success"})), 400, "Failure", format!("{denied} without explanation")),
+        (
+            Some(json!({"message": "no", "reason": "Odd", "code": 418})),
+            418,
+            "Failure",
+            format!("{denied}: no"),
+        ),
+        (
+            Some(json!({"code": 200, "status": "Success"})),
+            400,
+            "Failure",
+            format!("{denied} without explanation"),
+        ),
         (Some(json!({"code": 503, "status": "odd"})), 503, "odd", format!("{denied} without explanation")),
     ] {
         let said = said.and_then(|it: Value| it.as_object().cloned());

@@ -15,7 +15,11 @@ fn schemas_are_named_and_referred_to() {
     );
     assert_eq!(
         config_map["properties"]["metadata"],
-        json!({"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}], "default": {}})
+        json!({
+            "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}],
+            "default": {},
+            "description": "Standard object's metadata.",
+        })
     );
     let meta = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
     assert_eq!(meta["ownerReferences"]["x-kubernetes-patch-merge-key"], "uid");

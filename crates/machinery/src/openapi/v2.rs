@@ -191,7 +191,10 @@ mod tests {
         let config_map = &part.definitions["io.k8s.api.core.v1.ConfigMap"];
         assert_eq!(
             config_map["properties"]["metadata"],
-            json!({"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"})
+            json!({
+                "$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+                "description": "Standard object's metadata.",
+            })
         );
         let text = Value::Object(part.definitions).to_string() + &Value::Object(part.paths).to_string();
         for left in ["components/schemas", "requestBody", "\"oneOf\"", "\"nullable\""] {

@@ -10,7 +10,12 @@ impl Structural {
     /// The declaration of values of this schema; `None` for what rules cannot use. At the root of a resource, type and
     /// name are known even if the schema says nothing of them.
     pub fn declaration(&self, is_resource: bool) -> Option<Decl> {
-        declare(self, is_resource, "selfType")
+        declare(self, is_resource, "selfType", None)
+    }
+
+    /// The declaration of a resource of which the metadata is known too, also of resources in it.
+    pub fn declaration_with(&self, name: &str, metadata: &Arc<Decl>) -> Option<Decl> {
+        declare(self, true, name, Some(metadata))
     }
 
     /// Whether there is a declaration.
@@ -31,13 +36,13 @@ fn bound(limit: i64) -> u64 {
     u64::try_from(limit).unwrap_or(0)
 }
 
-fn declare(schema: &Structural, is_resource: bool, name: &str) -> Option<Decl> {
+fn declare(schema: &Structural, is_resource: bool, name: &str, metadata: Option<&Arc<Decl>>) -> Option<Decl> {
     let declared = if schema.int_or_string {
         longest(Decl::new(Shape::IntOrString), schema)
     } else {
         match schema.type_name.as_str() {
-            "array" => list(schema, name)?,
-            "object" => object(schema, is_resource, name)?,
+            "array" => list(schema, name, metadata)?,
+            "object" => object(schema, is_resource, name, metadata)?,
             "string" => text(schema),
             "boolean" => Decl::new(Shape::Bool),
             "number" => Decl::new(Shape::Double),
@@ -56,9 +61,9 @@ fn longest(decl: Decl, schema: &Structural) -> Decl {
     }
 }
 
-fn list(schema: &Structural, name: &str) -> Option<Decl> {
+fn list(schema: &Structural, name: &str, metadata: Option<&Arc<Decl>>) -> Option<Decl> {
     let items = schema.items.as_deref()?;
-    let items = Arc::new(declare(items, items.embedded_resource, &format!("{name}.@items"))?);
+    let items = Arc::new(declare(items, items.embedded_resource, &format!("{name}.@items"), metadata)?);
     let kind = match schema.list_type.as_deref() {
         Some("set") => ListType::Set,
         Some("map") => ListType::Map(schema.list_map_keys.clone().into()),
@@ -71,9 +76,10 @@ fn list(schema: &Structural, name: &str) -> Option<Decl> {
     })
 }
 
-fn object(schema: &Structural, is_resource: bool, name: &str) -> Option<Decl> {
+fn object(schema: &Structural, is_resource: bool, name: &str, metadata: Option<&Arc<Decl>>) -> Option<Decl> {
     if let Some(values) = schema.additional_schema() {
-        let values = Arc::new(declare(values, values.embedded_resource, &format!("{name}.@values"))?);
+        let values =
+            Arc::new(declare(values, values.embedded_resource, &format!("{name}.@values"), metadata)?);
         let decl = Decl::new(Shape::Map(values));
         return Some(match schema.max_properties {
             Some(max) => decl.max_elements(bound(max)),
@@ -85,7 +91,7 @@ fn object(schema: &Structural, is_resource: bool, name: &str) -> Option<Decl> {
     let mut min_size: u64 = 2;
     let resource = is_resource.then(|| resource_fields(schema)).flatten();
     for (key, property) in resource.as_ref().unwrap_or(&schema.properties) {
-        match declare(property, property.embedded_resource, &format!("{name}.{key}")) {
+        match declare(property, property.embedded_resource, &format!("{name}.{key}"), metadata) {
             Some(field) => {
                 if schema.required.contains(key) && property.default.is_none() {
                     min_size = min_size.saturating_add(key.len() as u64 + field.min_size + 4);
@@ -98,6 +104,9 @@ fn object(schema: &Structural, is_resource: bool, name: &str) -> Option<Decl> {
             }
             None => {}
         }
+    }
+    if let Some(metadata) = metadata.filter(|_| is_resource) {
+        fields.insert("metadata".to_owned(), metadata.clone());
     }
     Some(Decl::new(Shape::Object(ObjectType::new(name, fields))).min_size(min_size))
 }

@@ -25,6 +25,8 @@ pub struct Seen<'a> {
     /// The same objects in all their versions and groups.
     pub equivalents: Vec<Target>,
     served: Arc<Served>,
+    /// Objects can still be changed.
+    mutating: bool,
 }
 
 impl From<Operation> for rules::Operation {
@@ -63,7 +65,12 @@ impl<'a> Seen<'a> {
             |it: &&Arc<Resource>| it.plural == resource.plural && it.stored_group == resource.stored_group;
         let equivalents = served.registry.all().filter(same).filter_map(|it| target_of(it, below)).collect();
         let target = target_of(resource, below).unwrap_or_default();
-        Seen { admission, target, equivalents, served }
+        Seen { admission, target, equivalents, served, mutating: false }
+    }
+
+    /// While objects can still be changed.
+    pub fn mutating(admission: &'a Admission<'a>) -> Self {
+        Seen { mutating: true, ..Seen::new(admission) }
     }
 
     fn context(&self) -> &'a Context {
@@ -92,6 +99,14 @@ impl<'a> Seen<'a> {
         let namespace = self.context().space.get(&Key::new("", "namespaces", "", name));
         let about = About { group: "", resource: "namespaces", name };
         namespace.map(|it| it.head.labels.to_vec()).ok_or_else(|| Status::not_found(about))
+    }
+
+    /// What says what objects are like in the version of `to`.
+    pub fn resource_at(&self, to: &Target) -> Result<Arc<Resource>, Status> {
+        match self.is_other_kind() {
+            true => Ok(self.context().shown.clone()),
+            false => self.resource(to).cloned(),
+        }
     }
 
     /// For rules and selectors. Labels are the same in every version.
@@ -136,7 +151,15 @@ impl<'a> Seen<'a> {
     fn plain(&self, tree: &Tree) -> Result<Option<Tree>, Status> {
         let context = self.context();
         let Some(paths) = context.scale() else { return Ok(None) };
-        let scale = managers::scale_with_managers(context, paths, tree);
+        // Who set the replicas is told only to those who may change them, as upstream has it.
+        let mut scale = match self.mutating {
+            true => managers::scale_with_managers(context, paths, tree),
+            false => scale::scale_of(tree, paths),
+        };
+        let is_new = self.admission.old.is_none_or(|old| !std::ptr::eq(old, tree));
+        if let Some(scale) = scale.as_mut().filter(|_| is_new) {
+            stamp_managers(scale, &context.hub.now_text());
+        }
         scale.map(Some).ok_or_else(|| Status::not_found(context.about(self.admission.name)))
     }
 
@@ -199,6 +222,16 @@ impl<'a> Seen<'a> {
         Ok(())
     }
 
+    /// Once all have changed an object who may: what its custom kind does not have goes.
+    pub fn settle(&self, object: &mut Tree) -> Result<(), Status> {
+        match self.context().resource.custom().filter(|_| !self.is_other_kind()) {
+            Some(custom) => {
+                custom.version.accept(object, Malformed::Refuse).map(drop).map_err(Status::internal)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// What somebody else made of an object in the version of `to`, as one of its kind again: what the kind does not
     /// have goes.
     pub fn decode(&self, tree: Tree, to: &Target) -> Result<Tree, String> {
@@ -219,9 +252,8 @@ impl<'a> Seen<'a> {
                 let conformed = schema::conform(types, message, value, schema::Options::default());
                 conformed.map_err(|error| error.to_string())?;
             }
-            (Schema::Custom(custom), Value::Object(tree)) => {
-                custom.version.accept(tree, Malformed::Refuse)?;
-            }
+            // What is not of a custom kind goes when all are done with it; until then others see it, as upstream.
+            (Schema::Custom(_), _) => {}
             (_, value) => {
                 let metadata = value.get_mut("metadata");
                 if let (Some(message), Some(metadata)) = (types.get("meta/v1.ObjectMeta"), metadata) {
@@ -282,6 +314,24 @@ impl<'a> Seen<'a> {
         if let Some(seconds) = seconds {
             options.insert("gracePeriodSeconds".into(), json!(seconds));
         }
+        // A namespace is deleted as the one that was found.
+        let uid =
+            self.admission.old.and_then(|old| old.get("metadata")).and_then(|metadata| metadata.get("uid"));
+        if let (true, Some(uid)) = (self.admission.is_namespace(), uid) {
+            let preconditions = options.entry("preconditions").or_insert_with(|| json!({}));
+            if let Some(preconditions) = preconditions.as_object_mut() {
+                preconditions.entry("uid").or_insert_with(|| uid.clone());
+            }
+        }
         options
+    }
+}
+
+/// Gives the time of the request to managers that have none: they have just come.
+fn stamp_managers(tree: &mut Tree, now: &str) {
+    let managers = tree.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
+    let managers = managers.and_then(Value::as_array_mut).into_iter().flatten();
+    for manager in managers.filter_map(Value::as_object_mut) {
+        manager.entry("time").or_insert_with(|| json!(now));
     }
 }

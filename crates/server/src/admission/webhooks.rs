@@ -11,6 +11,7 @@
 //! A workspace without configurations pays one look at when they last changed, which is never.
 
 mod call;
+mod conditions;
 mod hooks;
 mod measures;
 mod mutating;
@@ -42,7 +43,7 @@ pub async fn mutate(
     if !is_subject(admission) {
         return Ok(());
     }
-    let seen = Seen::new(admission);
+    let seen = Seen::mutating(admission);
     let outcome = mutating::dispatch(&seen, &hooks, object, notes, rounds).await;
     outcome.map_err(|status| with_warnings(status, notes))
 }

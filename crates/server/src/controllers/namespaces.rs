@@ -7,6 +7,7 @@ use store::Key;
 use super::Controllers;
 use crate::{
     admission::Notes,
+    base,
     delete::{self, Options, Outcome, Propagation},
     replace,
     space::Space,
@@ -44,7 +45,11 @@ pub async fn empty(controllers: &Controllers, space: &Space, name: &str) -> Resu
 
 async fn delete_content(controllers: &Controllers, space: &Space, name: &str) -> Result<Remaining, Status> {
     let mut remaining = Remaining::default();
-    for collection in space.store().collections(space.id()) {
+    let mut collections = space.store().collections(space.id());
+    collections.extend(base::collections().cloned());
+    collections.sort();
+    collections.dedup();
+    for collection in collections {
         let Some(context) = controllers.context(space, &collection, name, "") else { continue };
         if !context.resource.namespaced {
             continue;

@@ -17,10 +17,18 @@ pub enum Work {
     Namespace(WorkspaceId, CompactString),
     /// A definition of a kind, whose status may have to follow.
     Definition(WorkspaceId, CompactString),
+    /// A namespace that is to have its service account and the authority's certificate.
+    Outfit(WorkspaceId, CompactString),
+    /// A secret that is to hold a token of a service account.
+    TokenSecret(WorkspaceId, Key),
     /// A request for a certificate, which may be approved.
     SigningRequest(WorkspaceId, CompactString),
+    /// The flow schemas of a workspace, whose levels may be there or not.
+    Flows(WorkspaceId),
     /// The cluster roles of a workspace, some of which may collect others.
     Roles(WorkspaceId),
+    /// A policy, whose status may have to follow.
+    Policy(WorkspaceId, CompactString),
     /// A workspace that is to be removed.
     Workspace(CompactString),
     /// An object that is being deleted and waits for what becomes of its dependents.

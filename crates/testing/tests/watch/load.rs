@@ -14,7 +14,7 @@ use testing::{
 };
 use tokio::sync::Barrier;
 
-use crate::{CONFIG_MAPS, create, head, revision_of, text};
+use crate::{SECRETS, create, head, revision_of, text};
 
 const WRITERS: usize = 8;
 const WRITES: usize = 250;
@@ -36,12 +36,12 @@ async fn write(client: Client, writer: usize) -> Result<Acknowledged> {
     for count in 0..WRITES {
         let slot = random.below(exists.len() as u64) as usize;
         let name = format!("w{writer}-{slot}");
-        let path = format!("{CONFIG_MAPS}/{name}");
-        let data = json!({"count": count.to_string()});
+        let path = format!("{SECRETS}/{name}");
+        let data = json!({"count": format!("{count:04}")});
         let answer = match (exists[slot], random.below(4)) {
             (false, _) => {
                 let object = json!({"metadata": {"name": name}, "data": data});
-                client.post(CONFIG_MAPS, &object).await?
+                client.post(SECRETS, &object).await?
             }
             (true, 0) => {
                 let answer = client.delete(&path).await?;
@@ -82,7 +82,7 @@ async fn read_with_breaks(client: Client, start: u64, every: usize) -> Result<Ve
     let mut all: Vec<Fingerprint> = Vec::new();
     loop {
         let after = all.last().map_or(start, |(revision, _)| *revision);
-        let mut lines = client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={after}")).await?;
+        let mut lines = client.watch(&format!("{SECRETS}?watch=true&resourceVersion={after}")).await?;
         for _ in 0..every {
             let line = lines.next_line().await?.context("the watch ended early")?;
             all.push(fingerprint(&line));
@@ -116,12 +116,12 @@ async fn read_with_bookmarks(mut lines: Lines) -> Result<Vec<Fingerprint>> {
 
 /// Lists in the middle of it all and goes on from there: (revision of the list, what was in it, what came after).
 async fn join_late(client: Client) -> Result<(u64, BTreeMap<String, u64>, Vec<Fingerprint>)> {
-    let list = client.get(CONFIG_MAPS).await?.json();
+    let list = client.get(SECRETS).await?.json();
     let revision = revision_of(&list);
     let items = list["items"].as_array().context("a list has items")?;
     let items =
         items.iter().map(|item| (text(item, "/metadata/name").to_owned(), revision_of(item))).collect();
-    let lines = client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={revision}")).await?;
+    let lines = client.watch(&format!("{SECRETS}?watch=true&resourceVersion={revision}")).await?;
     Ok((revision, items, read_to_end(lines).await?.iter().map(|line| fingerprint(line)).collect()))
 }
 
@@ -136,7 +136,7 @@ async fn two_hundred_watchers_see_one_sequence() -> Result<()> {
         clients.push(hub.admin().await?);
     }
     let of = |watcher: usize| clients[watcher % CONNECTIONS].clone();
-    let from_start = format!("{CONFIG_MAPS}?watch=true&resourceVersion={start}");
+    let from_start = format!("{SECRETS}?watch=true&resourceVersion={start}");
 
     // Given 100 watchers from the start, 20 with bookmarks, 40 that come back again and again, and 40 that will join
     // under way.

@@ -19,7 +19,8 @@ use testing::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// A kind that a namespace has none of by itself.
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -30,11 +31,11 @@ fn revision_of(object: &Value) -> u64 {
 }
 
 async fn head(client: &Client) -> Result<u64> {
-    Ok(revision_of(&client.get(CONFIG_MAPS).await?.json()))
+    Ok(revision_of(&client.get(SECRETS).await?.json()))
 }
 
 async fn create(client: &Client, name: &str) -> Result<Value> {
-    let made = client.post(CONFIG_MAPS, &json!({"metadata": {"name": name}})).await?;
+    let made = client.post(SECRETS, &json!({"metadata": {"name": name}})).await?;
     assert_eq!(made.code, StatusCode::CREATED, "{}", made.text());
     Ok(made.json())
 }
@@ -58,7 +59,7 @@ async fn bookmarks_follow_the_revision_also_when_nothing_matches() -> Result<()>
     let hub = with_quick_bookmarks().await?;
     let client = hub.admin().await?;
     let start = head(&client).await?;
-    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={start}&fieldSelector=metadata.name=other");
+    let path = format!("{SECRETS}?watch=true&resourceVersion={start}&fieldSelector=metadata.name=other");
     let mut asked = client.watch(&format!("{path}&allowWatchBookmarks=true")).await?;
     let mut did_not_ask = client.watch(&path).await?;
 
@@ -68,7 +69,7 @@ async fn bookmarks_follow_the_revision_also_when_nothing_matches() -> Result<()>
         let bookmark = asked.expect().await?;
         assert_eq!(bookmark["type"], "BOOKMARK");
         let object = &bookmark["object"];
-        assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("ConfigMap"), &json!("v1")));
+        assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("Secret"), &json!("v1")));
         assert!(revision_of(object) <= revision_of(&made));
         if revision_of(object) == revision_of(&made) {
             break;
@@ -86,8 +87,8 @@ async fn a_watch_ends_cleanly_at_its_time_and_with_a_bookmark_if_asked() -> Resu
     let client = hub.admin().await?;
     let made = create(&client, "one").await?;
 
-    let plain = client.watch(&format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1")).await?;
-    let marked = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1&allowWatchBookmarks=true");
+    let plain = client.watch(&format!("{SECRETS}?watch=true&timeoutSeconds=1")).await?;
+    let marked = format!("{SECRETS}?watch=true&timeoutSeconds=1&allowWatchBookmarks=true");
     let marked = client.watch(&marked).await?;
 
     let types =
@@ -105,7 +106,7 @@ async fn initial_events_end_with_a_marked_bookmark() -> Result<()> {
     let client = hub.admin().await?;
     create(&client, "one").await?;
     let last = create(&client, "two").await?;
-    let path = format!("{CONFIG_MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true");
+    let path = format!("{SECRETS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true");
 
     let refused = client.get(&path).await?;
     assert_eq!(refused.code, StatusCode::UNPROCESSABLE_ENTITY, "it needs a resourceVersionMatch");
@@ -125,7 +126,7 @@ async fn initial_events_end_with_a_marked_bookmark() -> Result<()> {
     let mut only_new = client.watch(&format!("{not_older}&sendInitialEvents=false")).await?;
     // The first value of a parameter counts, so say it in a path of its own as well.
     assert_eq!(only_new.expect().await?["type"], "ADDED");
-    let path = format!("{CONFIG_MAPS}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+    let path = format!("{SECRETS}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
     let mut only_new = client.watch(&path).await?;
     create(&client, "three").await?;
     assert_eq!(text(&only_new.expect().await?, "/object/metadata/name"), "three");
@@ -138,8 +139,8 @@ async fn a_revision_that_has_not_happened_is_too_large() -> Result<()> {
     let client = hub.admin().await?;
     let future = head(&client).await? + 1000;
 
-    let watch = format!("{CONFIG_MAPS}?watch=true&resourceVersion={future}");
-    let list = format!("{CONFIG_MAPS}?resourceVersion={future}&resourceVersionMatch=NotOlderThan");
+    let watch = format!("{SECRETS}?watch=true&resourceVersion={future}");
+    let list = format!("{SECRETS}?resourceVersion={future}&resourceVersionMatch=NotOlderThan");
     let initial = format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     let get = format!("/api/v1/namespaces/default?resourceVersion={future}");
     let (watch, list, initial, get) =
@@ -161,7 +162,7 @@ async fn a_revision_that_is_about_to_happen_is_waited_for() -> Result<()> {
     let hub = TestHub::start().await?;
     let client = hub.admin().await?;
     let next = head(&client).await? + 1;
-    let path = format!("{CONFIG_MAPS}?resourceVersion={next}&resourceVersionMatch=NotOlderThan");
+    let path = format!("{SECRETS}?resourceVersion={next}&resourceVersionMatch=NotOlderThan");
 
     let (list, _) = tokio::join!(client.get(&path), create(&client, "one"));
 
@@ -181,7 +182,7 @@ async fn a_watcher_too_slow_for_the_history_is_told_to_list_again() -> Result<()
     let client = hub.admin().await?;
     let start = head(&client).await?;
     let slow = hub.admin_with_window(2000).await?;
-    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={start}");
+    let path = format!("{SECRETS}?watch=true&resourceVersion={start}");
     let mut watch = slow.watch(&path).await?;
 
     // When much more happens than is kept.
@@ -190,8 +191,8 @@ async fn a_watcher_too_slow_for_the_history_is_told_to_list_again() -> Result<()
     create(&client, "one").await?;
     revisions.push(head(&client).await?);
     for count in 0..600 {
-        let patch = json!({"data": {"count": count.to_string(), "filler": filler}});
-        let changed = client.merge_patch(&format!("{CONFIG_MAPS}/one"), &patch).await?;
+        let patch = json!({"data": {"count": format!("{count:04}"), "filler": filler}});
+        let changed = client.merge_patch(&format!("{SECRETS}/one"), &patch).await?;
         revisions.push(revision_of(&changed.json()));
     }
 
@@ -212,10 +213,10 @@ async fn a_watcher_too_slow_for_the_history_is_told_to_list_again() -> Result<()
     // And starting there again is told the same at once, as upstream does it, while a new list goes on.
     let told = read_out(client.watch(&path).await?).await?;
     assert!(told.len() == 1 && told[0]["type"] == "ERROR" && is_expired(&told[0]["object"]), "{told:?}");
-    let exact = format!("{CONFIG_MAPS}?resourceVersion={start}&resourceVersionMatch=Exact");
+    let exact = format!("{SECRETS}?resourceVersion={start}&resourceVersionMatch=Exact");
     assert!(is_expired(&client.get(&exact).await?.json()));
     let again = head(&client).await?;
-    let mut watch = slow.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={again}")).await?;
+    let mut watch = slow.watch(&format!("{SECRETS}?watch=true&resourceVersion={again}")).await?;
     let made = create(&client, "two").await?;
     assert_eq!(watch.expect().await?, json!({"type": "ADDED", "object": made}));
     Ok(())
@@ -229,16 +230,16 @@ async fn a_page_whose_snapshot_is_gone_can_be_continued_inconsistently() -> Resu
     for name in ["a", "b", "c"] {
         create(&client, name).await?;
     }
-    let first = client.get(&format!("{CONFIG_MAPS}?limit=1")).await?.json();
+    let first = client.get(&format!("{SECRETS}?limit=1")).await?.json();
     let token = text(&first, "/metadata/continue").to_owned();
     for count in 0..200 {
-        client.merge_patch(&format!("{CONFIG_MAPS}/c"), &json!({"data": {"n": count.to_string()}})).await?;
+        client.merge_patch(&format!("{SECRETS}/c"), &json!({"data": {"n": format!("{count:04}")}})).await?;
     }
 
-    let expired = client.get(&format!("{CONFIG_MAPS}?limit=1&continue={token}")).await?;
+    let expired = client.get(&format!("{SECRETS}?limit=1&continue={token}")).await?;
     assert!(is_expired(&expired.json()), "{}", expired.text());
     let token = text(&expired.json(), "/metadata/continue").to_owned();
-    let rest = client.get(&format!("{CONFIG_MAPS}?continue={token}")).await?.json();
+    let rest = client.get(&format!("{SECRETS}?continue={token}")).await?.json();
     let names: Vec<&str> =
         rest["items"].as_array().into_iter().flatten().map(|it| text(it, "/metadata/name")).collect();
     assert_eq!(names, ["b", "c"]);
@@ -251,7 +252,7 @@ async fn watches_that_are_dropped_leave_nothing_behind() -> Result<()> {
     let client = hub.admin().await?;
     let mut watches = Vec::new();
     for _ in 0..20 {
-        watches.push(client.watch(&format!("{CONFIG_MAPS}?watch=true")).await?);
+        watches.push(client.watch(&format!("{SECRETS}?watch=true")).await?);
     }
     assert_eq!(hub.peer.hub.metrics.watches.get(), 20);
 
@@ -270,12 +271,12 @@ async fn stopping_ends_watches_cleanly() -> Result<()> {
     let client = hub.admin().await?;
     let slow = hub.admin_with_window(2000).await?;
     let start = head(&client).await?;
-    let backlog = slow.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={start}")).await?;
+    let backlog = slow.watch(&format!("{SECRETS}?watch=true&resourceVersion={start}")).await?;
     for count in 0..50 {
         create(&client, &format!("c{count}")).await?;
     }
     let path =
-        format!("{CONFIG_MAPS}?watch=true&allowWatchBookmarks=true&resourceVersion={}", head(&client).await?);
+        format!("{SECRETS}?watch=true&allowWatchBookmarks=true&resourceVersion={}", head(&client).await?);
     let mut idle = Vec::new();
     for _ in 0..10 {
         idle.push(client.watch(&path).await?);

@@ -21,7 +21,7 @@ use store::{
 };
 use testing::{
     client::{Client, Lines},
-    hub::TestHub,
+    hub::{TestHub, outfitted},
 };
 
 use crate::{revision_of, text};
@@ -476,6 +476,7 @@ async fn play(hub: Arc<TestHub>, seed: u64) -> Result<()> {
         let path = format!("/clusters/{}/api/v1/namespaces", play.workspace);
         let made = play.client.post(&path, &json!({"metadata": {"name": name}})).await?;
         ensure!(made.code == StatusCode::CREATED, "{}", made.text());
+        outfitted(&play.client, &format!("{path}/{name}")).await?;
     }
     play.model.head = play.head().await?;
     let narrow = hub.admin_with_window(NARROW).await?;

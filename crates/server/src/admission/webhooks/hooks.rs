@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use machinery::{
     Revision,
-    admission::rules::Criteria,
+    admission::{conditions::Conditions, rules::Criteria},
     definition::{ServiceReference, WebhookClient},
     resource::Tree,
     validation::parts::{items, number, object, text, texts},
@@ -21,6 +21,7 @@ pub struct Hook {
     /// Tells it from every other of the workspace.
     pub id: String,
     pub criteria: Criteria,
+    pub conditions: Conditions,
     /// `failurePolicy: Ignore`.
     pub fails_open: bool,
     /// `None`: it does not say.
@@ -46,6 +47,7 @@ impl Hook {
             name: text(hook, "name").to_owned(),
             id,
             criteria: Criteria::of_webhook(hook),
+            conditions: Conditions::of_webhook(hook),
             fails_open: text(hook, "failurePolicy") == "Ignore",
             has_side_effects,
             timeout: seconds.map(Duration::from_secs),

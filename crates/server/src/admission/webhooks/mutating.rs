@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::{Call, Failure},
+    conditions,
     hooks::Hook,
 };
 use crate::admission::{Notes, seen::Seen};
@@ -32,10 +33,13 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Whether there is to be a second round; if so, it is now.
-    pub fn begin_again(&mut self) -> bool {
-        self.again = self.wanted && !self.again;
-        self.again
+    /// Whether something was changed that others are to see again.
+    pub fn wants_again(&self) -> bool {
+        self.wanted && !self.again
+    }
+
+    pub fn begin_again(&mut self) {
+        self.again = true;
     }
 
     fn recall(&mut self) {
@@ -75,6 +79,10 @@ pub async fn dispatch(
         }
         let current = bring(seen, version.take(), target, object.as_deref_mut()).await?;
         let current = version.insert(current);
+        let (object, old) = (current.object.as_ref(), current.old.as_ref());
+        if !conditions::want(seen, hook, &current.target, object, old)? {
+            continue;
+        }
         let changed = ask(seen, hook, current, rounds.number(), index, notes).await?;
         if changed {
             rounds.recall();
@@ -86,6 +94,7 @@ pub async fn dispatch(
     }
     if let (Some(version), Some(object)) = (version, object.as_deref_mut()) {
         finish(seen, version, object).await?;
+        seen.settle(object)?;
         keep_managers(object, managers, notes);
     }
     // Only those who may be asked again care.

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use machinery::{admission::rules::Target, resource::Tree, status::Status};
 
-use super::{call::Call, hooks::Hook};
+use super::{call::Call, conditions, hooks::Hook};
 use crate::admission::{Notes, seen::Seen};
 
 /// The objects of a request in one version.
@@ -33,7 +33,10 @@ pub async fn dispatch(
                 versions.len() - 1
             }
         };
-        relevant.push((hook, at));
+        let version = &versions[at];
+        if conditions::want(seen, hook, target, version.object.as_ref(), version.old.as_ref())? {
+            relevant.push((hook, at));
+        }
     }
     let calls = relevant.iter().enumerate().map(|(index, (hook, at))| {
         let version = &versions[*at];

@@ -156,14 +156,14 @@ fn sender(tenant: usize, flow: u64, at_once: u32, work: Duration) -> Sender {
 fn a_hog_costs_a_small_tenant_nothing() {
     for seed in 0..3 {
         let small = sender(0, 1, 2, ms(10));
-        let alone = Simulation::run(seed, 60, 50, &[small], Duration::from_secs(20));
+        let alone = Simulation::run(seed, 60, 50, &[small], Duration::from_secs(5));
         // Hundreds at once, each a hundred times as long.
         let hog = sender(1, 1, 500, ms(1000));
-        let beside = Simulation::run(seed, 60, 50, &[small, hog], Duration::from_secs(20));
+        let beside = Simulation::run(seed, 60, 50, &[small, hog], Duration::from_secs(5));
         assert_eq!(beside[0].refused, 0, "seed {seed}");
         assert_eq!(beside[0].longest_wait, Duration::ZERO, "seed {seed}");
         assert!(beside[0].done * 100 >= alone[0].done * 95, "seed {seed}: {alone:?} {beside:?}");
-        assert!(beside[1].done > 500, "the hog has what is left: {beside:?}");
+        assert!(beside[1].done > 150, "the hog has what is left: {beside:?}");
     }
 }
 
@@ -171,12 +171,12 @@ fn a_hog_costs_a_small_tenant_nothing() {
 fn tenants_that_all_want_too_much_get_the_same() {
     for seed in 0..3 {
         let senders: Vec<Sender> = (0..8).map(|at| sender(at, 1, 20 + 40 * at as u32, ms(20))).collect();
-        let outcomes = Simulation::run(seed, 64, 50, &senders, Duration::from_secs(20));
+        let outcomes = Simulation::run(seed, 64, 50, &senders, Duration::from_secs(5));
         let times: Vec<f64> = outcomes.iter().map(|it| it.seat_time.as_secs_f64()).collect();
         let (least, most) =
             (times.iter().copied().fold(f64::MAX, f64::min), times.iter().copied().fold(0.0, f64::max));
         assert!(least * 1.25 >= most, "seed {seed}: {times:?}");
-        assert!(times.iter().sum::<f64>() > 20.0 * 64.0 * 0.8, "seats are used: {times:?}");
+        assert!(times.iter().sum::<f64>() > 5.0 * 64.0 * 0.8, "seats are used: {times:?}");
     }
 }
 
@@ -186,11 +186,11 @@ fn flows_that_wait_in_one_level_get_the_same_seat_time_though_one_sends_more_and
         // Of eight seats; the first has long requests and very many of them.
         let mut senders = vec![sender(0, 0, 80, ms(100))];
         senders.extend((1..5).map(|flow| sender(0, flow, 10, ms(10))));
-        let outcomes = Simulation::run(seed, 9, 200, &senders, Duration::from_secs(60));
+        let outcomes = Simulation::run(seed, 9, 200, &senders, Duration::from_secs(20));
         let polite: Vec<f64> = outcomes[1..].iter().map(|it| it.seat_time.as_secs_f64()).collect();
         let hog = outcomes[0].seat_time.as_secs_f64();
         // It has six queues of its own, so at worst six parts where the others have one or more.
-        let fair = 60.0 * 8.0 / 10.0;
+        let fair = 20.0 * 8.0 / 10.0;
         assert!(polite.iter().all(|it| *it > fair * 0.8), "seed {seed}: {hog} {polite:?}");
         assert!(outcomes.iter().all(|it| it.refused == 0), "seed {seed}");
     }
@@ -201,9 +201,9 @@ fn nobody_waits_for_ever() {
     for seed in 0..3 {
         let senders: Vec<Sender> =
             (0..40).map(|at| sender(at % 20, at as u64, 30, ms(5 + at as u64))).collect();
-        let outcomes = Simulation::run(seed, 16, 50, &senders, Duration::from_secs(120));
+        let outcomes = Simulation::run(seed, 16, 50, &senders, Duration::from_secs(30));
         for (at, outcome) in outcomes.iter().enumerate() {
-            assert!(outcome.done > 100, "seed {seed}, sender {at}: {outcome:?}");
+            assert!(outcome.done > 20, "seed {seed}, sender {at}: {outcome:?}");
             assert!(outcome.longest_wait < Duration::from_secs(15), "seed {seed}, sender {at}: {outcome:?}");
         }
     }

@@ -1,0 +1,342 @@
+//! A workspace as an issuer: its names and its keys.
+
+use std::{collections::HashMap, sync::Arc};
+
+use aws_lc_rs::{
+    encoding::AsDer,
+    rand::SystemRandom,
+    rsa::{KeyPair, KeySize},
+    signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, UnparsedPublicKey},
+};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD as BASE64URL},
+};
+use machinery::{
+    Draft, Revision,
+    status::{Reason, Status},
+};
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use store::{Change, Commit, Error, Expect, Key, WorkspaceId, Write};
+use tokio::sync::oneshot;
+
+use super::{
+    claims::Claims,
+    jws::{self, Headed},
+};
+use crate::{hub::Hub, hub::store_refusal, space::Space};
+
+/// More keys than these are not kept: the older ones have to be forgotten first.
+const MOST_KEYS: usize = 8;
+/// So many addresses the server may have had whose tokens are still good.
+const MOST_NAMES: usize = 8;
+/// Verified tokens that are remembered; twice as many while one half is being filled.
+const REMEMBERED: usize = 4096;
+const ATTEMPTS: usize = 8;
+
+/// What upstream says of a signature that does not fit.
+const BAD_SIGNATURE: &str = "go-jose/go-jose: error in cryptographic primitive";
+
+/// Not a served resource, and not a name that a definition can have, so no client can reach it.
+fn key_of_issuer() -> Key {
+    Key::new("hanse.io", "_issuers", "", "self")
+}
+
+/// What is known of one workspace as an issuer.
+pub struct Issuer {
+    /// What it was read from; `None` if nothing is stored yet.
+    stored: Option<Revision>,
+    /// The first is what it is called now; by the others it was called before.
+    names: Vec<String>,
+    /// What it is called now is stored as well, so that its tokens stay good when it is called otherwise.
+    settled: bool,
+    /// The first signs.
+    keys: Vec<Arc<SigningKey>>,
+}
+
+struct SigningKey {
+    id: String,
+    created: String,
+    pkcs8: Vec<u8>,
+    pair: KeyPair,
+}
+
+impl SigningKey {
+    fn read(pkcs8: Vec<u8>, created: String) -> Option<SigningKey> {
+        let pair = KeyPair::from_pkcs8(&pkcs8).ok()?;
+        let public = pair.public_key().as_der().ok()?;
+        let id = BASE64URL.encode(Sha256::digest(public.as_ref()));
+        Some(SigningKey { id, created, pkcs8, pair })
+    }
+
+    fn from_json(value: &Value) -> Option<SigningKey> {
+        let pkcs8 = STANDARD.decode(value["pkcs8"].as_str()?).ok()?;
+        SigningKey::read(pkcs8, value["created"].as_str().unwrap_or_default().to_owned())
+    }
+
+    fn to_json(&self) -> Value {
+        json!({"id": self.id, "created": self.created, "pkcs8": STANDARD.encode(&self.pkcs8)})
+    }
+
+    fn verifies(&self, signed: &str, signature: &[u8]) -> bool {
+        let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, self.pair.public_key().as_ref());
+        public.verify(signed.as_bytes(), signature).is_ok()
+    }
+
+    /// As a key set lists it.
+    fn public_json(&self) -> Value {
+        let public = self.pair.public_key();
+        json!({
+            "use": "sig", "kty": "RSA", "kid": self.id, "alg": "RS256",
+            "n": BASE64URL.encode(public.modulus().big_endian_without_leading_zero()),
+            "e": BASE64URL.encode(public.exponent().big_endian_without_leading_zero()),
+        })
+    }
+}
+
+impl Issuer {
+    fn read(hub: &Hub, space: &Space) -> Issuer {
+        let object = hub.store.get(space.id(), &key_of_issuer());
+        let tree = object.as_ref().and_then(|object| object.tree().ok()).unwrap_or_default();
+        let list = |key: &str| tree.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+        let now = hub.options.issuer_of(space.name());
+        let before: Vec<String> =
+            list("names").into_iter().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+        let settled = before.first() == Some(&now);
+        let names = [now.clone()].into_iter().chain(before.into_iter().filter(|it| *it != now)).collect();
+        let keys = list("keys").iter().filter_map(SigningKey::from_json).map(Arc::new).collect();
+        Issuer { stored: object.map(|object| object.revision), names, settled, keys }
+    }
+
+    /// What it is called: the address that its discovery document is below.
+    pub fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    /// All names: tokens of each are good, and for the API.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    pub fn is_called(&self, name: &str) -> bool {
+        self.names.iter().any(|it| it == name)
+    }
+
+    pub fn key_ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|key| key.id.as_str())
+    }
+
+    pub fn public_keys(&self) -> Vec<Value> {
+        self.keys.iter().map(|key| key.public_json()).collect()
+    }
+
+    /// A token with these claims. There is a key: see [`Issuers::signing`].
+    pub fn sign(&self, claims: &Value) -> Result<String, Status> {
+        let failed = || Status::internal("failed to generate token: there is no usable key");
+        let key = self.keys.first().ok_or_else(failed)?;
+        let unsigned = jws::unsigned(&key.id, claims);
+        let mut signature = vec![0; key.pair.public_modulus_len()];
+        key.pair
+            .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), unsigned.as_bytes(), &mut signature)
+            .map_err(|_| failed())?;
+        Ok(jws::signed(&unsigned, &signature))
+    }
+
+    fn to_tree(&self, uid: &str) -> Map<String, Value> {
+        let keys: Vec<Value> = self.keys.iter().map(|key| key.to_json()).collect();
+        let tree = json!({
+            "kind": "Issuer", "apiVersion": api::API_VERSION,
+            "metadata": {"name": "self", "uid": uid},
+            "names": self.names, "keys": keys,
+        });
+        match tree {
+            Value::Object(tree) => tree,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// The issuers of all workspaces, each read when it is first needed and again when its keys have changed.
+#[derive(Default)]
+pub struct Issuers {
+    read: RwLock<HashMap<WorkspaceId, Arc<Issuer>>>,
+    verified: Mutex<Verified>,
+    /// One key is made at a time: it takes long, and those who wait may find it made.
+    making: tokio::sync::Mutex<()>,
+}
+
+/// Tokens whose signature was found good, by their hash. Two halves: when one is full it becomes the other one, and
+/// what nobody asked for since is forgotten.
+#[derive(Default)]
+struct Verified {
+    recent: HashMap<[u8; 32], Arc<Remembered>>,
+    older: HashMap<[u8; 32], Arc<Remembered>>,
+}
+
+struct Remembered {
+    workspace: WorkspaceId,
+    key_id: String,
+    claims: Arc<Claims>,
+}
+
+impl Verified {
+    fn get(&mut self, hash: &[u8; 32]) -> Option<Arc<Remembered>> {
+        if let Some(found) = self.recent.get(hash) {
+            return Some(found.clone());
+        }
+        let found = self.older.remove(hash)?;
+        self.put(*hash, found.clone());
+        Some(found)
+    }
+
+    fn put(&mut self, hash: [u8; 32], remembered: Arc<Remembered>) {
+        if self.recent.len() >= REMEMBERED {
+            self.older = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(hash, remembered);
+    }
+}
+
+impl Issuers {
+    /// As it is; it may have no key yet.
+    pub fn of(&self, hub: &Hub, space: &Space) -> Arc<Issuer> {
+        let stored = hub.store.get(space.id(), &key_of_issuer()).map(|object| object.revision);
+        if let Some(issuer) = self.read.read().get(space.id()).filter(|issuer| issuer.stored == stored) {
+            return issuer.clone();
+        }
+        let issuer = Arc::new(Issuer::read(hub, space));
+        // Workspaces that issue nothing are not remembered: there is nothing that was costly to read.
+        if issuer.stored.is_some() {
+            self.read.write().insert(space.id().clone(), issuer.clone());
+        }
+        issuer
+    }
+
+    pub fn forget(&self, id: &WorkspaceId) {
+        self.read.write().remove(id);
+    }
+
+    /// As it is, with a key to sign with.
+    pub async fn signing(&self, hub: &Hub, space: &Space) -> Result<Arc<Issuer>, Status> {
+        let usable = |issuer: &Issuer| !issuer.keys.is_empty() && issuer.settled;
+        let issuer = self.of(hub, space);
+        if usable(&issuer) {
+            return Ok(issuer);
+        }
+        let _turn = self.making.lock().await;
+        for _ in 0..ATTEMPTS {
+            let issuer = self.of(hub, space);
+            if usable(&issuer) {
+                return Ok(issuer);
+            }
+            let new = if issuer.keys.is_empty() { Some(make_key(hub).await?) } else { None };
+            self.store(hub, space, &issuer, new, MOST_KEYS).await?;
+        }
+        Err(Status::new(Reason::ServiceUnavailable, "the keys of the workspace keep changing; try again"))
+    }
+
+    /// A new key signs from now on. The others still verify, unless they are to be forgotten.
+    pub async fn rotate(&self, hub: &Hub, space: &Space, forget_old: bool) -> Result<Arc<Issuer>, Status> {
+        let _turn = self.making.lock().await;
+        let new = make_key(hub).await?;
+        for _ in 0..ATTEMPTS {
+            let issuer = self.of(hub, space);
+            if issuer.keys.first().is_some_and(|key| key.id == new.id) {
+                return Ok(issuer);
+            }
+            if issuer.keys.len() >= MOST_KEYS && !forget_old {
+                let message = format!("the workspace has {MOST_KEYS} keys; forget the old ones first");
+                return Err(Status::new(Reason::Conflict, message));
+            }
+            let kept = if forget_old { 1 } else { MOST_KEYS };
+            self.store(hub, space, &issuer, Some(new.clone()), kept).await?;
+        }
+        Err(Status::new(Reason::ServiceUnavailable, "the keys of the workspace keep changing; try again"))
+    }
+
+    /// Only the key that signs verifies from now on.
+    pub async fn forget_old(&self, hub: &Hub, space: &Space) -> Result<Arc<Issuer>, Status> {
+        for _ in 0..ATTEMPTS {
+            let issuer = self.of(hub, space);
+            if issuer.keys.len() <= 1 {
+                return Ok(issuer);
+            }
+            self.store(hub, space, &issuer, None, 1).await?;
+        }
+        Err(Status::new(Reason::ServiceUnavailable, "the keys of the workspace keep changing; try again"))
+    }
+
+    /// Stores `issuer` with a new key, if it is still what it was; otherwise nothing.
+    async fn store(
+        &self,
+        hub: &Hub,
+        space: &Space,
+        issuer: &Issuer,
+        new: Option<Arc<SigningKey>>,
+        most: usize,
+    ) -> Result<(), Status> {
+        let keys = new.into_iter().chain(issuer.keys.iter().cloned()).take(most).collect();
+        let names = issuer.names.iter().take(MOST_NAMES).cloned().collect();
+        let next = Issuer { stored: None, names, settled: true, keys };
+        let draft = Draft::encode(&next.to_tree(&hub.new_uid())).map_err(Status::internal)?;
+        let expect = issuer.stored.map_or(Expect::Absent, Expect::At);
+        let write = Write { key: key_of_issuer(), expect, change: Change::Put { draft, expires: None } };
+        match hub.store.commit(space.id(), Commit { guards: vec![], writes: vec![write] }).await {
+            Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+            Err(error) => Err(store_refusal(error)),
+        }
+    }
+
+    /// The claims of a token that one of the workspace's keys has signed.
+    pub fn verified(
+        &self,
+        hub: &Hub,
+        space: &Space,
+        issuer: &Issuer,
+        text: &str,
+        token: &Headed<'_>,
+    ) -> Result<Arc<Claims>, String> {
+        let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        let known = self.verified.lock().get(&hash);
+        // Keys may have been forgotten since.
+        let known =
+            known.filter(|it| it.workspace == *space.id() && issuer.key_ids().any(|id| id == it.key_id));
+        if let Some(known) = known {
+            hub.metrics.tokens.remembered.inc();
+            return Ok(known.claims.clone());
+        }
+        let fits = |key: &&Arc<SigningKey>| token.key_id.is_empty() || token.key_id == key.id;
+        let mut candidates = issuer.keys.iter().filter(fits).peekable();
+        if candidates.peek().is_none() {
+            return Err("invalid signature, no keys found".into());
+        }
+        let verifies =
+            |key: &&Arc<SigningKey>| token.understood && key.verifies(token.signed, &token.signature);
+        let key = candidates.find(verifies).ok_or(BAD_SIGNATURE)?;
+        let claims = Arc::new(Claims::read(&token.payload)?);
+        let (workspace, key_id) = (space.id().clone(), key.id.clone());
+        let remembered = Remembered { workspace, key_id, claims: claims.clone() };
+        self.verified.lock().put(hash, Arc::new(remembered));
+        hub.metrics.tokens.verified.inc();
+        Ok(claims)
+    }
+}
+
+/// On a thread of its own: it takes a tenth of a second.
+async fn make_key(hub: &Hub) -> Result<Arc<SigningKey>, Status> {
+    let created = hub.now_text();
+    let (done, made) = oneshot::channel();
+    let work = async move {
+        let key = KeyPair::generate(KeySize::Rsa2048).ok().and_then(|pair| {
+            let pkcs8 = pair.as_der().ok()?.as_ref().to_vec();
+            SigningKey::read(pkcs8, created)
+        });
+        // Whoever asked may have gone.
+        let _ = done.send(key);
+    };
+    hub.env.tasks.spawn_blocking_loop("make-key", Box::pin(work));
+    let key = made.await.ok().flatten();
+    key.map(Arc::new).ok_or_else(|| Status::internal("failed to generate token: no key could be made"))
+}

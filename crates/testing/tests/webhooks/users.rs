@@ -1,0 +1,1 @@
+//! Configurations that others wrote.
