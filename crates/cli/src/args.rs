@@ -114,6 +114,10 @@ pub struct LoginArgs {
     /// Authorities whose client certificates are accepted, PEM, beside the peer's own.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
+    /// An AuthenticationConfiguration (apiserver.config.k8s.io/v1): issuers whose tokens are accepted in every
+    /// workspace, and whether requests without credentials are answered.
+    #[arg(long, value_name = "FILE")]
+    authentication_config: Option<PathBuf>,
     /// How long certificates live at most that are signed for a CertificateSigningRequest, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 31_536_000)]
     cluster_signing_duration: u32,
@@ -124,6 +128,7 @@ impl LoginArgs {
         LoginOptions {
             serving: self.tls_cert_file.zip(self.tls_private_key_file),
             client_ca: self.client_ca_file,
+            authentication_config: self.authentication_config,
             signing_duration: Duration::from_secs(self.cluster_signing_duration.into()),
             ..LoginOptions::default()
         }

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod apply;
 pub mod audit;
+pub mod authentication;
 pub mod builtin;
 pub mod certificates;
 pub mod definition;

@@ -9,20 +9,23 @@
 
 pub mod caller;
 mod metrics;
+pub mod oidc;
 mod tls;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt::Display, path::PathBuf, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use env::Env;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
+use tokio::sync::Notify;
 
 use crate::{
     hub::{self, Hub},
     pki::{Authority, PkiError},
 };
 pub use metrics::LoginMetrics;
+use oidc::{ConfigError, Issuers};
 use tls::{Serving, Trust};
 
 /// What an operator may say about logging in.
@@ -32,6 +35,8 @@ pub struct LoginOptions {
     pub serving: Option<(PathBuf, PathBuf)>,
     /// Authorities whose client certificates are good, beside the installation's own.
     pub client_ca: Option<PathBuf>,
+    /// `AuthenticationConfiguration`: issuers of tokens, and who may come without any.
+    pub authentication_config: Option<PathBuf>,
     /// How often files are looked at.
     pub reload_every: Duration,
     /// How long certificates live that are signed on request, at most.
@@ -43,10 +48,20 @@ impl Default for LoginOptions {
         Self {
             serving: None,
             client_ca: None,
+            authentication_config: None,
             reload_every: Duration::from_secs(10),
             signing_duration: Duration::from_secs(365 * 24 * 3600),
         }
     }
+}
+
+/// Why nobody could log in.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    #[error(transparent)]
+    Certificates(#[from] PkiError),
+    #[error(transparent)]
+    Issuers(#[from] ConfigError),
 }
 
 /// Everything that decides who somebody is, as it is now.
@@ -58,7 +73,12 @@ pub struct Login {
     pub kubelet_authority: Authority,
     /// Names and addresses for a certificate of our own.
     hosts: Vec<String>,
+    /// What the issuers of workspaces are below.
+    own_issuer: String,
     tls: ArcSwap<Tls>,
+    issuers: ArcSwap<Issuers>,
+    /// They are others than before.
+    new_issuers: Notify,
     /// Contents that were refused, so that they are told of once.
     refused: Mutex<Refused>,
 }
@@ -74,6 +94,7 @@ struct Tls {
 struct Refused {
     serving: Option<String>,
     trust: Option<String>,
+    issuers: Option<String>,
 }
 
 impl Login {
@@ -83,13 +104,28 @@ impl Login {
         authority: Arc<Authority>,
         kubelet_authority: Authority,
         hosts: Vec<String>,
+        own_issuer: String,
         options: LoginOptions,
-    ) -> Result<Login, PkiError> {
+    ) -> Result<Login, LoginError> {
         let serving = Arc::new(Serving::read(env, &authority, &hosts, options.serving.as_ref())?);
         let trust = Arc::new(Trust::read(env, &authority, options.client_ca.as_ref(), 0)?);
         let tls = Tls { config: tls::config(env, &serving, &trust)?, serving, trust };
-        let (tls, refused) = (ArcSwap::from_pointee(tls), Mutex::default());
-        Ok(Login { env: env.clone(), options, authority, kubelet_authority, hosts, tls, refused })
+        let config = options.authentication_config.as_ref();
+        let issuers = config.map(|path| Issuers::read(env, path, &own_issuer)).transpose()?.unwrap_or_default();
+        let (tls, issuers) = (ArcSwap::from_pointee(tls), ArcSwap::from_pointee(issuers));
+        let (env, refused) = (env.clone(), Mutex::default());
+        Ok(Login {
+            env,
+            options,
+            authority,
+            kubelet_authority,
+            hosts,
+            own_issuer,
+            tls,
+            issuers,
+            new_issuers: Notify::new(),
+            refused,
+        })
     }
 
     /// For the next connection.
@@ -99,6 +135,15 @@ impl Login {
 
     pub fn trust(&self) -> Arc<Trust> {
         self.tls.load().trust.clone()
+    }
+
+    pub fn issuers(&self) -> Arc<Issuers> {
+        self.issuers.load_full()
+    }
+
+    /// Whether a request without credentials is answered.
+    pub fn allows_anonymous(&self, path: &str) -> bool {
+        self.issuers.load().anonymous.as_ref().is_none_or(|anonymous| anonymous.allows(path))
     }
 
     /// What a client must trust to reach this server.
@@ -111,7 +156,20 @@ impl Login {
     }
 
     /// Looks at the files, and takes what has changed.
-    pub fn reload(&self, metrics: &LoginMetrics) {
+    fn reload(&self, hub: &Arc<Hub>) {
+        self.reload_certificates(&hub.metrics.login);
+        let Some(path) = &self.options.authentication_config else { return };
+        if self.issuers.load().is_current(&self.env, path) {
+            return;
+        }
+        let read = Issuers::read(&self.env, path, &self.own_issuer);
+        if let Some(issuers) = self.taken("authentication_config", read, &hub.metrics.login) {
+            self.issuers.store(Arc::new(issuers));
+            self.new_issuers.notify_one();
+        }
+    }
+
+    fn reload_certificates(&self, metrics: &LoginMetrics) {
         let current = self.tls.load_full();
         let now = self.env.clock.now().as_second();
         let serving = match current.serving.is_current(&self.env, self.options.serving.as_ref(), now) {
@@ -142,24 +200,30 @@ impl Login {
     }
 
     /// What was read, if it is good; what is not is told of once, and the old stays.
-    fn taken<T>(&self, what: &'static str, read: Result<T, PkiError>, metrics: &LoginMetrics) -> Option<T> {
+    fn taken<T, E: Display>(
+        &self,
+        what: &'static str,
+        read: Result<T, E>,
+        metrics: &LoginMetrics,
+    ) -> Option<T> {
         let mut refused = self.refused.lock();
         let before = match what {
             "serving" => &mut refused.serving,
-            _ => &mut refused.trust,
+            "client_ca" => &mut refused.trust,
+            _ => &mut refused.issuers,
         };
         match read {
             Ok(new) => {
                 *before = None;
                 metrics.reloaded(what, true);
-                tracing::info!(what, "took new certificates");
+                tracing::info!(what, "took the new content of a file");
                 Some(new)
             }
             Err(error) => {
                 let told = error.to_string();
                 if before.as_ref() != Some(&told) {
                     metrics.reloaded(what, false);
-                    tracing::error!(what, %error, "cannot use the new certificates; the old ones stay");
+                    tracing::error!(what, %error, "cannot use the new content of a file; the old one stays");
                     *before = Some(told);
                 }
                 None
@@ -168,8 +232,21 @@ impl Login {
     }
 }
 
+/// Asks new issuers where their keys are. Not where files are read: that thread has no network.
+async fn ask_issuers(hub: Arc<Hub>) {
+    let mut stopping = hub.stopping.clone();
+    loop {
+        hub.login.issuers().discover(&hub);
+        tokio::select! {
+            () = hub.login.new_issuers.notified() => {}
+            () = hub::stopped(&mut stopping) => return,
+        }
+    }
+}
+
 /// Follows the files until the server stops.
 pub fn follow(hub: &Arc<Hub>) {
+    hub.env.tasks.spawn(Box::pin(ask_issuers(hub.clone())));
     let hub = hub.clone();
     let env = hub.env.clone();
     let work = async move {
@@ -179,7 +256,7 @@ pub fn follow(hub: &Arc<Hub>) {
                 () = hub.env.clock.sleep(hub.login.options.reload_every) => {}
                 () = hub::stopped(&mut stopping) => return,
             }
-            hub.login.reload(&hub.metrics.login);
+            hub.login.reload(&hub);
             hub.metrics.login.serving_not_after.set(hub.login.tls.load().serving.not_after);
         }
     };

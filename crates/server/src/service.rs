@@ -148,7 +148,7 @@ where
         workspace,
     };
     let asked_for = info.workspace.as_deref();
-    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, asked_for).await;
+    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
     let asker = match asker {
         Ok(asker) => asker,
         Err(status) => {
@@ -346,11 +346,14 @@ where
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
     let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user, audit };
-    let deprecation = context.resource.custom().and_then(|custom| custom.version.deprecation.clone());
+    let deprecation = match context.resource.custom() {
+        Some(custom) => custom.version.deprecation.clone(),
+        None => context.resource.row.deprecation.map(str::to_owned),
+    };
     let answer = answer_about(context, verb, body).await;
     match deprecation {
         Some(text) => answer.map(|mut response| {
-            body::warn(&mut response, &text);
+            body::warn_first(&mut response, &text);
             response
         }),
         None => answer,

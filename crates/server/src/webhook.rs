@@ -170,6 +170,45 @@ impl Webhooks {
         }
     }
 
+    /// The document at a target.
+    pub async fn fetch(
+        &self,
+        env: &Env,
+        target: &Target,
+        limit: Duration,
+        max_answer: usize,
+    ) -> Result<Bytes, Error> {
+        let timer = env.clock.sleep(limit);
+        tokio::select! {
+            answer = self.get(env, target, max_answer) => answer,
+            () = timer => {
+                Err(Error::Unreachable(format!("Get {}: context deadline exceeded", gotext::quote(&target.url))))
+            }
+        }
+    }
+
+    async fn get(&self, env: &Env, target: &Target, max_answer: usize) -> Result<Bytes, Error> {
+        let uri: Uri =
+            target.url.parse().map_err(|error| Error::Target(format!("{}: {error}", target.url)))?;
+        let visit = self.places.visit(target);
+        let broken = |why: &dyn std::fmt::Display| {
+            Error::Unreachable(format!("Get {}: {why}", gotext::quote(&target.url)))
+        };
+        let _turn = visit.place.turns.acquire().await.map_err(|error| broken(&error))?;
+        let mut connection = connect(env, &visit, &uri, &self.places).await.map_err(|error| match error {
+            Failure::Target(why) => Error::Target(why),
+            Failure::Io(why) => broken(&why),
+        })?;
+        let request = Request::get(uri.path_and_query().map_or("/", |path| path.as_str()))
+            .header(header::HOST, uri.authority().map(ToString::to_string).unwrap_or_default())
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, "hanse")
+            .body(Full::new(Bytes::new()))
+            .map_err(|error| Error::Target(error.to_string()))?;
+        let response = connection.send_request(request).await.map_err(|error| broken(&ended(&error)))?;
+        finish(env, &visit, connection, response, max_answer).await
+    }
+
     async fn post(&self, env: &Env, question: Question<'_>) -> Result<Bytes, Error> {
         let url = shown(&question);
         let uri: Uri = url.parse().map_err(|error| Error::Target(format!("{url}: {error}")))?;

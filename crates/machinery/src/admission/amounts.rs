@@ -94,7 +94,8 @@ pub fn of_pod(pod: &Tree, list: &str, options: PodOptions) -> Amounts {
     if options.with_overhead {
         let mut overhead = amounts_in(spec, "overhead");
         // Of what is not limited, overhead makes no limit.
-        overhead.retain(|name, _| list == "requests" || total.get(name).is_some_and(|limit| !limit.is_zero()));
+        overhead
+            .retain(|name, _| list == "requests" || total.get(name).is_some_and(|limit| !limit.is_zero()));
         add(&mut total, &overhead);
     }
     total

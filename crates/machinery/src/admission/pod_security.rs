@@ -59,7 +59,9 @@ impl Version {
         let is_plain = digits == "0" || !digits.starts_with('0');
         let minor = digits.parse::<u64>().ok().filter(|minor| *minor <= i64::MAX as u64);
         match minor {
-            Some(minor) if is_plain && digits.bytes().all(|it| it.is_ascii_digit()) => Ok(Version::Minor(minor)),
+            Some(minor) if is_plain && digits.bytes().all(|it| it.is_ascii_digit()) => {
+                Ok(Version::Minor(minor))
+            }
             _ => Err(WRONG),
         }
     }
@@ -206,8 +208,7 @@ impl Survey {
         if violations.is_empty() {
             return;
         }
-        let (first, count) =
-            self.found.entry(reasons(violations)).or_insert_with(|| (name.to_owned(), 0));
+        let (first, count) = self.found.entry(reasons(violations)).or_insert_with(|| (name.to_owned(), 0));
         if name < first.as_str() {
             *first = name.to_owned();
         }

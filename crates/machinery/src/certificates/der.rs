@@ -70,14 +70,8 @@ pub fn text(value: &str) -> Vec<u8> {
 /// Two digits for the year until 2049, then four, as X.509 wants it.
 pub fn time(at: jiff::Timestamp) -> Vec<u8> {
     let at = at.to_zoned(jiff::tz::TimeZone::UTC);
-    let rest = format!(
-        "{:02}{:02}{:02}{:02}{:02}Z",
-        at.month(),
-        at.day(),
-        at.hour(),
-        at.minute(),
-        at.second()
-    );
+    let rest =
+        format!("{:02}{:02}{:02}{:02}{:02}Z", at.month(), at.day(), at.hour(), at.minute(), at.second());
     match at.year() {
         year @ 1950..2050 => tagged(0x17, format!("{:02}{rest}", year % 100).as_bytes()),
         year => tagged(0x18, format!("{year:04}{rest}").as_bytes()),

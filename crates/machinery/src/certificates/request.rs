@@ -170,7 +170,8 @@ fn check_for(signature: &AlgorithmIdentifier<'_>, key: &AlgorithmIdentifier<'_>)
 }
 
 fn pss(signature: &AlgorithmIdentifier<'_>) -> Option<&'static signature::RsaParameters> {
-    let parameters = x509_parser::signature_algorithm::RsaSsaPssParams::try_from(signature.parameters.as_ref()?);
+    let parameters =
+        x509_parser::signature_algorithm::RsaSsaPssParams::try_from(signature.parameters.as_ref()?);
     match parameters.ok()?.hash_algorithm_oid().to_id_string().as_str() {
         "2.16.840.1.101.3.4.2.1" => Some(&signature::RSA_PSS_2048_8192_SHA256),
         "2.16.840.1.101.3.4.2.2" => Some(&signature::RSA_PSS_2048_8192_SHA384),

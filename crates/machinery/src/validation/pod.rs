@@ -35,8 +35,8 @@ use self::options::Options;
 use super::parts::{Path, items, list, object};
 use crate::{field_error::Cause, metadata, resource::Tree};
 
-pub(super) use amounts::round_up;
 pub use amounts::quality_of_service;
+pub(super) use amounts::round_up;
 pub use create::prepare_pod;
 pub use defaults::{default_pod, default_spec, default_template};
 pub use resize::{only_resources, resized_pod};

@@ -77,7 +77,10 @@ pub fn app_armor(pod: &Pod<'_>) -> Option<Violation> {
     }
     let shown: Vec<&str> = values.into_iter().chain(annotations.iter().map(String::as_str)).collect();
     let reason = plural(shown.len(), "forbidden AppArmor profile", "forbidden AppArmor profiles");
-    violation(reason, format!("{} must not set AppArmor profile type to {}", who.join(" and "), quoted(shown)))
+    violation(
+        reason,
+        format!("{} must not set AppArmor profile type to {}", who.join(" and "), quoted(shown)),
+    )
 }
 
 /// Those that a container adds.
@@ -155,10 +158,7 @@ pub fn hosts_asked(pod: &Pod<'_>) -> Option<Violation> {
     let hosts: BTreeSet<String> = pod.containers().flat_map(of_container).collect();
     let uses = plural(containers.len(), "uses", "use");
     let what = plural(hosts.len(), "probe or lifecycle host", "probe or lifecycle hosts");
-    violation(
-        "probe or lifecycle host",
-        format!("{} {uses} {what} {}", named(&containers), quoted(hosts)),
-    )
+    violation("probe or lifecycle host", format!("{} {uses} {what} {}", named(&containers), quoted(hosts)))
 }
 
 pub fn privileged(pod: &Pod<'_>) -> Option<Violation> {
@@ -201,7 +201,9 @@ fn selinux_of(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     let options = |holder| object(security(holder)?, "seLinuxOptions");
     let is_bad = |holder| {
         options(holder).is_some_and(|it| {
-            !allowed.contains(&text(it, "type")) || !text(it, "user").is_empty() || !text(it, "role").is_empty()
+            !allowed.contains(&text(it, "type"))
+                || !text(it, "user").is_empty()
+                || !text(it, "role").is_empty()
         })
     };
     let who = setters(is_bad(pod.spec), &pod.bad(|container| is_bad(container)))?;
@@ -226,8 +228,9 @@ pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
     let keys = pod.containers().map(|container| format!("{SECCOMP_CONTAINER}{}", text(container, "name")));
     let keys = [SECCOMP_POD.to_owned()].into_iter().chain(keys);
     let annotations = pod.annotations()?;
-    let is_good =
-        |value: &str| matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/");
+    let is_good = |value: &str| {
+        matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/")
+    };
     let bad: BTreeSet<String> = keys
         .filter_map(|key| {
             let value = annotations.get(&key).and_then(Value::as_str)?;

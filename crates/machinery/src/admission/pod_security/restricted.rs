@@ -49,8 +49,7 @@ const OTHER_VOLUMES: [&str; 21] = [
 ];
 
 pub fn escalation(pod: &Pod<'_>) -> Option<Violation> {
-    let containers =
-        pod.bad(|container| security_flag(container, "allowPrivilegeEscalation") != Some(false));
+    let containers = pod.bad(|container| security_flag(container, "allowPrivilegeEscalation") != Some(false));
     if containers.is_empty() {
         return None;
     }
@@ -150,7 +149,9 @@ pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
     let who = named(&silent);
     violation(
         "seccompProfile",
-        format!("pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\""),
+        format!(
+            "pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\""
+        ),
     )
 }
 

@@ -29,7 +29,10 @@ fn labels_say_what_is_demanded() {
             &[("audit", "restricted"), ("audit-version", "v1.0"), ("warn", "baseline")],
             "privileged:latest restricted:v1.0 baseline:latest",
         ),
-        (&[("enforce", "restricted"), ("warn", "privileged")], "restricted:latest privileged:latest privileged:latest"),
+        (
+            &[("enforce", "restricted"), ("warn", "privileged")],
+            "restricted:latest privileged:latest privileged:latest",
+        ),
     ];
     for (labels, wanted) in rows {
         assert_eq!(policy(labels), (wanted.to_owned(), vec![]), "{labels:?}");
