@@ -112,6 +112,22 @@ impl FlowMetrics {
     }
 }
 
+/// Something that is counted as long as it lasts, also if it is given up in the middle.
+pub struct Counted(Gauge);
+
+impl Counted {
+    pub fn new(gauge: &Gauge) -> Counted {
+        gauge.inc();
+        Counted(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// What the audit counts.
 #[derive(Clone, Default)]
 pub struct AuditMetrics {

@@ -22,7 +22,7 @@ use crate::{
     health,
     hub::Hub,
     login::caller::Caller,
-    metrics::RequestLabels,
+    metrics::{Counted, RequestLabels},
     openapi,
     options::Query,
     pods,
@@ -74,10 +74,10 @@ where
         trail: Trail::default(),
         counting: None,
     };
-    hub.metrics.inflight.inc();
+    let in_flight = Counted::new(&hub.metrics.inflight);
     let work = answer(&hub, &connection, &parts, headers, body, &mut findings);
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
-    hub.metrics.inflight.dec();
+    drop(in_flight);
     let Findings { audit_id, mut labels, warnings, trail, counting } = findings;
     let mut response = match outcome {
         Ok(answered) => {
