@@ -116,12 +116,11 @@ impl Server {
                 bail!("cannot make {object}: {}", made.text());
             }
         }
-        // Hanse makes it by itself; the real server's controllers do not run.
-        let namespace = format!("/api/v1/namespaces/{NAMESPACE}");
-        server
-            .client
-            .post(&format!("{namespace}/serviceaccounts"), &json!({"metadata": {"name": "default"}}))
-            .await?;
+        // Hanse makes the first by itself; the real server's controllers do not run.
+        for account in ["default", "builder"] {
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
+            server.client.post(&path, &json!({"metadata": {"name": account}})).await?;
+        }
         Ok(server)
     }
 
