@@ -349,7 +349,7 @@ async fn approving_and_signing_are_rights_of_their_own() -> Result<()> {
         rule["resourceNames"] = json!([name]);
         rule
     };
-    grant(&admin, "writer", &[write.clone()]).await?;
+    grant(&admin, "writer", std::slice::from_ref(&write)).await?;
     grant(&admin, "approver", &[write.clone(), signers("approve", CLIENT)]).await?;
     grant(
         &admin,

@@ -144,7 +144,9 @@ async fn each_signer_signs_what_upstream_lets_it() -> Result<()> {
     let serving = "kubernetes.io/kubelet-serving";
     let (client, server) = (["digital signature", "client auth"], ["digital signature", "server auth"]);
     let node = ("system:node:a", &["system:nodes"][..]);
-    let rows: [(&str, &str, &[&str], &[&str], &[&str], &str); 14] = [
+    // Signer, name, groups, hosts, usages, and why it is refused.
+    type Row<'a> = (&'a str, &'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str], &'a str);
+    let rows: [Row<'_>; 14] = [
         (CLIENT, "ann", &[], &[], &client, ""),
         (
             CLIENT,

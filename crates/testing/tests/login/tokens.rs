@@ -263,7 +263,9 @@ async fn expressions_map_and_check_claims() -> Result<()> {
     let mut claims = issuer.claims("ann");
     let more = json!({"aud": "two", "email": "ann@example.com", "email_verified": true, "roles": "a,b,", "uid": "u-1",
                       "tenant": ["x", "", "y"], "a.b": "c"});
-    claims.as_object_mut().map(|it| it.extend(more.as_object().cloned().unwrap_or_default()));
+    if let (Some(claims), Some(more)) = (claims.as_object_mut(), more.as_object()) {
+        claims.extend(more.clone());
+    }
     let token = key.token(&claims)?;
     scene.accepted(&token).await?;
     let user = scene.user(&token).await?;
