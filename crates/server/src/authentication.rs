@@ -198,10 +198,10 @@ pub async fn verify(claim: &Claim<'_>) -> Result<Authenticated, String> {
             Err(why) => errors.push(why),
         }
     }
+    // As upstream puts it, where a token is first held against the server's own.
     Err(match errors.as_slice() {
         [] => NOBODYS.to_owned(),
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
+        several => format!("[{NOBODYS}, {}]", several.join(", ")),
     })
 }
 

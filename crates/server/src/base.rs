@@ -217,8 +217,9 @@ fn manage(tree: &mut Tree) {
     };
     let mut tracked = tree.clone();
     // What the server says by itself is nobody's.
-    for key in ["spec", "status"] {
-        tracked.remove(key);
+    tracked.remove("status");
+    if kind == "Namespace" {
+        tracked.remove("spec");
     }
     apply::track_update(&request, None, &mut tracked, false);
     let managed = tracked.get("metadata").and_then(|metadata| metadata.get("managedFields")).cloned();
