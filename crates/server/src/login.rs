@@ -111,7 +111,8 @@ impl Login {
         let trust = Arc::new(Trust::read(env, &authority, options.client_ca.as_ref(), 0)?);
         let tls = Tls { config: tls::config(env, &serving, &trust)?, serving, trust };
         let config = options.authentication_config.as_ref();
-        let issuers = config.map(|path| Issuers::read(env, path, &own_issuer)).transpose()?.unwrap_or_default();
+        let issuers =
+            config.map(|path| Issuers::read(env, path, &own_issuer)).transpose()?.unwrap_or_default();
         let (tls, issuers) = (ArcSwap::from_pointee(tls), ArcSwap::from_pointee(issuers));
         let (env, refused) = (env.clone(), Mutex::default());
         Ok(Login {

@@ -35,13 +35,21 @@ fn what_is_wrong_is_said_as_upstream_says_it() {
     let twice = |value: Value| json!([value, value]);
     let rows = [
         ("issuer/url", json!(""), "issuer.url: Required value"),
-        ("issuer/url", json!("http://a"), r#"issuer.url: Invalid value: "http://a": URL scheme must be https"#),
+        (
+            "issuer/url",
+            json!("http://a"),
+            r#"issuer.url: Invalid value: "http://a": URL scheme must be https"#,
+        ),
         (
             "issuer/url",
             json!("https://u@a"),
             r#"issuer.url: Invalid value: "https://u@a": URL must not contain a username or password"#,
         ),
-        ("issuer/url", json!("https://a?b"), r#"issuer.url: Invalid value: "https://a?b": URL must not contain a query"#),
+        (
+            "issuer/url",
+            json!("https://a?b"),
+            r#"issuer.url: Invalid value: "https://a?b": URL must not contain a query"#,
+        ),
         (
             "issuer/url",
             json!("https://a#b"),
@@ -57,7 +65,11 @@ fn what_is_wrong_is_said_as_upstream_says_it() {
             json!("https://issuer.example.com/"),
             r#"issuer.discoveryURL: Invalid value: "https://issuer.example.com/": discoveryURL must be different from URL"#,
         ),
-        ("issuer/audiences", json!([]), "issuer.audiences: Required value: at least one jwt[0].issuer.audiences is required"),
+        (
+            "issuer/audiences",
+            json!([]),
+            "issuer.audiences: Required value: at least one jwt[0].issuer.audiences is required",
+        ),
         ("issuer/audiences", json!([""]), "issuer.audiences[0]: Required value"),
         (
             "issuer/audiences",
@@ -79,7 +91,11 @@ fn what_is_wrong_is_said_as_upstream_says_it() {
             json!("panda"),
             r#"issuer.egressSelectorType: Invalid value: "panda": egress selector must be either controlplane or cluster"#,
         ),
-        ("claimMappings/username", json!({}), "claimMappings.username: Required value: claim or expression is required"),
+        (
+            "claimMappings/username",
+            json!({}),
+            "claimMappings.username: Required value: claim or expression is required",
+        ),
         (
             "claimMappings/username",
             json!({"claim": "a"}),
@@ -110,8 +126,16 @@ fn what_is_wrong_is_said_as_upstream_says_it() {
             json!({"claim": "a", "expression": "claims.a"}),
             r#"claimMappings.uid: Invalid value: "": claim and expression can't both be set"#,
         ),
-        ("claimMappings/extra", json!([{"valueExpression": "claims.a"}]), "claimMappings.extra[0].key: Required value"),
-        ("claimMappings/extra", json!([{"key": "a.b/c"}]), "claimMappings.extra[0].valueExpression: Required value"),
+        (
+            "claimMappings/extra",
+            json!([{"valueExpression": "claims.a"}]),
+            "claimMappings.extra[0].key: Required value",
+        ),
+        (
+            "claimMappings/extra",
+            json!([{"key": "a.b/c"}]),
+            "claimMappings.extra[0].valueExpression: Required value",
+        ),
         (
             "claimMappings/extra",
             json!([{"key": "a", "valueExpression": "claims.a"}]),
@@ -127,7 +151,11 @@ fn what_is_wrong_is_said_as_upstream_says_it() {
             json!([{"key": "a.b/C", "valueExpression": "claims.a"}]),
             r#"claimMappings.extra[0].key: Invalid value: "a.b/C": must be lowercase"#,
         ),
-        ("claimValidationRules", json!([{}]), "claimValidationRules[0]: Required value: claim or expression is required"),
+        (
+            "claimValidationRules",
+            json!([{}]),
+            "claimValidationRules[0]: Required value: claim or expression is required",
+        ),
         (
             "claimValidationRules",
             twice(json!({"claim": "a"})),
@@ -156,7 +184,11 @@ fn what_is_wrong_is_said_as_upstream_says_it() {
         ),
     ];
     for (pointer, value, expected) in rows {
-        assert_eq!(messages(with(pointer, value.clone())), [format!("jwt[0].{expected}")], "{pointer} = {value}");
+        assert_eq!(
+            messages(with(pointer, value.clone())),
+            [format!("jwt[0].{expected}")],
+            "{pointer} = {value}"
+        );
     }
 }
 
@@ -169,7 +201,10 @@ fn expressions_that_do_not_compile_are_refused() {
         ("userValidationRules", json!([{"expression": "claims.a == 'a'"}])),
     ] {
         let all = messages(with(pointer, value.clone()));
-        assert!(all.len() == 1 && all[0].contains("compilation failed: ERROR: <input>:1:"), "{value}: {all:?}");
+        assert!(
+            all.len() == 1 && all[0].contains("compilation failed: ERROR: <input>:1:"),
+            "{value}: {all:?}"
+        );
     }
 }
 
@@ -220,7 +255,10 @@ fn claims_become_a_user() {
     let mut jwt = mk_jwt();
     jwt["claimMappings"]["groups"] = json!({"claim": "role", "prefix": "r:"});
     assert_eq!(identity(jwt.clone(), json!({"sub": "a", "role": "x"})).unwrap().groups, ["r:x"]);
-    assert_eq!(identity(jwt.clone(), json!({"sub": "a", "role": ["x", "y"]})).unwrap().groups, ["r:x", "r:y"]);
+    assert_eq!(
+        identity(jwt.clone(), json!({"sub": "a", "role": ["x", "y"]})).unwrap().groups,
+        ["r:x", "r:y"]
+    );
     assert_eq!(identity(jwt.clone(), json!({"sub": "a"})).unwrap().groups, [""; 0]);
     let error = identity(jwt, json!({"sub": "a", "role": {}})).unwrap_err();
     assert!(error.starts_with("oidc: parse groups claim \"role\": "), "{error}");
@@ -230,18 +268,25 @@ fn claims_become_a_user() {
     for (verified, error) in [
         (Value::Null, "oidc: email not verified"),
         (json!(false), "oidc: email not verified"),
-        (json!("true"), "oidc: parse 'email_verified' claim: json: cannot unmarshal string into Go value of type bool"),
+        (
+            json!("true"),
+            "oidc: parse 'email_verified' claim: json: cannot unmarshal string into Go value of type bool",
+        ),
     ] {
         let claims = json!({"email": "a@b", "email_verified": verified});
         assert_eq!(identity(email.clone(), claims).unwrap_err(), error);
     }
     assert_eq!(identity(email.clone(), json!({"email": "a@b"})).unwrap().username, "a@b");
-    assert_eq!(identity(email, json!({})).unwrap_err(), "oidc: parse username claims \"email\": claim not present");
+    assert_eq!(
+        identity(email, json!({})).unwrap_err(),
+        "oidc: parse username claims \"email\": claim not present"
+    );
 }
 
 #[test]
 fn numbers_in_claims_are_doubles_as_in_go() {
     let mut jwt = mk_jwt();
-    jwt["claimMappings"]["username"] = json!({"expression": "string(type(claims.n) == double) + string(claims.n)"});
+    jwt["claimMappings"]["username"] =
+        json!({"expression": "string(type(claims.n) == double) + string(claims.n)"});
     assert_eq!(identity(jwt, json!({"n": 5})).unwrap().username, "true5");
 }

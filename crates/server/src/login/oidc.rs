@@ -12,7 +12,11 @@
 mod keys;
 mod token;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use env::Env;
 use machinery::{
@@ -78,10 +82,10 @@ pub enum ConfigError {
 
 impl Issuers {
     /// `own`: what the issuers of workspaces are below; none of them can be configured.
-    pub fn read(env: &Env, path: &PathBuf, own: &str) -> Result<Issuers, ConfigError> {
+    pub fn read(env: &Env, path: &Path, own: &str) -> Result<Issuers, ConfigError> {
         let content =
-            env.files.read(path).map_err(|source| ConfigError::Io { path: path.clone(), source })?;
-        let wrong = |why: String| ConfigError::Wrong { path: path.clone(), why };
+            env.files.read(path).map_err(|source| ConfigError::Io { path: path.to_owned(), source })?;
+        let wrong = |why: String| ConfigError::Wrong { path: path.to_owned(), why };
         let text = std::str::from_utf8(&content).map_err(|error| wrong(error.to_string()))?;
         let tree: Value = serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let configuration = authentication::parse(tree).map_err(wrong)?;
@@ -95,7 +99,7 @@ impl Issuers {
         Ok(Issuers { all, anonymous: configuration.anonymous, content })
     }
 
-    pub fn is_current(&self, env: &Env, path: &PathBuf) -> bool {
+    pub fn is_current(&self, env: &Env, path: &Path) -> bool {
         env.files.read(path).is_ok_and(|content| content == self.content)
     }
 

@@ -223,9 +223,12 @@ async fn answer(
         (Manner::Huge, _) => "[".repeat(8 * 1024 * 1024),
         (Manner::Nonsense, _) => "<html>no</html>".to_owned(),
         (Manner::Lies, true) => {
-            json!({"issuer": "https://accounts.example.com", "jwks_uri": format!("{}/keys", behaviour.url)}).to_string()
+            json!({"issuer": "https://accounts.example.com", "jwks_uri": format!("{}/keys", behaviour.url)})
+                .to_string()
         }
-        (_, true) => json!({"issuer": behaviour.url, "jwks_uri": format!("{}/keys", behaviour.url)}).to_string(),
+        (_, true) => {
+            json!({"issuer": behaviour.url, "jwks_uri": format!("{}/keys", behaviour.url)}).to_string()
+        }
         (_, false) => behaviour.keys.lock().to_string(),
     };
     Ok(Response::new(Full::new(document.into())))

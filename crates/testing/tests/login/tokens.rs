@@ -93,14 +93,17 @@ async fn a_user_of_an_issuer_is_known_in_every_workspace_and_each_decides_what_t
     assert_eq!(user["extra"], json!({"authentication.kubernetes.io/credential-id": ["JTI=t-1"]}));
 
     let admin = scene.hub.admin().await?;
-    create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "shop"}})).await?;
+    create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "shop"}}))
+        .await?;
     grant_at(&admin, "/clusters/shop", "oidc:ann", &[rule("", &["configmaps"], &["list"])]).await?;
     let bearer = format!("Bearer {token}");
     let list = |place: &'static str| {
         let (client, bearer) = (scene.nobody.clone(), bearer.clone());
         async move {
             let path = format!("{place}/api/v1/namespaces/default/configmaps");
-            Ok::<_, anyhow::Error>(client.call(http::Method::GET, &path, &[("authorization", &bearer)], "").await?.code)
+            Ok::<_, anyhow::Error>(
+                client.call(http::Method::GET, &path, &[("authorization", &bearer)], "").await?.code,
+            )
         }
     };
     assert_eq!(list("/clusters/shop").await?, StatusCode::OK);
@@ -187,7 +190,10 @@ async fn tokens_that_prove_nothing_are_refused() -> Result<()> {
     let token = key.token(&good)?;
     let (signed, signature) = token.rsplit_once('.').unwrap_or_default();
     let nothing = unsigned(&json!({"alg": "none", "kid": "one"}), &good);
-    let other_payload = token.split('.').nth(1).map(|_| unsigned(&json!({"alg": "RS256", "kid": "one"}), &with("sub", json!("root"))));
+    let other_payload = token
+        .split('.')
+        .nth(1)
+        .map(|_| unsigned(&json!({"alg": "RS256", "kid": "one"}), &with("sub", json!("root"))));
     for (what, token) in [
         ("alg none", format!("{nothing}.")),
         ("alg none with a signature", format!("{nothing}.{signature}")),
@@ -215,7 +221,8 @@ async fn an_issuer_that_misbehaves_hurts_nobody_else() -> Result<()> {
     for manner in [Manner::Lies, Manner::NeverAnswers, Manner::Huge, Manner::Nonsense] {
         bad.push((manner, Issuer::start(manner, &[&key]).await?));
     }
-    let all: Vec<Value> = std::iter::once(&good).chain(bad.iter().map(|(_, issuer)| issuer)).map(mk_jwt).collect();
+    let all: Vec<Value> =
+        std::iter::once(&good).chain(bad.iter().map(|(_, issuer)| issuer)).map(mk_jwt).collect();
     let scene = Scene::with(&mk_config(&all)).await?;
     scene.accepted(&key.token(&good.claims("ann"))?).await?;
     for (manner, issuer) in &bad {
@@ -250,14 +257,15 @@ async fn expressions_map_and_check_claims() -> Result<()> {
     });
     jwt["claimValidationRules"] =
         json!([{"expression": "claims.exp - claims.iat <= 3600", "message": "lives too long"}]);
-    jwt["userValidationRules"] =
-        json!([{"expression": "!user.username.startsWith('system:')", "message": "reserved"},
+    jwt["userValidationRules"] = json!([{"expression": "!user.username.startsWith('system:')", "message": "reserved"},
                {"expression": "user.groups.all(group, !group.startsWith('system:'))"}]);
     let scene = Scene::with(&mk_config(&[jwt])).await?;
     let mut claims = issuer.claims("ann");
     let more = json!({"aud": "two", "email": "ann@example.com", "email_verified": true, "roles": "a,b,", "uid": "u-1",
                       "tenant": ["x", "", "y"], "a.b": "c"});
-    claims.as_object_mut().map(|it| it.extend(more.as_object().cloned().unwrap_or_default()));
+    if let (Some(claims), Some(more)) = (claims.as_object_mut(), more.as_object()) {
+        claims.extend(more.clone());
+    }
     let token = key.token(&claims)?;
     scene.accepted(&token).await?;
     let user = scene.user(&token).await?;
@@ -295,10 +303,15 @@ async fn a_configuration_changes_without_a_restart() -> Result<()> {
     // A broken file changes nothing, and is told of.
     let admin = scene.hub.admin().await?;
     let failures = "hanse_login_reloads_total{what=\"authentication_config\",status=\"failure\"}";
-    for (count, broken) in ["{", "apiVersion: v1\nkind: ConfigMap\n", &mk_config(&[json!({})]).to_string()].into_iter().enumerate() {
+    for (count, broken) in ["{", "apiVersion: v1\nkind: ConfigMap\n", &mk_config(&[json!({})]).to_string()]
+        .into_iter()
+        .enumerate()
+    {
         write(scene.directory.path(), broken)?;
-        eventually("it is told of", || async { Ok((metric(&admin, failures).await? > count as f64).then_some(())) })
-            .await?;
+        eventually("it is told of", || async {
+            Ok((metric(&admin, failures).await? > count as f64).then_some(()))
+        })
+        .await?;
         scene.accepted(&of_first).await?;
     }
     write(scene.directory.path(), &mk_config(&[mk_jwt(&second)]).to_string())?;
@@ -314,9 +327,17 @@ async fn who_comes_without_credentials_is_answered_where_the_configuration_says(
         config["anonymous"] = anonymous;
         config
     };
-    let code = |client: Client, path: &'static str| async move { Ok::<_, anyhow::Error>(client.get(path).await?.code.as_u16()) };
+    let code = |client: Client, path: &'static str| async move {
+        Ok::<_, anyhow::Error>(client.get(path).await?.code.as_u16())
+    };
     let scene = Scene::with(&config(json!({"enabled": true, "conditions": [{"path": "/livez"}]}))).await?;
-    for (path, expected) in [("/livez", 200), ("/clusters/default/livez", 200), ("/readyz", 401), ("/livez/ping", 401), ("/version", 401)] {
+    for (path, expected) in [
+        ("/livez", 200),
+        ("/clusters/default/livez", 200),
+        ("/readyz", 401),
+        ("/livez/ping", 401),
+        ("/version", 401),
+    ] {
         assert_eq!(code(scene.nobody.clone(), path).await?, expected, "{path}");
     }
     assert_eq!(scene.hub.admin().await?.get("/version").await?.code, StatusCode::OK);
