@@ -56,7 +56,7 @@ impl Claim<'_> {
     pub fn for_the_api(&self, user: User) -> Option<Authenticated> {
         let audiences: Vec<String> = self.wanted.iter().filter(|it| self.own.contains(it)).cloned().collect();
         let user = Arc::new(user);
-        (!audiences.is_empty()).then(|| Authenticated { user, audiences, warnings: Vec::new() })
+        (self.wanted.is_empty() || !audiences.is_empty()).then(|| Authenticated { user, audiences, warnings: Vec::new() })
     }
 }
 
@@ -198,10 +198,10 @@ pub async fn verify(claim: &Claim<'_>) -> Result<Authenticated, String> {
             Err(why) => errors.push(why),
         }
     }
+    // As upstream puts it, where a token is first held against the server's own.
     Err(match errors.as_slice() {
         [] => NOBODYS.to_owned(),
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
+        several => format!("[{NOBODYS}, {}]", several.join(", ")),
     })
 }
 

@@ -66,6 +66,15 @@ impl Recorder {
         entry.record.lock().annotations.entry(key).or_insert(value);
     }
 
+    /// The same, where the bodies of requests are recorded as well: for what repeats something of them.
+    pub fn annotate_beside_bodies_with(&self, annotation: impl FnOnce() -> (String, String)) {
+        let has_bodies =
+            self.0.as_ref().is_some_and(|entry| entry.record.lock().demand.level >= audit::Level::Request);
+        if has_bodies {
+            self.annotate_with(annotation);
+        }
+    }
+
     /// The request is done in the name of somebody else.
     pub fn impersonates(&self, other: &User) {
         let Some(entry) = &self.0 else { return };

@@ -5,9 +5,11 @@
 
 mod attacks;
 mod authority;
+mod issuer;
 mod reload;
 mod requests;
 mod roles;
+mod tokens;
 
 use std::{sync::Arc, time::Duration};
 

@@ -12,6 +12,7 @@
 
 mod replies;
 mod scenes;
+mod users;
 
 use std::{
     cell::Cell,
@@ -77,11 +78,13 @@ impl Side {
         for mutating in [true, false] {
             let Some((path, configuration)) = self.configuration(scene, number, mutating) else { continue };
             self.made(&path, &configuration).await?;
-            let kind = if mutating { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" };
+            let kind =
+                if mutating { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" };
             let probe = json!({"metadata": {"generateName": "probe-", "labels": {"marker": kind}}});
             let last = Cell::new(String::new());
             eventually("the configuration counts", || async {
-                let answer = self.client.post("/api/v1/namespaces/default/configmaps?dryRun=All", &probe).await?;
+                let answer =
+                    self.client.post("/api/v1/namespaces/default/configmaps?dryRun=All", &probe).await?;
                 last.set(answer.text());
                 Ok((answer.code == StatusCode::BAD_REQUEST).then_some(()))
             })
@@ -168,6 +171,10 @@ fn review(asked: &Asked) -> Reply {
     Reply { code: 200, headers: HeaderMap::new(), body: Body::Json(body) }
 }
 
+fn code(reply: &Reply) -> Reply {
+    Reply { code: reply.code, headers: HeaderMap::new(), body: Body::Text(String::new()) }
+}
+
 /// Runs a scene; every difference as a line.
 async fn run(kube: &Side, hanse: &Side, scene: &Scene, number: usize) -> Result<Vec<String>> {
     tokio::try_join!(kube.prepare(scene, number), hanse.prepare(scene, number))?;
@@ -179,13 +186,20 @@ async fn run(kube: &Side, hanse: &Side, scene: &Scene, number: usize) -> Result<
         let title = format!("{}: {} {}", scene.title, step.method, step.path);
         let mut note = |what: String, differences: Vec<testing::compare::Difference>| {
             for it in differences {
-                found.push(format!("{title} · {what} {}\n    kube  {}\n    hanse {}", it.place, it.kube, it.hanse));
+                found.push(format!(
+                    "{title} · {what} {}\n    kube  {}\n    hanse {}",
+                    it.place, it.kube, it.hanse
+                ));
             }
         };
         let paths = |asked: &[Asked]| asked.iter().map(|it| it.path.clone()).collect::<Vec<_>>();
         if paths(&on_kube.1) != paths(&on_hanse.1) {
             let (kube, hanse) = (format!("{:?}", paths(&on_kube.1)), format!("{:?}", paths(&on_hanse.1)));
             note("asked".into(), vec![testing::compare::Difference { place: String::new(), kube, hanse }]);
+        }
+        if step.only_who {
+            note("code".into(), compare(&mut relation, now, &code(&on_kube.0), &code(&on_hanse.0)));
+            continue;
         }
         for (at, (on_kube, on_hanse)) in on_kube.1.iter().zip(&on_hanse.1).enumerate() {
             note(format!("review {at}"), compare(&mut relation, now, &review(on_kube), &review(on_hanse)));
@@ -209,7 +223,7 @@ async fn webhooks_are_asked_and_obeyed_as_by_kube_apiserver() -> Result<()> {
     let only = std::env::var("REVIEWS").ok();
     let mut found = Vec::new();
     let (mut count, mut steps) = (0, 0);
-    for (number, scene) in scenes::all().into_iter().enumerate() {
+    for (number, scene) in scenes::all().into_iter().chain(users::all()?).enumerate() {
         if only.as_ref().is_some_and(|text| !scene.title.contains(text.as_str())) {
             continue;
         }
