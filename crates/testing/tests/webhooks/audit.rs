@@ -50,8 +50,9 @@ async fn annotations(level: &str) -> Result<Value> {
     assert_eq!(answer.code, StatusCode::CREATED, "{}", answer.text());
     eventually("it is recorded", || async {
         let text = std::fs::read_to_string(&log)?;
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        Ok(events.filter(|it| it["stage"] == "ResponseComplete").last().map(|it| it["annotations"].clone()))
+        let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let last = events.rfind(|it| it["stage"] == "ResponseComplete");
+        Ok(last.map(|it| it["annotations"].clone()))
     })
     .await
 }
