@@ -72,7 +72,9 @@ impl Servers {
             Memory::Long => Vec::new(),
             Memory::Short => vec!["--watch-cache=false".into(), "--etcd-compaction-interval=3s".into()],
         };
-        let options = Options { fsync: false, apiserver_args, ..Options::default() };
+        // Hanse counts what quotas limit by itself.
+        let controllers = vec!["resourcequota-controller".to_owned()];
+        let options = Options { fsync: false, apiserver_args, controller_manager: true, controllers };
         let kube = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
         let store = Arc::new(MemoryStore::new());
         let hanse = TestHub::start_on(store.clone(), server::Options::default()).await?;

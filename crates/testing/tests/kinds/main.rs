@@ -64,6 +64,9 @@ async fn hanse_treats_every_kind_as_kubernetes_does() -> Result<()> {
         let run = servers.run(kind, &valid, &upstream).await.with_context(|| kind.to_string())?;
         let tables = table::differences(&kube, &hanse, &run.created).await?;
         report.add(kind, &run, &tables);
+        for (base, _) in run.created.iter().filter(|_| kind.rules_others()) {
+            tokio::try_join!(kube.delete(base), hanse.delete(base))?;
+        }
     }
     report.finish()
 }
@@ -74,6 +77,9 @@ async fn record(folder: &Path, only: Option<&str>) -> Result<()> {
     for kind in chosen(only) {
         let run = servers.run(kind, &valid, &upstream).await.with_context(|| kind.to_string())?;
         record::write(folder, kind, &run)?;
+        for (base, _) in run.created.iter().filter(|_| kind.rules_others()) {
+            servers.kube.delete(base).await?;
+        }
         let accepted = run.answered.iter().filter(|it| it.kube.is_accepted()).count();
         println!("{kind}: {} requests, {accepted} accepted", run.answered.len());
     }

@@ -73,7 +73,7 @@ impl Servers {
         if !kube.is_accepted() {
             bail!("{} {} is not valid: {}", base.kind, base.name, kube.body);
         }
-        let stored = self.settled(base).await?;
+        let stored = settled(&self.kube, base).await?;
         let mut translation = Translation::default();
         if let Some(hanse) = &self.hanse {
             let created = hanse.create(base).await?;
@@ -81,7 +81,7 @@ impl Servers {
                 run.not_created.push((base.name.clone(), created));
                 return Ok(());
             }
-            translation = Translation::between(&stored, &hanse.get(base, &[]).await?.body);
+            translation = Translation::between(&stored, &settled(hanse, base).await?);
         }
         run.created.push((base.clone(), translation.clone()));
         let mut sent = stored.clone();
@@ -95,20 +95,6 @@ impl Servers {
         }
         run.answered.extend(self.attempt_all(base, cases, Some(Arc::new(stored)), translation).await?);
         Ok(())
-    }
-
-    /// The object as the real server has it when its controllers are done with it.
-    async fn settled(&self, base: &Base) -> Result<Value> {
-        let mut stored = self.kube.get(base, &[]).await?.body;
-        while base.kind.is_written_by_controllers() {
-            tokio::time::sleep(QUIET).await;
-            let later = self.kube.get(base, &[]).await?.body;
-            if later == stored {
-                break;
-            }
-            stored = later;
-        }
-        Ok(stored)
     }
 
     async fn attempt_all(
@@ -145,4 +131,18 @@ impl Servers {
         }
         Ok(answered)
     }
+}
+
+/// The object as a server has it when its controllers are done with it.
+async fn settled(server: &Server, base: &Base) -> Result<Value> {
+    let mut stored = server.get(base, &[]).await?.body;
+    while base.kind.is_written_by_controllers() {
+        tokio::time::sleep(QUIET).await;
+        let later = server.get(base, &[]).await?.body;
+        if later == stored {
+            break;
+        }
+        stored = later;
+    }
+    Ok(stored)
 }

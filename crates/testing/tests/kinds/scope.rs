@@ -119,9 +119,23 @@ impl Kind {
         }
     }
 
-    /// Controllers inside the real server write to new objects of these kinds. Hanse has none of them.
+    /// Controllers write to new objects of these kinds: inside the real server or beside it, and inside Hanse.
     pub fn is_written_by_controllers(&self) -> bool {
-        matches!(self.kind, "APIService" | "FlowSchema" | "PriorityLevelConfiguration" | "ServiceCIDR")
+        matches!(
+            self.kind,
+            "APIService"
+                | "ClusterRole"
+                | "FlowSchema"
+                | "PriorityLevelConfiguration"
+                | "ResourceQuota"
+                | "ServiceCIDR"
+                | "ValidatingAdmissionPolicy"
+        )
+    }
+
+    /// Objects of other kinds are judged by those of these, so that they must not stay.
+    pub fn rules_others(&self) -> bool {
+        matches!(self.kind, "LimitRange" | "ResourceQuota")
     }
 
     /// The kind that an object says it is.

@@ -22,34 +22,35 @@ use super::{
 /// Requests in flight at one server.
 const AT_ONCE: usize = 12;
 
-/// Plugins of the real server that are switched off, so that the kinds' own rules are compared. What they do is done
-/// by controllers and admission of its own, which have tests of their own: they look at other objects
-/// (Priority, RuntimeClass, DefaultStorageClass, DefaultIngressClass, LimitRanger, ResourceQuota,
-/// PodSecurity, PersistentVolumeClaimResize, webhooks and policies), add what is for clusters with nodes
-/// (DefaultTolerationSeconds, TaintNodesByCondition, StorageObjectInUseProtection), or ask who writes
-/// (Certificate*). NamespaceLifecycle stays, and ServiceAccount, which every pod goes through.
+/// Plugins of the real server that are switched off, so that the kinds' own rules are compared: they ask others
+/// (webhooks and policies) or who writes (Certificate*). They have tests of their own.
 const DISABLED_PLUGINS: &[&str] = &[
     "CertificateApproval",
     "CertificateSigning",
     "CertificateSubjectRestriction",
     "ClusterTrustBundleAttest",
-    "DefaultIngressClass",
-    "DefaultStorageClass",
-    "DefaultTolerationSeconds",
-    "LimitRanger",
     "MutatingAdmissionPolicy",
     "MutatingAdmissionWebhook",
-    "PersistentVolumeClaimResize",
-    "PodSecurity",
-    "PodTopologyLabels",
-    "Priority",
-    "ResourceQuota",
-    "RuntimeClass",
-    "StorageObjectInUseProtection",
-    "TaintNodesByCondition",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",
 ];
+
+/// Those of the real cluster that write to objects as Hanse does by itself.
+const CONTROLLERS: [&str; 2] = ["clusterrole-aggregation-controller", "resourcequota-controller"];
+
+/// What the objects need to be around them: their namespace, and the classes that pods name.
+fn surroundings() -> [(&'static str, Value); 3] {
+    let priority = json!({"metadata": {"name": "important"}, "value": 10, "preemptionPolicy": "Never"});
+    let runtime = json!({
+        "metadata": {"name": "sandboxed"}, "handler": "sandbox",
+        "overhead": {"podFixed": {"cpu": "100m", "memory": "32Mi"}},
+    });
+    [
+        ("/api/v1/namespaces", json!({"metadata": {"name": NAMESPACE}})),
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", priority),
+        ("/apis/node.k8s.io/v1/runtimeclasses", runtime),
+    ]
+}
 
 /// What keeps a server running.
 enum Running {
@@ -88,7 +89,12 @@ impl Server {
             // Hanse's own.
             "--service-cluster-ip-range=10.96.0.0/12".to_owned(),
         ];
-        let options = Options { fsync: false, apiserver_args, ..Options::default() };
+        let options = Options {
+            fsync: false,
+            apiserver_args,
+            controller_manager: true,
+            controllers: CONTROLLERS.map(str::to_owned).to_vec(),
+        };
         let cluster = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
         let identity = (cluster.admin_cert_pem.as_str(), cluster.admin_key_pem.as_str());
         let client = Client::connect(&cluster.url, &cluster.ca_pem, Some(identity)).await?;
@@ -104,10 +110,11 @@ impl Server {
     async fn new(client: Client, running: Running) -> Result<Server> {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         let server = Server { client, places, _running: Arc::new(running) };
-        let namespace = json!({"metadata": {"name": NAMESPACE}});
-        let made = server.client.post("/api/v1/namespaces", &namespace).await?;
-        if made.code != http::StatusCode::CREATED {
-            bail!("cannot make a namespace: {}", made.text());
+        for (path, object) in surroundings() {
+            let made = server.client.post(path, &object).await?;
+            if made.code != http::StatusCode::CREATED {
+                bail!("cannot make {object}: {}", made.text());
+            }
         }
         // Hanse makes the first by itself; the real server's controllers do not run.
         for account in ["default", "builder"] {
@@ -121,6 +128,16 @@ impl Server {
     pub async fn serves(&self, kind: &Kind) -> Result<bool> {
         let reply = self.send(Method::GET, &format!("{}?limit=1", kind.collection()), None, &[]).await?;
         Ok(reply.is_accepted())
+    }
+
+    /// Removes an object that others would be judged by.
+    pub async fn delete(&self, base: &Base) -> Result<()> {
+        let path = format!("{}/{}", base.kind.collection(), base.name);
+        let reply = self.send(Method::DELETE, &path, None, &[]).await?;
+        if !reply.is_accepted() {
+            bail!("cannot delete {path}: {}", reply.body);
+        }
+        Ok(())
     }
 
     /// Really.

@@ -113,7 +113,8 @@ pub fn comparable(answer: &Value, sent: &Value, by: By) -> Value {
 /// The volume with a pod's token is called as each server likes.
 fn hide_token_volume(pod: &mut Value) {
     let names = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
-    let name = names.filter_map(|volume| volume["name"].as_str()).find(|name| name.starts_with("kube-api-access-"));
+    let name =
+        names.filter_map(|volume| volume["name"].as_str()).find(|name| name.starts_with("kube-api-access-"));
     if let Some(name) = name.map(str::to_owned) {
         replace(pod, &name, "(token volume)");
     }

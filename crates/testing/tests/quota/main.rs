@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod limits;
+mod overtaken;
 mod pod_security;
 mod quotas;
 mod races;

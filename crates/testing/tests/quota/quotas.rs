@@ -43,18 +43,18 @@ async fn a_pod_is_charged_when_it_comes_and_given_back_when_it_ends() -> Result<
 #[tokio::test]
 async fn a_trial_is_checked_and_not_charged() -> Result<()> {
     let (_hub, client) = mk_hub().await?;
-    mk_quota(&client, "q", json!({"hard": {"configmaps": "2"}})).await?;
-    let path = format!("{NAMESPACE}/configmaps");
+    mk_quota(&client, "q", json!({"hard": {"secrets": "1"}})).await?;
+    let path = format!("{NAMESPACE}/secrets");
     let trial = client.post(&format!("{path}?dryRun=All"), &json!({"metadata": {"name": "a"}})).await?;
     assert_eq!(trial.code, StatusCode::CREATED);
-    assert_eq!(used(&client, "q").await?, json!({"configmaps": "1"}));
+    assert_eq!(used(&client, "q").await?, json!({"secrets": "0"}));
     mk(&client, &path, json!({"metadata": {"name": "a"}})).await?;
     let trial = client.post(&format!("{path}?dryRun=All"), &json!({"metadata": {"name": "b"}})).await?;
     assert!(refusal(&trial).contains("exceeded quota: q"));
     // What is there already is not charged again, whatever is done to it
     let again = client.post(&path, &json!({"metadata": {"name": "a"}})).await?;
     assert_eq!(again.code, StatusCode::FORBIDDEN, "the quota is asked first");
-    assert_eq!(used(&client, "q").await?, json!({"configmaps": "2"}));
+    assert_eq!(used(&client, "q").await?, json!({"secrets": "1"}));
     Ok(())
 }
 
@@ -71,33 +71,33 @@ async fn applied_and_custom_objects_are_counted_too() -> Result<()> {
                 "schema": {"openAPIV3Schema": {"type": "object"}}}],
         },
     });
-    mk_quota(&client, "q", json!({"hard": {"count/things.example.com": "1", "count/configmaps": "2"}}))
+    mk_quota(&client, "q", json!({"hard": {"count/things.example.com": "1", "count/secrets": "1"}}))
         .await?;
-    assert_eq!(used(&client, "q").await?, json!({"count/configmaps": "1"}), "things are not known yet");
+    assert_eq!(used(&client, "q").await?, json!({"count/secrets": "0"}), "things are not known yet");
     mk(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
-    eventually_used(&client, "q", json!({"count/configmaps": "1", "count/things.example.com": "0"})).await?;
+    eventually_used(&client, "q", json!({"count/secrets": "0", "count/things.example.com": "0"})).await?;
     // When one of each is made, one of them by apply
     let things = "/apis/example.com/v1/namespaces/shop/things";
     let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}});
     mk(&client, things, thing.clone()).await?;
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
     let apply = async |name: &str| {
-        let path = format!("{NAMESPACE}/configmaps/{name}?fieldManager=me");
+        let path = format!("{NAMESPACE}/secrets/{name}?fieldManager=me");
         let headers = [("content-type", "application/apply-patch+yaml")];
-        let mut map = map.clone();
-        map["metadata"]["name"] = json!(name);
-        client.call(Method::PATCH, &path, &headers, map.to_string()).await
+        let mut secret = secret.clone();
+        secret["metadata"]["name"] = json!(name);
+        client.call(Method::PATCH, &path, &headers, secret.to_string()).await
     };
     assert_eq!(apply("a").await?.code, StatusCode::CREATED);
     // Then both are charged, and a second one is refused
-    assert_eq!(used(&client, "q").await?, json!({"count/configmaps": "2", "count/things.example.com": "1"}));
+    assert_eq!(used(&client, "q").await?, json!({"count/secrets": "1", "count/things.example.com": "1"}));
     assert!(refusal(&apply("b").await?).contains("exceeded quota"));
     assert_eq!(apply("a").await?.code, StatusCode::OK);
     let mut second = thing;
     second["metadata"] = json!({"generateName": "t-"});
     assert!(refusal(&client.post(things, &second).await?).contains("count/things.example.com=1"));
     client.delete(&format!("{things}/a")).await?;
-    eventually_used(&client, "q", json!({"count/configmaps": "2", "count/things.example.com": "0"})).await
+    eventually_used(&client, "q", json!({"count/secrets": "1", "count/things.example.com": "0"})).await
 }
 
 #[tokio::test]

@@ -16,13 +16,13 @@ use crate::{NAMESPACE, eventually_used, mk, mk_hub, mk_pod, mk_quota, used};
 
 const AT_ONCE: usize = 200;
 
-/// Creates many configmaps at once; how many were accepted.
+/// Creates many secrets at once; how many were accepted.
 async fn create_many(client: &Client, prefix: &str) -> Result<usize> {
     let running: Vec<_> = (0..AT_ONCE)
         .map(|number| {
             let (client, name) = (client.clone(), format!("{prefix}-{number}"));
             tokio::spawn(async move {
-                client.post(&format!("{NAMESPACE}/configmaps"), &json!({"metadata": {"name": name}})).await
+                client.post(&format!("{NAMESPACE}/secrets"), &json!({"metadata": {"name": name}})).await
             })
         })
         .collect();
@@ -39,7 +39,7 @@ async fn create_many(client: &Client, prefix: &str) -> Result<usize> {
 }
 
 async fn count(client: &Client) -> Result<usize> {
-    let list = client.get(&format!("{NAMESPACE}/configmaps")).await?.json();
+    let list = client.get(&format!("{NAMESPACE}/secrets")).await?.json();
     Ok(list["items"].as_array().map_or(0, Vec::len))
 }
 
@@ -47,12 +47,12 @@ async fn count(client: &Client) -> Result<usize> {
 async fn of_many_at_once_exactly_as_many_come_in_as_fit() -> Result<()> {
     let (_hub, client) = mk_hub().await?;
     let already = count(&client).await?;
-    mk_quota(&client, "narrow", json!({"hard": {"configmaps": (already + 10).to_string()}})).await?;
-    mk_quota(&client, "wide", json!({"hard": {"count/configmaps": "1000"}})).await?;
+    mk_quota(&client, "narrow", json!({"hard": {"secrets": (already + 10).to_string()}})).await?;
+    mk_quota(&client, "wide", json!({"hard": {"count/secrets": "1000"}})).await?;
     assert_eq!(create_many(&client, "a").await?, 10);
     assert_eq!(count(&client).await?, already + 10);
-    assert_eq!(used(&client, "narrow").await?, json!({"configmaps": (already + 10).to_string()}));
-    assert_eq!(used(&client, "wide").await?, json!({"count/configmaps": (already + 10).to_string()}));
+    assert_eq!(used(&client, "narrow").await?, json!({"secrets": (already + 10).to_string()}));
+    assert_eq!(used(&client, "wide").await?, json!({"count/secrets": (already + 10).to_string()}));
     Ok(())
 }
 
@@ -114,10 +114,10 @@ async fn a_quota_made_in_the_middle_counts_everything_in_the_end() -> Result<()>
         let client = client.clone();
         async move { create_many(&client, "a").await }
     });
-    mk_quota(&client, "q", json!({"hard": {"configmaps": "100000"}})).await?;
+    mk_quota(&client, "q", json!({"hard": {"secrets": "100000"}})).await?;
     assert_eq!(creating.await??, AT_ONCE);
     let there = count(&client).await?;
-    eventually_used(&client, "q", json!({"configmaps": there.to_string()})).await
+    eventually_used(&client, "q", json!({"secrets": there.to_string()})).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -132,7 +132,7 @@ async fn a_restart_forgets_no_charge() -> Result<()> {
     mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
     outfitted(&client, NAMESPACE).await?;
     let already = count(&client).await?;
-    mk_quota(&client, "q", json!({"hard": {"configmaps": (already + 5).to_string()}})).await?;
+    mk_quota(&client, "q", json!({"hard": {"secrets": (already + 5).to_string()}})).await?;
     assert_eq!(create_many(&client, "a").await?, 5);
     drop(client);
     hub.stop().await;
@@ -145,13 +145,13 @@ async fn a_restart_forgets_no_charge() -> Result<()> {
     let client = hub.admin().await?;
     // Then nothing more comes in, until something goes
     assert_eq!(create_many(&client, "b").await?, 0);
-    assert_eq!(used(&client, "q").await?, json!({"configmaps": (already + 5).to_string()}));
-    let list = client.get(&format!("{NAMESPACE}/configmaps")).await?.json();
+    assert_eq!(used(&client, "q").await?, json!({"secrets": (already + 5).to_string()}));
+    let list = client.get(&format!("{NAMESPACE}/secrets")).await?.json();
     let names =
         list["items"].as_array().into_iter().flatten().filter_map(|it| it["metadata"]["name"].as_str());
     let one = names.into_iter().find(|name| name.starts_with("a-")).unwrap_or_default().to_owned();
-    client.delete(&format!("{NAMESPACE}/configmaps/{one}")).await?;
-    eventually_used(&client, "q", json!({"configmaps": (already + 4).to_string()})).await?;
+    client.delete(&format!("{NAMESPACE}/secrets/{one}")).await?;
+    eventually_used(&client, "q", json!({"secrets": (already + 4).to_string()})).await?;
     assert_eq!(create_many(&client, "c").await?, 1);
     Ok(())
 }
