@@ -161,7 +161,7 @@ fn by_certificate(hub: &Arc<Hub>, identity: &Identity, named: Option<&str>) -> R
 }
 
 async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<Asker> {
-    let of_token = if named.is_none() { tokens::claimed_workspace(token) } else { None };
+    let of_token = if named.is_none() { tokens::claimed_workspace(hub, token) } else { None };
     let workspace = named.or(of_token.as_deref()).unwrap_or(api::DEFAULT);
     // A workspace that does not exist has no tokens; that is all a stranger learns of it.
     let space = hub.space(workspace).ok()?;

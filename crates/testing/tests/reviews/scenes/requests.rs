@@ -39,11 +39,7 @@ pub fn objects() -> Vec<Scene> {
                 step("DELETE", &format!("{MAPS}/applied?dryRun=All"), Value::Null),
                 step("DELETE", &format!("{MAPS}/applied?gracePeriodSeconds=5"), Value::Null),
                 step("DELETE", &format!("{MAPS}/a"), options),
-                step(
-                    "POST",
-                    MAPS,
-                    json!({"metadata": {"name": "b", "labels": {"goes": "yes"}}}),
-                ),
+                step("POST", MAPS, json!({"metadata": {"name": "b", "labels": {"goes": "yes"}}})),
                 step("DELETE", &format!("{MAPS}?labelSelector=goes%3Dyes"), Value::Null),
             ],
         },
