@@ -56,7 +56,11 @@ impl Claim<'_> {
     pub fn for_the_api(&self, user: User) -> Option<Authenticated> {
         let audiences: Vec<String> = self.wanted.iter().filter(|it| self.own.contains(it)).cloned().collect();
         let user = Arc::new(user);
-        (self.wanted.is_empty() || !audiences.is_empty()).then(|| Authenticated { user, audiences, warnings: Vec::new() })
+        (self.wanted.is_empty() || !audiences.is_empty()).then(|| Authenticated {
+            user,
+            audiences,
+            warnings: Vec::new(),
+        })
     }
 }
 
