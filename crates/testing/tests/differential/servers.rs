@@ -46,7 +46,7 @@ pub enum Memory {
 }
 
 enum Kind {
-    Kube(RealCluster),
+    Kube(Box<RealCluster>),
     Hanse(TestHub, Arc<MemoryStore>),
 }
 
@@ -79,7 +79,7 @@ impl Servers {
         let store = Arc::new(MemoryStore::new());
         let hanse = TestHub::start_on(store.clone(), server::Options::default()).await?;
         let authority = hanse.peer.authority.certificate_pem().to_owned();
-        let (kube, hanse) = (Kind::Kube(kube), Kind::Hanse(hanse, store));
+        let (kube, hanse) = (Kind::Kube(Box::new(kube)), Kind::Hanse(hanse, store));
         let servers = Servers { kube: Server::new(kube, &authority), hanse: Server::new(hanse, &authority) };
         let admin = servers.kube.client(&Some(vec!["admin".into(), "system:masters".into()])).await?;
         for namespace in base::NAMESPACES {
