@@ -62,14 +62,14 @@ impl Shared {
     }
 
     /// A request that is being worked on until the stream is dropped: its body never ends.
-    async fn endless(&self, tenant: &str) -> Result<TlsStream<TcpStream>> {
+    async fn endless(&self, tenant: &str, headers: &str) -> Result<TlsStream<TcpStream>> {
         let credential = self.hub.peer.authority.client(tenant, &[tenant])?;
         let identity = (credential.certificate_pem.as_str(), credential.key_pem.as_str());
         let ca = self.hub.peer.authority.certificate_pem();
         let mut stream = dial(&self.hub.peer.url(), ca, Some(identity), "http/1.1").await?;
         let head = format!(
             "POST /clusters/{tenant}{CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
-             Content-Length: 100\r\n\r\n{{"
+             {headers}Content-Length: 100\r\n\r\n{{"
         );
         stream.write_all(head.as_bytes()).await?;
         stream.flush().await?;
@@ -84,9 +84,18 @@ impl Shared {
     }
 
     async fn hold(&self, tenant: &str, count: usize) -> Result<Vec<TlsStream<TcpStream>>> {
+        self.hold_with(tenant, count, "").await
+    }
+
+    async fn hold_with(
+        &self,
+        tenant: &str,
+        count: usize,
+        headers: &str,
+    ) -> Result<Vec<TlsStream<TcpStream>>> {
         let mut streams = Vec::new();
         for _ in 0..count {
-            streams.push(self.endless(tenant).await?);
+            streams.push(self.endless(tenant, headers).await?);
         }
         eventually("all are let in or wait", async || {
             let executing = self.metric("apiserver_flowcontrol_current_executing_requests", "").await?;
@@ -162,6 +171,19 @@ async fn a_tenant_that_exempts_itself_still_has_only_its_share() -> Result<()> {
     for _ in 0..50 {
         assert_eq!(small.get(&format!("/clusters/small{CONFIG_MAPS}")).await?.code, StatusCode::OK);
     }
+    drop(streams);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tenant_that_acts_as_a_platform_admin_still_has_only_its_share() -> Result<()> {
+    let shared = start().await?;
+    let headers = "Impersonate-User: x\r\nImpersonate-Group: system:masters\r\n";
+    let streams = shared.hold_with("hog", 60, headers).await?;
+    let executing = shared.metric("apiserver_flowcontrol_current_executing_requests", "\"exempt\"").await?;
+    assert_eq!(executing, 16, "all that one tenant may hold");
+    let small = shared.tenant("small").await?;
+    assert_eq!(small.get(&format!("/clusters/small{CONFIG_MAPS}")).await?.code, StatusCode::OK);
     drop(streams);
     Ok(())
 }

@@ -266,6 +266,49 @@ async fn parameters_of_a_custom_kind_are_found() -> Result<()> {
     Ok(())
 }
 
+/// Config maps of the label `param` are the parameters of a policy about secrets that fails like this.
+async fn mk_with_params(client: &Client, name: &str, failure: &str, expression: &str) -> Result<()> {
+    let mut spec = validations(expression);
+    spec["matchConstraints"] = rules("", "v1", "secrets");
+    spec["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    spec["failurePolicy"] = json!(failure);
+    let policy = json!({"metadata": {"name": name}, "spec": spec});
+    create(client, &format!("{POLICIES}/validatingadmissionpolicies"), policy).await?;
+    let reference = json!({"selector": {"matchLabels": {"param": "yes"}}, "parameterNotFoundAction": "Deny"});
+    let spec = json!({"policyName": name, "validationActions": ["Deny"], "paramRef": reference});
+    let binding = json!({"metadata": {"name": name}, "spec": spec});
+    create(client, &format!("{POLICIES}/validatingadmissionpolicybindings"), binding).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_asked_with_each_of_its_parameters_if_they_are_not_too_many() -> Result<()> {
+    let hub = TestHub::start().await?;
+    let admin = hub.admin().await?;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let param = |at: usize| json!({"metadata": {"name": format!("p{at:04}"), "labels": {"param": "yes"}}, "data": {"n": at.to_string()}});
+    for at in 0..1000 {
+        create(&admin, CONFIG_MAPS, param(at)).await?;
+    }
+    mk_with_params(&admin, "fails", "Fail", "params.data.n != object.metadata.name").await?;
+    assert_eq!(code(&admin, secrets, "other").await?, 201);
+    for at in ["0", "17", "999"] {
+        assert_eq!(code(&admin, secrets, at).await?, 422, "{at} is the name of a parameter");
+    }
+    create(&admin, CONFIG_MAPS, param(1000)).await?;
+    let refused = admin.post(secrets, &json!({"metadata": {"name": "other"}})).await?;
+    assert!(
+        refused.text().contains("failed to configure binding: paramRef selects more than 1000"),
+        "{}",
+        refused.text()
+    );
+    admin.delete(&format!("{POLICIES}/validatingadmissionpolicies/fails")).await?;
+    mk_with_params(&admin, "ignores", "Ignore", "false").await?;
+    assert_eq!(code(&admin, secrets, "other").await?, 201, "as its failurePolicy says");
+    hub.stop().await;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_policies_say_is_in_the_audit_log() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -98,6 +98,52 @@ async fn a_configuration_counts_from_when_it_is_written_until_it_is_gone() -> Re
 }
 
 #[tokio::test]
+async fn reviews_are_asked_about_and_can_be_changed_and_refused() -> Result<()> {
+    let hub = TestHub::start().await?;
+    let webhook = Webhook::start(|asked| {
+        let verb = &asked.body["request"]["object"]["spec"]["resourceAttributes"]["verb"];
+        match (&asked.path[..2], verb.as_str()) {
+            ("/m", Some("change")) => patched(
+                asked,
+                &json!([{"op": "replace", "path": "/spec/resourceAttributes/verb", "value": "changed"}]),
+            ),
+            ("/v", Some("refuse")) => {
+                reviewed(asked, json!({"allowed": false, "status": {"message": "not to be asked"}}))
+            }
+            _ => allowed(asked),
+        }
+    })
+    .await?;
+    let client = hub.admin().await?;
+    let rules = json!([{
+        "operations": ["CREATE"], "apiGroups": ["authorization.k8s.io"], "apiVersions": ["v1"],
+        "resources": ["localsubjectaccessreviews"],
+    }]);
+    for (path, at) in [("/m", MUTATING), ("/v", VALIDATING)] {
+        let mut hook = hook(&webhook, path);
+        hook["rules"] = rules.clone();
+        made(&client, at, &configuration("c", &[hook])).await?;
+    }
+    // There is no such namespace, and none is needed.
+    let path = "/apis/authorization.k8s.io/v1/namespaces/nowhere/localsubjectaccessreviews";
+    let review = |verb: &str| {
+        let asked = json!({"namespace": "nowhere", "verb": verb, "resource": "pods"});
+        json!({
+            "kind": "LocalSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+            "metadata": {"namespace": "nowhere"}, "spec": {"user": "jane", "resourceAttributes": asked},
+        })
+    };
+    let changed = made(&client, path, &review("change")).await?;
+    assert_eq!(paths(&webhook.take()), ["/m", "/v"]);
+    assert_eq!(changed["spec"]["resourceAttributes"]["verb"], "changed");
+    assert_eq!(changed["status"]["allowed"], false);
+    let refused = client.post(path, &review("refuse")).await?;
+    assert_eq!(refused.code, StatusCode::FORBIDDEN, "{}", refused.text());
+    assert!(message(&refused).contains("not to be asked"), "{}", refused.text());
+    Ok(())
+}
+
+#[tokio::test]
 async fn mutating_webhooks_are_asked_in_order_and_each_sees_what_was_made_before() -> Result<()> {
     let (hub, webhook) = (TestHub::start().await?, Webhook::start(sign).await?);
     let client = hub.admin().await?;

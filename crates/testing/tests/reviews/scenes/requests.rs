@@ -311,6 +311,44 @@ pub fn matching() -> Vec<Scene> {
             ],
         },
         Scene {
+            title: "reviews of access",
+            hooks: observers("authorization.k8s.io", "v1", &["*"]),
+            before: vec![],
+            steps: vec![
+                access_review("namespaces/<ns>/local", json!({"user": "jane"})),
+                access_review("namespaces/nowhere/local", json!({"user": "jane"})),
+                access_review("", json!({"user": "jane"})),
+                access_review("", json!({})),
+                access_review("self", json!({})),
+                step(
+                    "POST",
+                    "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+                    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {}}),
+                ),
+            ],
+        },
+        Scene {
+            title: "reviews of who somebody is",
+            hooks: observers("authentication.k8s.io", "v1", &["*"]),
+            before: vec![],
+            steps: ["TokenReview", "SelfSubjectReview"]
+                .map(|kind| {
+                    let path = format!("/apis/authentication.k8s.io/v1/{}s", kind.to_lowercase());
+                    step(
+                        "POST",
+                        &path,
+                        json!({"apiVersion": "authentication.k8s.io/v1", "kind": kind, "spec": {}}),
+                    )
+                })
+                .into(),
+        },
+        Scene {
+            title: "a review that is refused",
+            hooks: vec![hook(false, "/deny/all", "authorization.k8s.io", "v1", &["*"])],
+            before: vec![],
+            steps: vec![access_review("self", json!({})), access_review("", json!({"user": "jane"}))],
+        },
+        Scene {
             title: "configurations concern nobody",
             hooks: vec![hook(false, "/deny/all", "admissionregistration.k8s.io", "*", &["*"])],
             before: vec![],
@@ -328,4 +366,17 @@ pub fn matching() -> Vec<Scene> {
             ],
         },
     ]
+}
+
+/// Whether somebody may list pods; `of` is the path to one of the three kinds, up to what they have in common.
+fn access_review(of: &str, mut spec: Value) -> Step {
+    let (namespace, kind) = match of {
+        "" => (None, "SubjectAccessReview"),
+        "self" => (None, "SelfSubjectAccessReview"),
+        local => (local.split('/').nth(1), "LocalSubjectAccessReview"),
+    };
+    let namespace = namespace.unwrap_or("default");
+    spec["resourceAttributes"] = json!({"namespace": namespace, "verb": "list", "resource": "pods"});
+    let path = format!("/apis/authorization.k8s.io/v1/{of}subjectaccessreviews");
+    step("POST", &path, json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}))
 }
