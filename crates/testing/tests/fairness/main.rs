@@ -253,3 +253,35 @@ async fn the_headers_name_what_a_request_was_counted_under() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn levels_beyond_the_first_by_name_count_for_nothing() -> Result<()> {
+    let shared = start().await?;
+    let hog = shared.tenant("hog").await?;
+    let levels = format!("/clusters/hog{FLOWS}/prioritylevelconfigurations");
+    let counted = async || -> Result<String> {
+        let answer = hog.call(Method::GET, &format!("/clusters/hog{CONFIG_MAPS}"), &[], "").await?;
+        Ok(answer.headers["x-kubernetes-pf-prioritylevel-uid"].to_str()?.to_owned())
+    };
+    let uid = async |name: &str| -> Result<String> {
+        let answer = shared.admin.get(&format!("{levels}/{name}")).await?;
+        Ok(answer.json()["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(counted().await?, uid("global-default").await?);
+    for at in 0..64 {
+        let level = json!({
+            "metadata": {"name": format!("a-{at:02}")},
+            "spec": {"type": "Limited", "limited": {
+                "nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"},
+            }},
+        });
+        let made = hog.post(&levels, &level).await?;
+        assert_eq!(made.code, StatusCode::CREATED, "{}", made.text());
+    }
+    assert_eq!(
+        counted().await?,
+        uid("catch-all").await?,
+        "64 come before it, and what must be there is there"
+    );
+    Ok(())
+}
