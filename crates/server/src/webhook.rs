@@ -31,6 +31,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use store::WorkspaceId;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
@@ -53,16 +54,18 @@ const SMALL_ANSWER: usize = 64 << 10;
 /// Where a webhook is, as `clientConfig` says.
 #[derive(Clone, Debug)]
 pub struct Target {
-    pub url: String,
+    url: Arc<str>,
     /// PEM; empty: whom this machine trusts.
-    ca_bundle: Vec<u8>,
+    ca_bundle: Arc<[u8]>,
+    /// Of both. They are found by it, as a bundle may be long.
+    digest: [u8; 32],
     /// What was made of the bundle, so that a webhook that fails again and again costs it once.
     trust: Arc<OnceLock<Arc<ClientConfig>>>,
 }
 
 impl PartialEq for Target {
     fn eq(&self, other: &Target) -> bool {
-        (&self.url, &self.ca_bundle) == (&other.url, &other.ca_bundle)
+        self.digest == other.digest
     }
 }
 
@@ -70,20 +73,21 @@ impl Eq for Target {}
 
 impl Hash for Target {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.url, &self.ca_bundle).hash(state);
+        self.digest.hash(state);
     }
 }
 
 impl Target {
-    pub fn new(url: String, ca_bundle: Vec<u8>) -> Target {
-        Target { url, ca_bundle, trust: Arc::default() }
+    pub fn new(url: &str, ca_bundle: &[u8]) -> Target {
+        let digest = Sha256::new().chain_update(url).chain_update([0]).chain_update(ca_bundle).finalize();
+        Target { url: url.into(), ca_bundle: ca_bundle.into(), digest: digest.into(), trust: Arc::default() }
     }
 
     pub fn of(client: &WebhookClient) -> Result<Target, Error> {
         let ca_bundle = STANDARD.decode(&client.ca_bundle);
         let ca_bundle = ca_bundle.map_err(|error| Error::Target(format!("caBundle: {error}")))?;
         match (&client.url, &client.service) {
-            (Some(url), _) => Ok(Target::new(url.clone(), ca_bundle)),
+            (Some(url), _) => Ok(Target::new(url, &ca_bundle)),
             (None, Some(service)) => Err(Error::Target(format!(
                 "the service {}/{} runs on no cluster that this server can reach; use `url`",
                 service.namespace, service.name
@@ -403,7 +407,7 @@ impl Webhooks {
 fn shown(question: &Question<'_>) -> String {
     let url = &question.target.url;
     if !question.tells_limit {
-        return url.clone();
+        return url.to_string();
     }
     let seconds = question.limit.as_secs() + u64::from(question.limit.subsec_nanos() > 0);
     let between = if url.contains('?') { '&' } else { '?' };
@@ -562,7 +566,7 @@ mod tests {
     #[test]
     fn trust_is_made_once() {
         let webhooks = Webhooks::default();
-        let target = |bundle: &[u8]| Target::new("https://a".into(), bundle.to_vec());
+        let target = |bundle: &[u8]| Target::new("https://a", bundle);
         let (one, other) = (target(b""), target(b""));
         let first = webhooks.trust(&one).unwrap();
         assert!(Arc::ptr_eq(&first, &webhooks.trust(&other).unwrap()), "the machine's store is read once");
@@ -576,7 +580,7 @@ mod tests {
         let places = Places::default();
         let address = |workspace: &str| Address {
             workspace: WorkspaceId(workspace.into()),
-            target: Target::new("https://same".into(), Vec::new()),
+            target: Target::new("https://same", b""),
         };
         let (one, again, other) =
             (places.visit(address("one")), places.visit(address("one")), places.visit(address("other")));

@@ -165,7 +165,7 @@ impl Issuer {
     }
 
     fn target(&self, url: &str) -> Target {
-        Target::new(url.to_owned(), self.config.issuer.certificate_authority.clone().into_bytes())
+        Target::new(url, self.config.issuer.certificate_authority.as_bytes())
     }
 
     async fn discover(&self, env: &Env, client: &Webhooks) -> Result<(), String> {
