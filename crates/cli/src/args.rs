@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use env::Env;
 use server::login::LoginOptions;
 
-use crate::{backup, run, workspace};
+use crate::{backup, run, serving::ServingArgs, workspace};
 
 /// One Kubernetes API over every cluster, in every region, with no cluster above the others.
 #[derive(Parser)]
@@ -36,6 +36,8 @@ pub enum Command {
         listen: SocketAddr,
         #[command(flatten)]
         login: LoginArgs,
+        #[command(flatten)]
+        serving: ServingArgs,
     },
     /// Run a peer: the API server of one region.
     ///
@@ -57,6 +59,8 @@ pub enum Command {
         issuer: Option<String>,
         #[command(flatten)]
         login: LoginArgs,
+        #[command(flatten)]
+        serving: ServingArgs,
     },
     /// Create, list and use workspaces: complete, isolated Kubernetes APIs.
     #[command(alias = "ws")]
@@ -172,9 +176,11 @@ pub fn dispatch(command: Command, env: Env) -> anyhow::Result<()> {
         .context("cannot start")?;
     runtime.block_on(async move {
         match command {
-            Command::Dev { dir, listen, login } => run::dev(env, &dir, listen, login.options()).await,
-            Command::Serve { data, listen, advertise, issuer, login } => {
-                run::serve(env, &data, listen, advertise, issuer, login.options()).await
+            Command::Dev { dir, listen, login, serving } => {
+                run::dev(env, &dir, listen, login.options(), serving.options()).await
+            }
+            Command::Serve { data, listen, advertise, issuer, login, serving } => {
+                run::serve(env, &data, listen, advertise, issuer, login.options(), serving.options()).await
             }
             Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
             Command::Backup { data, file } => backup::backup(&env, &data, &file).await,

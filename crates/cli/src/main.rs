@@ -5,6 +5,7 @@ mod backup;
 mod client;
 mod kubeconfig;
 mod run;
+mod serving;
 mod workspace;
 
 use clap::Parser;

@@ -31,13 +31,14 @@ async fn start(
     advertise: Option<String>,
     issuer: Option<String>,
     login: LoginOptions,
+    server: Options,
 ) -> anyhow::Result<Running> {
     let issuer = checked_issuer(issuer)?;
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
     let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let store = Arc::new(store);
-    let server = Options { issuer, ..Options::default() };
+    let server = Options { issuer, ..server };
     let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login };
     match Peer::start(env, store.clone(), options).await {
         Ok(peer) => Ok(Running { peer, store }),
@@ -85,8 +86,9 @@ pub async fn serve(
     advertise: Option<String>,
     issuer: Option<String>,
     login: LoginOptions,
+    server: Options,
 ) -> anyhow::Result<()> {
-    let running = start(&env, data, listen, advertise, issuer, login).await?;
+    let running = start(&env, data, listen, advertise, issuer, login, server).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path = data.join("admin.kubeconfig");
@@ -95,8 +97,14 @@ pub async fn serve(
     until_told(running).await
 }
 
-pub async fn dev(env: Env, dir: &Path, listen: SocketAddr, login: LoginOptions) -> anyhow::Result<()> {
-    let running = start(&env, dir, listen, None, None, login).await?;
+pub async fn dev(
+    env: Env,
+    dir: &Path,
+    listen: SocketAddr,
+    login: LoginOptions,
+    server: Options,
+) -> anyhow::Result<()> {
+    let running = start(&env, dir, listen, None, None, login, server).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");

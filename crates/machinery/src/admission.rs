@@ -42,3 +42,6 @@ pub fn error_type(message: &str) -> &'static str {
         "invalid_error"
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@
 
 mod config;
 mod mapping;
+#[cfg(test)]
+mod tests;
 mod validate;
 
 pub use config::{Anonymous, Configuration, Issuer, Jwt, parse};

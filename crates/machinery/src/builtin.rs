@@ -243,6 +243,7 @@ const ROWS: &[Row] = &[
             ..Subresource::status("TokenRequest", "authentication.k8s.io", "v1")
         }],
         returns_deleted: true,
+        warn: v::account_warnings,
         prepare_create: v::clean_secret_references,
         prepare_update: |new, _| v::clean_secret_references(new),
         ..Row::PLAIN

@@ -15,8 +15,8 @@ pub use request::{AlternativeNames, Request, Subject};
 pub use signer::{Signer, usages_of};
 
 /// The extension that says which workspace a certificate is good in; without it, in all of the installation. It is
-/// never taken over from a request. (An arc below 2.25, which needs no registration.)
-pub const WORKSPACE_EXTENSION: &[u64] = &[2, 25, 6_094_321_705_811_774_213];
+/// never taken over from a request. (An arc below 2.25, which needs no registration; Go reads none of 2³¹ or more.)
+pub const WORKSPACE_EXTENSION: &[u64] = &[2, 25, 609_432_170];
 
 /// One block of PEM.
 pub fn pem(label: &str, bytes: &[u8]) -> String {

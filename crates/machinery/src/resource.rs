@@ -224,6 +224,8 @@ pub struct Row {
     pub takes_addresses: bool,
     /// Dependents stay when a deletion does not say what becomes of them.
     pub orphans_by_default: bool,
+    /// What whoever still uses the kind is told.
+    pub deprecation: Option<&'static str>,
     /// Given an object as it was sent: why it cannot be read, though its types are right.
     pub readable: fn(&Tree) -> Result<(), String>,
     /// Given the new object and, on update, the old one: what its author should know though it is accepted.
@@ -288,6 +290,7 @@ impl Row {
         grace: None,
         takes_addresses: false,
         orphans_by_default: false,
+        deprecation: None,
         readable: |_| Ok(()),
         warn: |_, _| Vec::new(),
         only_in_root: false,

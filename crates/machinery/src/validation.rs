@@ -342,6 +342,18 @@ pub fn bootstrap_token_end(secret: &Tree) -> Option<Timestamp> {
     Some(time.unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
+pub fn account_warnings(new: &Tree, old: Option<&Tree>) -> Vec<String> {
+    const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
+    let has = |tree: &Tree| tree.get("metadata").is_some_and(|it| it["annotations"].get(ENFORCE).is_some());
+    match has(new) && !old.is_some_and(has) {
+        true => vec![format!(
+            "metadata.annotations[{ENFORCE}]: deprecated in v1.32+; prefer separate namespaces to isolate access to \
+             mounted secrets"
+        )],
+        false => Vec::new(),
+    }
+}
+
 /// Of a secret that a service account names only the name counts.
 pub fn clean_secret_references(tree: &mut Tree) {
     for secret in tree.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {

@@ -56,7 +56,11 @@ impl Claim<'_> {
     pub fn for_the_api(&self, user: User) -> Option<Authenticated> {
         let audiences: Vec<String> = self.wanted.iter().filter(|it| self.own.contains(it)).cloned().collect();
         let user = Arc::new(user);
-        (!audiences.is_empty()).then(|| Authenticated { user, audiences, warnings: Vec::new() })
+        (self.wanted.is_empty() || !audiences.is_empty()).then(|| Authenticated {
+            user,
+            audiences,
+            warnings: Vec::new(),
+        })
     }
 }
 
@@ -161,7 +165,7 @@ fn by_certificate(hub: &Arc<Hub>, identity: &Identity, named: Option<&str>) -> R
 }
 
 async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<Asker> {
-    let of_token = if named.is_none() { tokens::claimed_workspace(token) } else { None };
+    let of_token = if named.is_none() { tokens::claimed_workspace(hub, token) } else { None };
     let workspace = named.or(of_token.as_deref()).unwrap_or(api::DEFAULT);
     // A workspace that does not exist has no tokens; that is all a stranger learns of it.
     let space = hub.space(workspace).ok()?;
@@ -198,10 +202,10 @@ pub async fn verify(claim: &Claim<'_>) -> Result<Authenticated, String> {
             Err(why) => errors.push(why),
         }
     }
+    // As upstream puts it, where a token is first held against the server's own.
     Err(match errors.as_slice() {
         [] => NOBODYS.to_owned(),
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
+        several => format!("[{NOBODYS}, {}]", several.join(", ")),
     })
 }
 

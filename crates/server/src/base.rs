@@ -217,8 +217,14 @@ fn manage(tree: &mut Tree) {
     };
     let mut tracked = tree.clone();
     // What the server says by itself is nobody's.
-    for key in ["spec", "status"] {
-        tracked.remove(key);
+    tracked.remove("status");
+    let spec: &[&str] = match kind.as_str() {
+        "Namespace" => &["finalizers"],
+        "Service" => &["clusterIPs", "ipFamilies"],
+        _ => &[],
+    };
+    if let Some(Value::Object(tracked)) = tracked.get_mut("spec") {
+        tracked.retain(|key, _| !spec.contains(&key.as_str()));
     }
     apply::track_update(&request, None, &mut tracked, false);
     let managed = tracked.get("metadata").and_then(|metadata| metadata.get("managedFields")).cloned();

@@ -124,6 +124,16 @@ pub fn warn_once<'a>(response: &mut Response<Body>, warnings: impl IntoIterator<
     }
 }
 
+/// As [`warn`], before all other warnings.
+pub fn warn_first(response: &mut Response<Body>, text: &str) {
+    let others: Vec<HeaderValue> = response.headers().get_all(header::WARNING).iter().cloned().collect();
+    response.headers_mut().remove(header::WARNING);
+    warn(response, text);
+    for value in others {
+        response.headers_mut().append(header::WARNING, value);
+    }
+}
+
 /// Adds a `Warning` header that kubectl shows to its user.
 pub fn warn(response: &mut Response<Body>, text: &str) {
     let quoted: String = text

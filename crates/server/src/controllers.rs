@@ -36,7 +36,8 @@ use crate::{
 };
 use queue::{Queue, Work};
 
-const WORKERS: usize = 2;
+/// Most of them wait, for the store or for somebody who is asked; the queue lets no workspace have all.
+const WORKERS: usize = 16;
 const EXPIRE_EVERY: Duration = Duration::from_secs(5);
 
 /// The index that all workers share, and their queue.

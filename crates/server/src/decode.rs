@@ -74,7 +74,7 @@ pub fn object(context: &Context, bytes: &Bytes) -> Result<Decoded, Status> {
     if content == Content::Yaml && strictness != Strictness::Ignore {
         let doubled = std::str::from_utf8(bytes).ok().and_then(yaml_duplicate);
         if let (Some(doubled), Strictness::Strict) = (&doubled, strictness) {
-            return Err(not_handled(context, &format!("strict decoding error: {doubled}")));
+            return Err(not_handled(context, &format!("strict decoding error: {YAML_ERRORS}{doubled}")));
         }
         decoded.warnings.extend(doubled);
     }
@@ -141,18 +141,20 @@ fn yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
     serde_saphyr::from_str_with_options::<Value>(text, options)
 }
 
+/// What errors of YAML begin with; each stands on a line of its own.
+const YAML_ERRORS: &str = "yaml: unmarshal errors:\n  ";
+
 /// What stands twice in YAML that can be read otherwise.
 fn yaml_duplicate(text: &str) -> Option<String> {
     let mut options = serde_saphyr::Options::default();
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::Error;
     let error = serde_saphyr::from_str_with_options::<Value>(text, options).err()?;
-    let why = match error.without_snippet() {
+    Some(match error.without_snippet() {
         serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } => {
             format!("line {}: key {} already set in map", location.line(), gotext::quote(key))
         }
         other => other.to_string().lines().next().unwrap_or_default().to_owned(),
-    };
-    Some(format!("yaml: unmarshal errors:\n  {why}"))
+    })
 }
 
 fn unrecognized(context: &Context, why: &str, bytes: &[u8]) -> Status {
@@ -289,8 +291,8 @@ pub fn configuration(context: &Context, bytes: &Bytes) -> Result<Decoded, Status
         }
     };
     if strictness == Strictness::Strict && !doubled.is_empty() {
-        let why =
-            format!("error strict decoding YAML: error converting YAML to JSON: {}", doubled.join(", "));
+        let all = doubled.join("\n  ");
+        let why = format!("error strict decoding YAML: error converting YAML to JSON: {YAML_ERRORS}{all}");
         return Err(Status::bad_request(why));
     }
     match value {

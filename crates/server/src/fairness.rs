@@ -14,7 +14,7 @@ mod scheduler;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, OnceLock},
     time::Duration,
 };
 
@@ -30,7 +30,7 @@ use store::{Collection, Key, WorkspaceId};
 use tokio::sync::oneshot;
 
 use crate::{
-    metrics::{FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels},
+    metrics::{Counted, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels},
     rbac::Attributes,
     space::Space,
     user::{MASTERS, User},
@@ -71,7 +71,8 @@ struct SpaceFlows {
 
 /// A schema with what is told of it.
 struct Tracked {
-    counting: Counting,
+    /// Found out when the first request asks.
+    counting: OnceLock<Counting>,
     labels: FlowLabels,
     dispatched: Counter,
     executing: Gauge,
@@ -88,12 +89,11 @@ pub struct Counting {
 pub struct Permit {
     fairness: Arc<Fairness>,
     seat: Option<Seat>,
-    executing: Gauge,
+    _executing: Counted,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.executing.dec();
         if let Some(seat) = self.seat.take() {
             self.fairness.give_back(seat);
         }
@@ -151,7 +151,8 @@ impl Fairness {
         let (Some(schema), Some(tracked)) = (known.flows.schemas().get(at), known.schemas.get(at)) else {
             return Ok(None);
         };
-        *counting = Some(tracked.counting.clone());
+        let uids = || self.counting(space, &known.flows, schema);
+        *counting = Some(tracked.counting.get_or_init(uids).clone());
         if is_master || is_probe(request) {
             tracked.dispatched.inc();
             return Ok(None);
@@ -165,9 +166,8 @@ impl Fairness {
             Asked::Refused(why) => return Err(self.refuse(tracked, why)),
         };
         tracked.dispatched.inc();
-        tracked.executing.inc();
-        let executing = tracked.executing.clone();
-        Ok(Some(Permit { fairness: self.clone(), seat: Some(seat), executing }))
+        let _executing = Counted::new(&tracked.executing);
+        Ok(Some(Permit { fairness: self.clone(), seat: Some(seat), _executing }))
     }
 
     fn ask(self: &Arc<Self>, scheduler: &Mutex<Scheduler<Notice>>, request: &Request) -> Asked {
@@ -193,11 +193,8 @@ impl Fairness {
     }
 
     async fn wait(&self, mut waiting: Waiting, tracked: &Tracked) -> Result<Seat, Status> {
-        let in_queue = self.metrics.in_queue.get_or_create(&tracked.labels).clone();
-        in_queue.inc();
+        let _in_queue = Counted::new(&self.metrics.in_queue.get_or_create(&tracked.labels));
         let began = self.env.clock.elapsed();
-        // Dropped with the request if its client goes away.
-        let _count = Counted(in_queue);
         let timer = self.env.clock.sleep(self.patience);
         let seat = tokio::select! {
             seat = &mut waiting.receiver => seat.ok(),
@@ -244,7 +241,7 @@ impl Fairness {
             return known.clone();
         }
         let flows = self.read(space, at);
-        let schemas = flows.schemas().iter().map(|it| self.track(space, &flows, it)).collect();
+        let schemas = flows.schemas().iter().map(|it| self.track(&flows, it)).collect();
         let mut spaces = self.spaces.write();
         let before = spaces.get(space.id());
         if let Some(known) = before.filter(|known| known.at == at) {
@@ -273,22 +270,25 @@ impl Fairness {
         Arc::new(Flows::read(&trees(&self.schemas), &trees(&self.levels)))
     }
 
-    fn track(&self, space: &Space, flows: &Flows, schema: &flows::Schema) -> Tracked {
+    fn counting(&self, space: &Space, flows: &Flows, schema: &flows::Schema) -> Counting {
         let uid = |collection: &Collection, name: &str| {
             let key = Key { collection: collection.clone(), item: store::ItemKey::new("", name) };
             let uid = space.get(&key).map(|object| object.head.uid.to_string()).unwrap_or_default();
             HeaderValue::try_from(uid).unwrap_or(HeaderValue::from_static(""))
         };
-        let level = flows.levels().get(schema.level).map_or("", |level| &*level.name);
+        Counting {
+            schema_uid: uid(&self.schemas, &schema.name),
+            level_uid: uid(&self.levels, flows.level_name(schema)),
+        }
+    }
+
+    fn track(&self, flows: &Flows, schema: &flows::Schema) -> Tracked {
         let labels = FlowLabels {
-            priority_level: defaults::known_name(level),
+            priority_level: defaults::known_name(flows.level_name(schema)),
             flow_schema: defaults::known_name(&schema.name),
         };
         Tracked {
-            counting: Counting {
-                schema_uid: uid(&self.schemas, &schema.name),
-                level_uid: uid(&self.levels, level),
-            },
+            counting: OnceLock::new(),
             dispatched: self.metrics.dispatched.get_or_create(&labels).clone(),
             executing: self.metrics.executing.get_or_create(&labels).clone(),
             labels,
@@ -327,14 +327,6 @@ impl Drop for Waiting {
         if let Ok(seat) = self.receiver.try_recv() {
             self.fairness.give_back(seat);
         }
-    }
-}
-
-struct Counted(Gauge);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Options {
     /// Requests worked on at once are the sum of these two; both 0: no limit.
     pub max_requests_inflight: u32,
     pub max_mutating_requests_inflight: u32,
+    /// Connections at once; 0: no limit.
+    pub max_connections: usize,
 }
 
 impl Options {
@@ -70,6 +72,7 @@ impl Default for Options {
             audit: AuditOptions::default(),
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
+            max_connections: 10_000,
         }
     }
 }

@@ -34,6 +34,11 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// Streams at once on one HTTP/2 connection: an operator with many informers opens hundreds.
 const MAX_STREAMS: u32 = 2000;
 
+/// All headers of a request together, with its path.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// On HTTP/1.1; HTTP/2 counts bytes alone.
+const MAX_HEADERS: usize = 100;
+
 /// Accepts connections until `stopping` turns true, then waits for those that are open to finish.
 pub async fn serve(hub: Arc<Hub>, listener: Box<dyn Listener>, mut stopping: watch::Receiver<bool>) {
     // Every connection holds a sender; when the last is dropped, all are done.
@@ -44,6 +49,10 @@ pub async fn serve(hub: Arc<Hub>, listener: Box<dyn Listener>, mut stopping: wat
             () = hub::stopped(&mut stopping) => break,
         };
         match accepted {
+            // One that is told at once goes elsewhere or tries again; one that waits unseen does neither.
+            Ok(_) if is_full(&hub, &open) => {
+                hub.metrics.connections_refused.inc();
+            }
             Ok((stream, peer)) => {
                 let acceptor = TlsAcceptor::from(hub.login.tls());
                 let work =
@@ -63,6 +72,12 @@ pub async fn serve(hub: Arc<Hub>, listener: Box<dyn Listener>, mut stopping: wat
         _ = all_closed.recv() => {}
         () = hub.env.clock.sleep(DRAIN_LIMIT) => tracing::warn!("closing connections that are still busy"),
     }
+}
+
+/// Every connection holds a sender, and so does `serve` itself.
+fn is_full(hub: &Hub, open: &mpsc::Sender<Infallible>) -> bool {
+    let limit = hub.options.max_connections;
+    limit > 0 && open.strong_count() > limit
 }
 
 async fn connection(
@@ -98,12 +113,17 @@ async fn connection(
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_LIMIT);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_LIMIT)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(64 * 1024)
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);

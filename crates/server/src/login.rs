@@ -73,6 +73,8 @@ pub struct Login {
     pub kubelet_authority: Authority,
     /// Names and addresses for a certificate of our own.
     hosts: Vec<String>,
+    /// What the issuers of workspaces are below.
+    own_issuer: String,
     tls: ArcSwap<Tls>,
     issuers: ArcSwap<Issuers>,
     /// They are others than before.
@@ -102,13 +104,15 @@ impl Login {
         authority: Arc<Authority>,
         kubelet_authority: Authority,
         hosts: Vec<String>,
+        own_issuer: String,
         options: LoginOptions,
     ) -> Result<Login, LoginError> {
         let serving = Arc::new(Serving::read(env, &authority, &hosts, options.serving.as_ref())?);
         let trust = Arc::new(Trust::read(env, &authority, options.client_ca.as_ref(), 0)?);
         let tls = Tls { config: tls::config(env, &serving, &trust)?, serving, trust };
         let config = options.authentication_config.as_ref();
-        let issuers = config.map(|path| Issuers::read(env, path, &[])).transpose()?.unwrap_or_default();
+        let issuers =
+            config.map(|path| Issuers::read(env, path, &own_issuer)).transpose()?.unwrap_or_default();
         let (tls, issuers) = (ArcSwap::from_pointee(tls), ArcSwap::from_pointee(issuers));
         let (env, refused) = (env.clone(), Mutex::default());
         Ok(Login {
@@ -117,6 +121,7 @@ impl Login {
             authority,
             kubelet_authority,
             hosts,
+            own_issuer,
             tls,
             issuers,
             new_issuers: Notify::new(),
@@ -158,7 +163,7 @@ impl Login {
         if self.issuers.load().is_current(&self.env, path) {
             return;
         }
-        let read = Issuers::read(&self.env, path, &[]);
+        let read = Issuers::read(&self.env, path, &self.own_issuer);
         if let Some(issuers) = self.taken("authentication_config", read, &hub.metrics.login) {
             self.issuers.store(Arc::new(issuers));
             self.new_issuers.notify_one();

@@ -112,6 +112,22 @@ impl FlowMetrics {
     }
 }
 
+/// Something that is counted as long as it lasts, also if it is given up in the middle.
+pub struct Counted(Gauge);
+
+impl Counted {
+    pub fn new(gauge: &Gauge) -> Counted {
+        gauge.inc();
+        Counted(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// What the audit counts.
 #[derive(Clone, Default)]
 pub struct AuditMetrics {
@@ -293,6 +309,7 @@ pub struct Metrics {
     pub watches: Gauge,
     pub watch_events: Counter<u64, AtomicU64>,
     pub connections: Gauge,
+    pub connections_refused: Counter,
     pub collected: Counter<u64, AtomicU64>,
     pub tokens: TokenMetrics,
     pub webhooks: Measures,
@@ -317,6 +334,7 @@ impl Default for Metrics {
         let watches = Gauge::default();
         let watch_events = Counter::default();
         let connections = Gauge::default();
+        let connections_refused = Counter::default();
         let collected = Counter::default();
         registry.register(
             "apiserver_request",
@@ -332,6 +350,11 @@ impl Default for Metrics {
         registry.register("apiserver_longrunning_requests", "Watches that are open", watches.clone());
         registry.register("apiserver_watch_events", "Events sent to watchers", watch_events.clone());
         registry.register("hanse_connections", "Open client connections", connections.clone());
+        registry.register(
+            "hanse_connections_refused",
+            "Connections closed at once because there were too many",
+            connections_refused.clone(),
+        );
         registry.register(
             "hanse_garbage_collected",
             "Objects removed because their owners are gone",
@@ -388,6 +411,7 @@ impl Default for Metrics {
             watches,
             watch_events,
             connections,
+            connections_refused,
             collected,
             tokens,
             webhooks,

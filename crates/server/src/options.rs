@@ -5,6 +5,7 @@ use std::time::Duration;
 use machinery::{
     Revision,
     field_error::Cause,
+    schema::parse_duration,
     selector::{FieldSelector, LabelSelector},
     status::Status,
 };
@@ -46,6 +47,16 @@ impl Query {
 
     pub fn optional_flag(&self, key: &str) -> Option<bool> {
         self.get(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    /// How long the client is ready to wait, if it says so and means less than `most`.
+    pub fn timeout(&self, most: Duration) -> Result<Option<Duration>, Status> {
+        let Some(text) = self.get("timeout").filter(|text| !text.is_empty()) else { return Ok(None) };
+        let nanos = parse_duration(text).map_err(|error| {
+            Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
+        })?;
+        let asked = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
+        Ok(Some(asked).filter(|asked| !asked.is_zero() && *asked < most))
     }
 
     fn number(&self, key: &str) -> Result<Option<i64>, Status> {

@@ -59,7 +59,6 @@ impl Peer {
         let authority = Arc::new(Authority::open(env, &options.pki)?);
         let hosts = hosts(&address, options.advertise.as_deref());
         let kubelet_authority = Authority::open(env, &options.pki.join("kubelet-serving"))?;
-        let login = Login::open(env, authority.clone(), kubelet_authority, hosts, options.login)?;
         let host = match address.ip() {
             ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
             ip if ip.is_ipv6() => format!("[{ip}]"),
@@ -73,10 +72,12 @@ impl Peer {
         let (stop, stopping) = watch::channel(false);
         let mut server = options.server;
         server.endpoint = server.endpoint.or(kubernetes::endpoint(address, options.advertise.as_deref()));
-        server.authority_pem = login.serving_authorities_pem().into();
         if server.issuer.is_empty() {
             server.issuer = format!("https://{advertise}");
         }
+        let issuer = server.issuer.clone();
+        let login = Login::open(env, authority.clone(), kubelet_authority, hosts, issuer, options.login)?;
+        server.authority_pem = login.serving_authorities_pem().into();
         let hub = Hub::open(env.clone(), store, server, login, stopping.clone()).await?;
         controllers::start(&hub);
         login::follow(&hub);

@@ -1,6 +1,6 @@
 //! One request, from headers to answer: who, what, may they, do it.
 
-use std::{any::Any, net::IpAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, net::IpAddr, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -22,7 +22,7 @@ use crate::{
     health,
     hub::Hub,
     login::caller::Caller,
-    metrics::RequestLabels,
+    metrics::{Counted, RequestLabels},
     openapi,
     options::Query,
     pods,
@@ -74,10 +74,10 @@ where
         trail: Trail::default(),
         counting: None,
     };
-    hub.metrics.inflight.inc();
+    let in_flight = Counted::new(&hub.metrics.inflight);
     let work = answer(&hub, &connection, &parts, headers, body, &mut findings);
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
-    hub.metrics.inflight.dec();
+    drop(in_flight);
     let Findings { audit_id, mut labels, warnings, trail, counting } = findings;
     let mut response = match outcome {
         Ok(answered) => {
@@ -346,57 +346,71 @@ where
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
     let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user, audit };
-    let deprecation = context.resource.custom().and_then(|custom| custom.version.deprecation.clone());
-    let answer = answer_about(hub, context, verb, body).await;
+    let deprecation = match context.resource.custom() {
+        Some(custom) => custom.version.deprecation.clone(),
+        None => context.resource.row.deprecation.map(str::to_owned),
+    };
+    let answer = answer_about(context, verb, body).await;
     match deprecation {
         Some(text) => answer.map(|mut response| {
-            body::warn(&mut response, &text);
+            body::warn_first(&mut response, &text);
             response
         }),
         None => answer,
     }
 }
 
-async fn answer_about<B>(
-    hub: &Arc<Hub>,
-    context: Context,
-    verb: Verb,
-    body: B,
-) -> Result<Response<Body>, Status>
+async fn answer_about<B>(context: Context, verb: Verb, body: B) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    match verb {
-        Verb::Get => read::get(&context).await,
-        Verb::List => read::list(&context).await,
-        Verb::Watch => watch::watch(&context).await,
-        _ => {
-            let limit = hub.options.request_timeout;
-            let timer = hub.env.clock.sleep(limit);
-            let mut context = context;
-            let limit_bytes = hub.options.max_body_bytes;
-            let work = async {
-                let bytes = read_body(body, limit_bytes).await?;
-                context.audit.request(&context, &bytes);
-                for _ in 0..DEFINITION_ATTEMPTS {
-                    let answer = write_verb(&context, verb, bytes.clone()).await;
-                    // A custom object is only written if its definition is still the one it was checked against.
-                    match renewed(&context).filter(|_| answer.is_err()) {
-                        Some(resource) => {
-                            context.shown = shown_kind(&resource, &context.target);
-                            context.resource = resource;
-                        }
-                        None => return answer,
-                    }
-                }
-                write_verb(&context, verb, bytes).await
-            };
-            tokio::select! {
-                done = work => done,
-                () = timer => Err(timed_out(limit)),
+    let clock = context.hub.env.clock.clone();
+    let most = context.hub.options.request_timeout;
+    if verb == Verb::Watch {
+        return watch::watch(&context).await;
+    }
+    let asked = context.query.timeout(most)?;
+    if verb.is_write() {
+        return tokio::select! {
+            done = write_with(context, verb, body) => done,
+            () = clock.sleep(asked.unwrap_or(most)) => Err(timed_out()),
+        };
+    }
+    let read = async {
+        match verb {
+            Verb::Get => read::get(&context).await,
+            _ => read::list(&context).await,
+        }
+    };
+    match asked {
+        // A read waits for nothing that has no limit of its own, and needs no timer.
+        None => read.await,
+        Some(limit) => tokio::select! {
+            done = read => done,
+            () = clock.sleep(limit) => Err(timed_out()),
+        },
+    }
+}
+
+/// A write, from its body to its answer.
+async fn write_with<B>(mut context: Context, verb: Verb, body: B) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let bytes = read_body(body, context.hub.options.max_body_bytes).await?;
+    context.audit.request(&context, &bytes);
+    for _ in 0..DEFINITION_ATTEMPTS {
+        let answer = write_verb(&context, verb, bytes.clone()).await;
+        // A custom object is only written if its definition is still the one it was checked against.
+        match renewed(&context).filter(|_| answer.is_err()) {
+            Some(resource) => {
+                context.shown = shown_kind(&resource, &context.target);
+                context.resource = resource;
             }
+            None => return answer,
         }
     }
+    write_verb(&context, verb, bytes).await
 }
 
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
@@ -463,9 +477,10 @@ fn check_path(resource: &Resource, target: &ResourceTarget) -> Result<(), Status
     Ok(())
 }
 
-fn timed_out(limit: Duration) -> Status {
-    let message = format!("request did not complete within the allowed {} seconds", limit.as_secs());
-    Status::new(Reason::Timeout, message).retry_after(1)
+/// Without `Retry-After`: a client that sends a write again by itself might do it twice.
+fn timed_out() -> Status {
+    let why = "request did not complete within requested timeout - context deadline exceeded";
+    Status::new(Reason::Timeout, format!("Timeout: {why}"))
 }
 
 /// The whole body, if it is not larger than `limit`.

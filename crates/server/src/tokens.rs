@@ -20,7 +20,10 @@ use std::sync::Arc;
 
 pub use issuer::{Issuer, Issuers};
 
-use crate::authentication::{Authenticated, Claim};
+use crate::{
+    authentication::{Authenticated, Claim},
+    hub::Hub,
+};
 
 /// The annotation-like key under which a user's `extra` names the credential that was used.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
@@ -63,9 +66,10 @@ fn quoted(list: &[String]) -> String {
     format!("[{}]", items.join(" "))
 }
 
-/// The workspace that a token says to be of, on its own word.
-pub fn claimed_workspace(token: &str) -> Option<String> {
+/// The workspace that a token says to be of, on its own word. Other issuers may have names that look like ours.
+pub fn claimed_workspace(hub: &Arc<Hub>, token: &str) -> Option<String> {
     let token = jws::Compact::parse(token)?;
     let (_, name) = token.issuer().rsplit_once("/clusters/")?;
-    Some(name.to_owned())
+    let space = hub.space(name).ok()?;
+    hub.issuers.of(hub, &space).is_called(token.issuer()).then(|| name.to_owned())
 }

@@ -33,11 +33,7 @@ impl TestHub {
     }
 
     /// With other ways to log in.
-    pub async fn start_with(
-        store: Arc<dyn Store>,
-        server: Options,
-        login: LoginOptions,
-    ) -> Result<TestHub> {
+    pub async fn start_with(store: Arc<dyn Store>, server: Options, login: LoginOptions) -> Result<TestHub> {
         let directory = tempfile::tempdir()?;
         let options = PeerOptions {
             pki: directory.path().join("pki"),

@@ -297,6 +297,7 @@ pub fn render(value: &Value<'_>) -> String {
             format!("{{{}}}", parts.join(", "))
         }
         Value::Preserved(_) => "*common.unknownPreserved".into(),
+        Value::Struct(made) => format!("object {}", made.name),
     }
 }
 

@@ -259,7 +259,8 @@ impl Reader {
             .collect();
         let namespaces = self.texts(rule, path, "namespaces");
         let own_stages = self.stages(rule, path);
-        if !non_resource_urls.is_empty() && !(resources.is_empty() && namespaces.is_empty()) {
+        let about_objects = !resources.is_empty() || !namespaces.is_empty();
+        if about_objects && !non_resource_urls.is_empty() {
             self.causes.push(Cause::invalid(
                 below(path, "nonResourceURLs"),
                 &Value::from(non_resource_urls.clone()),

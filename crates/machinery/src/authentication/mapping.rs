@@ -37,7 +37,7 @@ pub(super) enum Source {
         prefix: String,
     },
     /// With its text.
-    Expression(Program, String),
+    Expression(Box<Program>, String),
 }
 
 /// Something that must hold.

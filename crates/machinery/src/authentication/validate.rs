@@ -275,7 +275,7 @@ impl Found {
                 let path = path.child("uid");
                 let path = path.child("expression");
                 let program = self.expression(&compiler.claims, &uid.expression, false, &path);
-                program.map(|program| Source::Expression(program, uid.expression.clone()))
+                program.map(|program| Source::Expression(Box::new(program), uid.expression.clone()))
             }
             (true, true) => None,
         };
@@ -355,7 +355,7 @@ impl Found {
                 }
                 let at = path.child("expression");
                 let program = self.expression(&compiler.claims, &mapping.expression, false, &at)?;
-                Some(Source::Expression(program, mapping.expression.clone()))
+                Some(Source::Expression(Box::new(program), mapping.expression.clone()))
             }
             (false, true) => {
                 if mapping.prefix.is_none() {

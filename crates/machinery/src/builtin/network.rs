@@ -64,6 +64,7 @@ pub const ROWS: &[Row] = &[
         default: v::endpoints::default,
         validate: v::endpoints::validate,
         warn: v::endpoints::warn,
+        deprecation: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         ..Row::PLAIN
     },
     Row {

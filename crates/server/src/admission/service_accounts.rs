@@ -59,7 +59,8 @@ async fn complete(admission: &Admission<'_>, pod: &mut Tree) -> Result<(), Statu
 pub async fn validate(admission: &Admission<'_>, pod: &Tree) -> Result<(), Status> {
     let adds_containers = admission.is_below("", "pods", "ephemeralcontainers");
     let is_new = admission.is("", "pods") && admission.operation == Operation::Create;
-    if !is_new && !(adds_containers && admission.operation == Operation::Update) {
+    let adds_containers = adds_containers && admission.operation == Operation::Update;
+    if !is_new && !adds_containers {
         return Ok(());
     }
     let empty = Tree::new();

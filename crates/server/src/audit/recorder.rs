@@ -66,6 +66,15 @@ impl Recorder {
         entry.record.lock().annotations.entry(key).or_insert(value);
     }
 
+    /// The same, where the bodies of requests are recorded as well: for what repeats something of them.
+    pub fn annotate_beside_bodies_with(&self, annotation: impl FnOnce() -> (String, String)) {
+        let has_bodies =
+            self.0.as_ref().is_some_and(|entry| entry.record.lock().demand.level >= audit::Level::Request);
+        if has_bodies {
+            self.annotate_with(annotation);
+        }
+    }
+
     /// The request is done in the name of somebody else.
     pub fn impersonates(&self, other: &User) {
         let Some(entry) = &self.0 else { return };
@@ -288,7 +297,8 @@ impl Trail {
         let wanted = entry.record.lock().wants_response();
         let deletes = entry.record.lock().verb.starts_with("delete");
         let is_status = !response.status().is_success() || deletes;
-        if !self.is_about_objects && !is_status || !(wanted || is_status) {
+        let wanted = wanted && self.is_about_objects;
+        if !wanted && !is_status {
             return None;
         }
         if wanted {
@@ -356,4 +366,80 @@ async fn collect(response: &mut Response<Body>) {
         }
     }
     *response.body_mut() = Body::Whole(Some(whole.freeze()));
+}
+
+#[cfg(test)]
+mod tests {
+    use env::Env;
+    use http::{Method, Request, StatusCode};
+    use serde_json::json;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{
+        audit::{AuditOptions, LogOptions},
+        metrics::AuditMetrics,
+    };
+
+    /// What is in the log after a create has come and `end` has happened to it.
+    async fn recorded(end: impl AsyncFnOnce(Trail)) -> Vec<Value> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let options = AuditOptions { log: Some(LogOptions::at(&path)), ..AuditOptions::default() };
+        let (_stop, stopping) = watch::channel(false);
+        let env = Env::real();
+        let auditor = Auditor::open(&env, &options, AuditMetrics::default(), stopping).unwrap().unwrap();
+        let request =
+            Request::builder().method(Method::POST).uri("/api/v1/namespaces/n/pods").body(()).unwrap();
+        let (parts, ()) = request.into_parts();
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), false).unwrap();
+        let mut trail = Trail::default();
+        let arrival = Arrival {
+            auditor: &auditor,
+            audit_id: "id",
+            parts: &parts,
+            headers: &parts.headers,
+            peer: None,
+            info: &info,
+            attributes: &Attributes::of(&info, "post", ""),
+            user: Some(&User::anonymous()),
+            workspace: "default",
+        };
+        trail.begin(arrival).await.unwrap();
+        end(trail).await;
+        auditor.close().await;
+        let text = String::from_utf8(env.files.read(&path).unwrap()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_stage_of_its_own() {
+        let events = recorded(async |trail| trail.panicked("index out of bounds").await).await;
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0]["stage"], "Panic");
+        let message = "APIServer panic'd: index out of bounds";
+        assert_eq!(
+            events[0]["responseStatus"],
+            json!({"metadata": {}, "status": "Failure", "reason": "InternalError", "message": message, "code": 500})
+        );
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_away_leaves_a_record() {
+        let events = recorded(async |trail| drop(trail)).await;
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0]["stage"], "ResponseComplete");
+        assert_eq!(events[0]["responseStatus"]["message"], "Connection closed early");
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_recorded_once() {
+        let events = recorded(async |trail| {
+            let answer = crate::body::json(StatusCode::CREATED, &json!({"kind": "Pod"}));
+            trail.answer(answer).await;
+        })
+        .await;
+        let stages: Vec<&Value> = events.iter().map(|it| &it["stage"]).collect();
+        assert_eq!(stages, ["ResponseComplete"]);
+    }
 }

@@ -34,6 +34,7 @@ pub fn objects() -> Vec<Entry> {
     let endpoints = json!({
         "kind": "Endpoints", "apiVersion": "v1",
         "metadata": labelled(json!({"endpointslice.kubernetes.io/skip-mirror": "true"})),
+        "subsets": [],
     });
     let mut slice = json!({
         "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
@@ -43,10 +44,10 @@ pub fn objects() -> Vec<Entry> {
     slice["metadata"]["generation"] = json!(1);
     let range = json!({
         "kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1",
-        "metadata": {"name": NAME, "finalizers": ["networking.k8s.io/service-cidr-finalizer"]},
+        "metadata": {"name": NAME},
         "spec": {"cidrs": [ranges.to_string()]},
         "status": {"conditions": [{
-            "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready",
+            "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",
         }]},
     });
     let taken = Value::Object(ip_address_object(&address, NAMESPACE, NAME));
@@ -83,6 +84,9 @@ pub fn complete(tree: &mut Tree, created: &str, endpoint: Option<SocketAddr>) {
             tree.insert("addressType".into(), json!(family));
             tree.insert("endpoints".into(), json!([ready]));
             tree.insert("ports".into(), json!([port(endpoint)]));
+        }
+        ("Endpoints", None) => {
+            tree.remove("subsets");
         }
         _ => {}
     }

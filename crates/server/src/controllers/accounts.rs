@@ -83,9 +83,7 @@ fn queue_secrets_of(controllers: &Controllers, workspace: &WorkspaceId, account:
 
 /// Sees to it that a namespace has what every namespace has.
 pub async fn outfit(controllers: &Controllers, space: &Space, namespace: &str) -> Result<(), Status> {
-    let living = |object: &Object| !object.head.deleting;
-    let key = Key { collection: namespaces_collection(), item: store::ItemKey::new("", namespace) };
-    if !space.get(&key).is_some_and(|object| living(&object)) {
+    if !is_living(space, namespace) {
         return Ok(());
     }
     let account = Key::new("", "serviceaccounts", namespace, base::ACCOUNT);
@@ -115,6 +113,11 @@ pub async fn outfit(controllers: &Controllers, space: &Space, namespace: &str) -
     .await
 }
 
+fn is_living(space: &Space, namespace: &str) -> bool {
+    let key = Key { collection: namespaces_collection(), item: store::ItemKey::new("", namespace) };
+    space.get(&key).is_some_and(|object| !object.head.deleting)
+}
+
 async fn create(controllers: &Controllers, space: &Space, key: &Key, tree: Value) -> Result<(), Status> {
     let Some(mut context) = controllers.context_for(space, key) else { return Ok(()) };
     context.headers.insert(header::USER_AGENT, HeaderValue::from_static("hanse"));
@@ -122,8 +125,9 @@ async fn create(controllers: &Controllers, space: &Space, key: &Key, tree: Value
     let created = write::create_tree(&context, tree, Managers::Track, false, &mut context.stopwatch()).await;
     match created {
         Ok(_) => Ok(()),
-        // It is there, or its namespace is going; whatever changes that comes here again.
-        Err(status) if matches!(status.code(), 403 | 404 | 409) => Ok(()),
+        // It is there, or its namespace is going; whatever changes that comes here again. Anything else, such as a
+        // quota that is used up, may change without a word.
+        Err(status) if status.code() == 409 || !is_living(space, key.item.namespace()) => Ok(()),
         Err(status) => Err(status),
     }
 }

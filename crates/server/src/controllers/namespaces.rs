@@ -20,6 +20,8 @@ struct Remaining {
     resources: Vec<(String, usize)>,
     /// (finalizer, how many objects it holds).
     finalizers: Vec<(String, usize)>,
+    /// Why some of it cannot be deleted: somebody refuses.
+    refusals: Vec<Status>,
 }
 
 pub async fn empty(controllers: &Controllers, space: &Space, name: &str) -> Result<(), Status> {
@@ -40,7 +42,9 @@ pub async fn empty(controllers: &Controllers, space: &Space, name: &str) -> Resu
         .await;
     }
     // The removal of the last object brings the namespace up again; nothing needs to poll.
-    replace::edit(&context, &key, &uid, |tree| set_conditions(tree, &remaining, &now)).await
+    replace::edit(&context, &key, &uid, |tree| set_conditions(tree, &remaining, &now)).await?;
+    // Who refused may change their mind, which nothing tells.
+    remaining.refusals.into_iter().next().map_or(Ok(()), Err)
 }
 
 async fn delete_content(controllers: &Controllers, space: &Space, name: &str) -> Result<Remaining, Status> {
@@ -76,7 +80,11 @@ async fn delete_content(controllers: &Controllers, space: &Space, name: &str) ->
                     }
                 }
                 Err(status) if status.code() == 404 => {}
-                Err(status) => return Err(status),
+                Err(status) => {
+                    held += 1;
+                    remaining.refusals.push(status);
+                    break;
+                }
             }
         }
         if held > 0 {
@@ -100,6 +108,8 @@ fn set_conditions(tree: &mut Tree, remaining: &Remaining, now: &str) {
         .iter()
         .map(|(name, count)| format!("{name} in {count} resource instances"))
         .collect();
+    let mut refusals: Vec<&str> = remaining.refusals.iter().map(Status::message).collect();
+    refusals.sort_unstable();
     let rows = [
         (
             "NamespaceDeletionDiscoveryFailure",
@@ -113,12 +123,24 @@ fn set_conditions(tree: &mut Tree, remaining: &Remaining, now: &str) {
             "ParsedGroupVersions",
             "All legacy kube types successfully parsed".into(),
         ),
-        (
-            "NamespaceDeletionContentFailure",
-            false,
-            "ContentDeleted",
-            "All content successfully deleted, may be waiting on finalization".into(),
-        ),
+        match refusals.is_empty() {
+            true => (
+                "NamespaceDeletionContentFailure",
+                false,
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization".into(),
+            ),
+            false => (
+                "NamespaceDeletionContentFailure",
+                true,
+                "ContentDeletionFailed",
+                format!(
+                    "Failed to delete all resource types, {} remaining: {}",
+                    refusals.len(),
+                    refusals.join(", ")
+                ),
+            ),
+        },
         match resources.is_empty() {
             true => (
                 "NamespaceContentRemaining",

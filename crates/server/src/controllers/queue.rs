@@ -41,6 +41,33 @@ pub enum Work {
     Protected(WorkspaceId, Key),
 }
 
+/// So much of one workspace is done at once. Some of it waits for somebody there, such as a webhook, which must not keep
+/// other workspaces from their turn.
+const PER_WORKSPACE: usize = 2;
+
+/// Whose work it is; what is about workspaces themselves is nobody's.
+type Place = Option<WorkspaceId>;
+
+impl Work {
+    fn place(&self) -> Place {
+        match self {
+            Work::Namespace(workspace, _)
+            | Work::Definition(workspace, _)
+            | Work::Outfit(workspace, _)
+            | Work::TokenSecret(workspace, _)
+            | Work::SigningRequest(workspace, _)
+            | Work::Flows(workspace)
+            | Work::Roles(workspace)
+            | Work::Policy(workspace, _)
+            | Work::Owner(workspace, _)
+            | Work::Dependent(workspace, _)
+            | Work::Quota(workspace, _)
+            | Work::Protected(workspace, _) => Some(workspace.clone()),
+            Work::Workspace(_) => None,
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
@@ -49,12 +76,47 @@ pub struct Queue {
 
 #[derive(Default)]
 struct State {
-    order: VecDeque<Work>,
+    /// Who has something to do and may do it, in the order of their turns.
+    turns: VecDeque<Place>,
+    /// Whoever has something to do or does it.
+    places: HashMap<Place, Waiting>,
     waiting: HashSet<Work>,
     /// Being done now; what is added meanwhile is queued when it is finished, so that no two do the same.
     active: HashSet<Work>,
     again: HashSet<Work>,
     failures: HashMap<Work, u32>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    order: VecDeque<Work>,
+    active: usize,
+    has_turn: bool,
+}
+
+impl State {
+    fn next(&mut self) -> Option<Work> {
+        let place = self.turns.pop_front()?;
+        let waiting = self.places.get_mut(&place)?;
+        waiting.has_turn = false;
+        let work = waiting.order.pop_front()?;
+        waiting.active += 1;
+        self.settle(place);
+        self.waiting.remove(&work);
+        self.active.insert(work.clone());
+        Some(work)
+    }
+
+    /// Gives a workspace its next turn if it has something to do and may, and forgets one that has nothing.
+    fn settle(&mut self, place: Place) {
+        let Some(waiting) = self.places.get_mut(&place) else { return };
+        if waiting.order.is_empty() && waiting.active == 0 {
+            self.places.remove(&place);
+        } else if !waiting.has_turn && !waiting.order.is_empty() && waiting.active < PER_WORKSPACE {
+            waiting.has_turn = true;
+            self.turns.push_back(place);
+        }
+    }
 }
 
 impl Queue {
@@ -63,7 +125,9 @@ impl Queue {
         if state.active.contains(&work) {
             state.again.insert(work);
         } else if state.waiting.insert(work.clone()) {
-            state.order.push_back(work);
+            let place = work.place();
+            state.places.entry(place.clone()).or_default().order.push_back(work);
+            state.settle(place);
             self.filled.notify_one();
         }
     }
@@ -73,10 +137,8 @@ impl Queue {
             let filled = self.filled.notified();
             {
                 let mut state = self.state.lock();
-                if let Some(work) = state.order.pop_front() {
-                    state.waiting.remove(&work);
-                    state.active.insert(work.clone());
-                    if !state.order.is_empty() {
+                if let Some(work) = state.next() {
+                    if !state.turns.is_empty() {
                         self.filled.notify_one();
                     }
                     return work;
@@ -106,7 +168,16 @@ impl Queue {
     fn finish(&self, work: &Work) {
         let again = {
             let mut state = self.state.lock();
-            state.active.remove(work);
+            let place = work.place();
+            if state.active.remove(work)
+                && let Some(waiting) = state.places.get_mut(&place)
+            {
+                waiting.active -= 1;
+            }
+            state.settle(place);
+            if !state.turns.is_empty() {
+                self.filled.notify_one();
+            }
             state.again.remove(work)
         };
         if again {
@@ -134,6 +205,31 @@ mod tests {
         assert_eq!(queue.take().await, mk_work("b"), "a is being done");
         queue.done(&mk_work("a"));
         assert_eq!(queue.take().await, mk_work("a"), "it was asked for again meanwhile");
+    }
+
+    #[tokio::test]
+    async fn a_workspace_that_waits_does_not_keep_others_from_their_turn() {
+        let of = |workspace: &str, name: &str| Work::Namespace(WorkspaceId(workspace.into()), name.into());
+        let queue = Queue::default();
+        for name in ["1", "2", "3", "4"] {
+            queue.add(of("slow", name));
+        }
+        queue.add(of("other", "1"));
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            taken.push(queue.take().await);
+        }
+        assert_eq!(taken, [of("slow", "1"), of("other", "1"), of("slow", "2")], "in turn");
+        queue.add(of("other", "2"));
+        assert_eq!(queue.take().await, of("other", "2"), "slow does enough already");
+        queue.done(&of("slow", "1"));
+        assert_eq!(queue.take().await, of("slow", "3"));
+        for (workspace, name) in [("slow", "2"), ("slow", "3"), ("other", "1"), ("other", "2")] {
+            queue.done(&of(workspace, name));
+        }
+        assert_eq!(queue.take().await, of("slow", "4"));
+        queue.done(&of("slow", "4"));
+        assert!(queue.state.lock().places.is_empty(), "who has nothing to do is forgotten");
     }
 
     #[test]

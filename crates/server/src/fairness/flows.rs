@@ -98,6 +98,10 @@ impl Flows {
         &self.schemas
     }
 
+    pub fn level_name(&self, schema: &Schema) -> &str {
+        self.levels.get(schema.level).map_or("", |level| &level.name)
+    }
+
     /// The place of the schema that a request falls under; there is always one.
     pub fn classify(&self, user: &User, request: &Attributes<'_>) -> usize {
         let found = self.schemas.iter().position(|schema| schema.matches(user, request));

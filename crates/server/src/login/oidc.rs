@@ -12,7 +12,11 @@
 mod keys;
 mod token;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use env::Env;
 use machinery::{
@@ -77,21 +81,25 @@ pub enum ConfigError {
 }
 
 impl Issuers {
-    pub fn read(env: &Env, path: &PathBuf, disallowed: &[String]) -> Result<Issuers, ConfigError> {
+    /// `own`: what the issuers of workspaces are below; none of them can be configured.
+    pub fn read(env: &Env, path: &Path, own: &str) -> Result<Issuers, ConfigError> {
         let content =
-            env.files.read(path).map_err(|source| ConfigError::Io { path: path.clone(), source })?;
-        let wrong = |why: String| ConfigError::Wrong { path: path.clone(), why };
+            env.files.read(path).map_err(|source| ConfigError::Io { path: path.to_owned(), source })?;
+        let wrong = |why: String| ConfigError::Wrong { path: path.to_owned(), why };
         let text = std::str::from_utf8(&content).map_err(|error| wrong(error.to_string()))?;
         let tree: Value = serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let configuration = authentication::parse(tree).map_err(wrong)?;
+        let is_own = |url: &&String| url.strip_prefix(own).is_some_and(|rest| rest.starts_with("/clusters/"));
+        let urls = configuration.jwt.iter().map(|jwt| &jwt.issuer.url);
+        let disallowed: Vec<String> = urls.filter(is_own).cloned().collect();
         let mappings =
-            authentication::compile(&configuration, disallowed).map_err(|all| wrong(told(&all)))?;
+            authentication::compile(&configuration, &disallowed).map_err(|all| wrong(told(&all)))?;
         let issuers = configuration.jwt.into_iter().zip(mappings);
         let all = issuers.map(|(config, mapping)| Arc::new(Issuer::new(config, mapping))).collect();
         Ok(Issuers { all, anonymous: configuration.anonymous, content })
     }
 
-    pub fn is_current(&self, env: &Env, path: &PathBuf) -> bool {
+    pub fn is_current(&self, env: &Env, path: &Path) -> bool {
         env.files.read(path).is_ok_and(|content| content == self.content)
     }
 

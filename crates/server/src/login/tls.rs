@@ -4,7 +4,10 @@
 //! it is good is decided with each request, as upstream does. So a bad one is answered with 401, and one that
 //! expires, or whose authority goes, is good no longer on connections that exist.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use env::Env;
 use machinery::certificates;
@@ -39,8 +42,8 @@ pub struct Trust {
     pub generation: u64,
 }
 
-fn read(env: &Env, path: &PathBuf) -> Result<Vec<u8>, PkiError> {
-    env.files.read(path).map_err(|source| PkiError::Io { path: path.clone(), source })
+fn read(env: &Env, path: &Path) -> Result<Vec<u8>, PkiError> {
+    env.files.read(path).map_err(|source| PkiError::Io { path: path.to_owned(), source })
 }
 
 impl Serving {

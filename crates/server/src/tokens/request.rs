@@ -21,6 +21,7 @@ use crate::{
     context::Context,
     decode,
     hub::seconds_text,
+    managers,
     write::{Along, metadata_of, set_namespace, text},
 };
 
@@ -39,7 +40,8 @@ pub async fn create(context: &Context, bytes: &Bytes) -> Result<Response<Body>, 
     let decoded = decode::object(context, bytes)?;
     let mut tree = decoded.tree;
     set_namespace(context, &mut tree)?;
-    fill_spec(&mut tree);
+    default_spec(&mut tree);
+    managers::track_shown(context, &mut tree);
     let mut notes = Notes { warnings: decoded.warnings };
     let name = context.target.name.as_str();
     let admission = Admission::new(context, Operation::Create, name, None, context.dry_run()?);
@@ -73,18 +75,13 @@ pub async fn create(context: &Context, bytes: &Bytes) -> Result<Response<Body>, 
     Ok(response)
 }
 
-/// The members that the kind always shows, and its one default.
-fn fill_spec(tree: &mut Tree) {
+fn default_spec(tree: &mut Tree) {
     let spec = tree.entry("spec").or_insert_with(|| json!({}));
     if !spec.is_object() {
         *spec = json!({});
     }
-    for (key, value) in
-        [("audiences", Value::Null), ("expirationSeconds", json!(HOUR)), ("boundObjectRef", Value::Null)]
-    {
-        if spec[key].is_null() {
-            spec[key] = value;
-        }
+    if spec["expirationSeconds"].is_null() {
+        spec["expirationSeconds"] = json!(HOUR);
     }
 }
 
@@ -118,11 +115,11 @@ fn complete(tree: &mut Tree, account: &Object, own: &[String], now: Timestamp) {
     metadata.insert("uid".into(), json!(account.head.uid));
     metadata.insert("creationTimestamp".into(), json!(seconds_text(now)));
     tree.remove("status");
-    let unsaid = |audiences: &Value| audiences.as_array().is_none_or(Vec::is_empty);
-    if let Some(audiences) = tree.get_mut("spec").and_then(|spec| spec.get_mut("audiences"))
-        && unsaid(audiences)
-    {
-        *audiences = json!(own);
+    let Some(spec) = tree.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    // Shown also where there is none.
+    spec.entry("boundObjectRef").or_insert(Value::Null);
+    if spec.get("audiences").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        spec.insert("audiences".into(), json!(own));
     }
 }
 

@@ -218,3 +218,47 @@ async fn who_says_nothing_is_shown_the_door() -> Result<()> {
     assert!(open.is_empty(), "still open: {open:#?}");
     scene.ends_unharmed().await
 }
+
+#[tokio::test]
+async fn more_connections_than_allowed_are_closed_and_others_go_on() -> Result<()> {
+    let scene = Scene::set(Options { max_connections: 3, ..Options::default() }).await?;
+    // The scene's own client is one of them.
+    let mut kept = vec![scene.hub.dial("http/1.1").await?, scene.hub.dial("http/1.1").await?];
+    assert!(scene.hub.dial("http/1.1").await.is_err(), "there are three already");
+    assert_eq!(scene.client.get(CONFIG_MAPS).await?.code, StatusCode::OK);
+    let metrics = scene.client.get("/metrics").await?.text();
+    assert!(metrics.contains("hanse_connections_refused_total 1"), "{metrics}");
+    kept.pop();
+    eventually("a place is free again", async || Ok(scene.hub.dial("http/1.1").await.ok())).await?;
+    scene.ends_unharmed().await
+}
+
+#[tokio::test]
+async fn a_client_says_how_long_it_waits() -> Result<()> {
+    let scene = Scene::set(Options::default()).await?;
+    for (timeout, why) in [
+        ("soon", "time: invalid duration \\\"soon\\\""),
+        ("10", "time: missing unit in duration \\\"10\\\""),
+        ("1x", "time: unknown unit \\\"x\\\" in duration \\\"1x\\\""),
+    ] {
+        let answer = scene.client.get(&format!("{CONFIG_MAPS}?timeout={timeout}")).await?;
+        assert_eq!(answer.code, StatusCode::BAD_REQUEST, "{timeout}");
+        let message = format!("invalid timeout specified in the request URL - {why}");
+        assert!(answer.text().contains(&message), "{}", answer.text());
+    }
+    for timeout in ["", "0s", "30s", "1h"] {
+        let answer = scene.client.get(&format!("{CONFIG_MAPS}?timeout={timeout}")).await?;
+        assert_eq!(answer.code, StatusCode::OK, "{timeout}");
+    }
+    // A body that does not come in time.
+    let head =
+        format!("{}Content-Length: 100\r\n\r\n{{", start("POST", &format!("{CONFIG_MAPS}?timeout=100ms")));
+    let answer = by_hand(&scene.hub, head.as_bytes()).await?;
+    assert_eq!(answer.code, StatusCode::GATEWAY_TIMEOUT);
+    let status = answer.json();
+    assert_eq!(status["reason"], "Timeout");
+    let message = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+    assert_eq!(status["message"], message);
+    assert_eq!(answer.headers.get("retry-after"), None);
+    scene.ends_unharmed().await
+}

@@ -254,7 +254,17 @@ async fn secrets_are_in_no_event_whatever_the_policy_says() -> Result<()> {
     let review = json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1",
         "spec": {"token": plain}});
     admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await?;
+    let account = json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "robot"}});
+    admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await?;
+    let request = json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}});
+    let issued = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request).await?;
+    assert_eq!(issued.code, StatusCode::CREATED, "{}", issued.text());
+    let token = issued.json()["status"]["token"].as_str().context("no token")?.to_owned();
     let text = audited.text()?;
+    assert!(
+        text.contains("\"subresource\":\"token\"") && !text.contains(&token),
+        "the token is in the audit log"
+    );
     assert!(text.contains("\"resource\":\"secrets\""), "secrets are recorded, without their contents");
     for hidden in [plain, changed] {
         assert!(!text.contains(hidden), "{hidden} is in the audit log");

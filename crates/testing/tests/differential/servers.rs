@@ -11,11 +11,12 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use server::base;
 use store::{Store, WorkspaceId, memory::MemoryStore};
 use testing::{
     client::{Client, Lines},
     compare::{self, Body, Relation, Reply, shorten},
-    hub::{TestHub, eventually},
+    hub::{TestHub, eventually, outfitted},
     real::{Options, RealCluster},
 };
 use tokio::sync::Mutex;
@@ -45,12 +46,14 @@ pub enum Memory {
 }
 
 enum Kind {
-    Kube(RealCluster),
+    Kube(Box<RealCluster>),
     Hanse(TestHub, Arc<MemoryStore>),
 }
 
 struct Server {
     kind: Kind,
+    /// What both say to be their authority.
+    authority_pem: String,
     /// By user and groups; connections are shared by all scenarios.
     clients: Mutex<HashMap<Option<Vec<String>>, Client>>,
 }
@@ -75,7 +78,19 @@ impl Servers {
         let kube = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
         let store = Arc::new(MemoryStore::new());
         let hanse = TestHub::start_on(store.clone(), server::Options::default()).await?;
-        Ok(Servers { kube: Server::new(Kind::Kube(kube)), hanse: Server::new(Kind::Hanse(hanse, store)) })
+        let authority = hanse.peer.authority.certificate_pem().to_owned();
+        let (kube, hanse) = (Kind::Kube(Box::new(kube)), Kind::Hanse(hanse, store));
+        let servers = Servers { kube: Server::new(kube, &authority), hanse: Server::new(hanse, &authority) };
+        let admin = servers.kube.client(&Some(vec!["admin".into(), "system:masters".into()])).await?;
+        for namespace in base::NAMESPACES {
+            eventually("the namespace is there", async || {
+                let found = admin.get(&format!("/api/v1/namespaces/{namespace}")).await?;
+                Ok((found.code == StatusCode::OK).then_some(()))
+            })
+            .await?;
+            servers.kube.outfit(&admin, namespace).await?;
+        }
+        Ok(servers)
     }
 
     pub async fn run(&self, scenario: Scenario, namespace: &str) -> Result<Vec<Outcome>> {
@@ -101,8 +116,8 @@ impl Servers {
 }
 
 impl Server {
-    fn new(kind: Kind) -> Server {
-        Server { kind, clients: Mutex::default() }
+    fn new(kind: Kind, authority_pem: &str) -> Server {
+        Server { kind, authority_pem: authority_pem.to_owned(), clients: Mutex::default() }
     }
 
     async fn client(&self, user: &Option<Vec<String>>) -> Result<Client> {
@@ -136,6 +151,23 @@ impl Server {
         }
     }
 
+    /// Waits until Hanse has given a namespace what every namespace has. The real server's controllers do not run; it
+    /// gets the same by hand.
+    async fn outfit(&self, admin: &Client, namespace: &str) -> Result<()> {
+        let path = format!("/api/v1/namespaces/{namespace}");
+        let Kind::Kube(_) = &self.kind else { return outfitted(admin, &path).await };
+        for (collection, object) in [
+            ("serviceaccounts", base::default_account(namespace)),
+            ("configmaps", base::root_ca(namespace, &self.authority_pem)),
+        ] {
+            let made = admin.post(&format!("{path}/{collection}?fieldManager=hanse"), &object).await?;
+            if made.code != StatusCode::CREATED {
+                bail!("cannot outfit a namespace: {}", made.text());
+            }
+        }
+        Ok(())
+    }
+
     /// A fresh namespace.
     async fn stage(&self, namespace: &str) -> Result<Stage<'_>> {
         let admin = self.client(&Some(vec!["admin".into(), "system:masters".into()])).await?;
@@ -143,6 +175,7 @@ impl Server {
         if made.code != StatusCode::CREATED {
             bail!("cannot make a namespace: {}", made.text());
         }
+        self.outfit(&admin, namespace).await?;
         let values = HashMap::from([("ns".to_owned(), namespace.to_owned())]);
         Ok(Stage { server: self, values, streams: HashMap::new() })
     }

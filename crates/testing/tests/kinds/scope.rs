@@ -119,7 +119,7 @@ impl Kind {
         }
     }
 
-    /// Controllers write to new objects of these kinds: those inside the real server, and some of both servers.
+    /// Controllers write to new objects of these kinds: inside the real server or beside it, and inside Hanse.
     pub fn is_written_by_controllers(&self) -> bool {
         matches!(
             self.kind,
@@ -129,6 +129,7 @@ impl Kind {
                 | "PriorityLevelConfiguration"
                 | "ResourceQuota"
                 | "ServiceCIDR"
+                | "ValidatingAdmissionPolicy"
         )
     }
 

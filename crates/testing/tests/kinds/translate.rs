@@ -16,11 +16,19 @@ pub struct Translation {
 const TEXTS: [&str; 2] = ["/metadata/uid", "/spec/clusterIP"];
 const METADATA: [&str; 2] = ["creationTimestamp", "resourceVersion"];
 
+/// The name of the volume with the pod's token, which ends as each server likes.
+fn token_volume(pod: &Value) -> Option<String> {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array)?;
+    let names = volumes.iter().filter_map(|volume| volume["name"].as_str());
+    names.into_iter().find(|name| name.starts_with("kube-api-access-")).map(str::to_owned)
+}
+
 impl Translation {
     /// Between the same object as each has stored it.
     pub fn between(kube: &Value, hanse: &Value) -> Translation {
         let text = |object: &Value, at: &str| object.pointer(at).and_then(Value::as_str).map(String::from);
         let texts = TEXTS.into_iter().filter_map(|at| Some((text(kube, at)?, text(hanse, at)?)));
+        let texts = texts.chain(token_volume(kube).zip(token_volume(hanse)));
         let own = |key: &str| Some((key.to_owned(), hanse.pointer("/metadata")?.get(key)?.clone()));
         let ports =
             |object: &Value| -> Vec<Value> { node_ports(&mut object.clone()).map(|it| it.clone()).collect() };

@@ -95,6 +95,7 @@ pub fn comparable(answer: &Value, sent: &Value, by: By) -> Value {
         replace(&mut object, &uid, "(uid)");
     }
     match object["kind"].as_str() {
+        Some("Pod") => hide_token_volume(&mut object),
         Some("Service") => hide_allocated(&mut object, sent, by),
         Some("PersistentVolume") => hide(&mut object, &["status", "lastPhaseTransitionTime"], by),
         Some("CertificateSigningRequest") => {
@@ -107,6 +108,16 @@ pub fn comparable(answer: &Value, sent: &Value, by: By) -> Value {
         _ => {}
     }
     object
+}
+
+/// The volume with a pod's token is called as each server likes.
+fn hide_token_volume(pod: &mut Value) {
+    let names = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let name =
+        names.filter_map(|volume| volume["name"].as_str()).find(|name| name.starts_with("kube-api-access-"));
+    if let Some(name) = name.map(str::to_owned) {
+        replace(pod, &name, "(token volume)");
+    }
 }
 
 /// Addresses and ports that the client did not ask for.

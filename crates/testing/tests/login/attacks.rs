@@ -12,8 +12,9 @@ use testing::{
 use crate::{
     RBAC, REQUESTS, WHO,
     authority::{Authority, request},
-    create, grant, grant_at, hub_with, rule, who,
+    create, grant, grant_at, hub_with,
     requests::{CLIENT, approve, mk_request, signed},
+    rule, who,
 };
 
 /// May write roles and bindings, and read config maps: everything else has to be taken.
@@ -22,7 +23,8 @@ async fn hub_with_mallory() -> Result<(TestHub, Client, Client)> {
     let admin = hub.admin().await?;
     let write = ["create", "update", "patch", "get", "delete"];
     let all = ["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
-    let rules = [rule("rbac.authorization.k8s.io", &all, &write), rule("", &["configmaps"], &["get", "list"])];
+    let rules =
+        [rule("rbac.authorization.k8s.io", &all, &write), rule("", &["configmaps"], &["get", "list"])];
     grant(&admin, "mallory", &rules).await?;
     let mallory = hub.user("mallory", &["team"]).await?;
     Ok((hub, admin, mallory))
@@ -94,7 +96,8 @@ async fn roles_give_no_more_than_their_writers_have() -> Result<()> {
         refused(&mallory.call(Method::PATCH, &path, &headers, apply.to_string()).await?, NOT_HELD);
     }
     // `escalate` is the way that is meant for it.
-    grant(&admin, "eve", &[rule("rbac.authorization.k8s.io", &["clusterroles"], &["create", "escalate"])]).await?;
+    grant(&admin, "eve", &[rule("rbac.authorization.k8s.io", &["clusterroles"], &["create", "escalate"])])
+        .await?;
     let eve = _hub.user("eve", &[]).await?;
     create(&eve, &cluster_roles, json!({"metadata": {"name": "more"}, "rules": more})).await?;
     Ok(())
@@ -113,7 +116,12 @@ async fn labels_and_aggregation_rules_are_grants_too() -> Result<()> {
         "rules": [],
     });
     refused(&mallory.post(&path, &collects).await?, NOT_HELD);
-    create(&mallory, &path, json!({"metadata": {"name": "own"}, "rules": [rule("", &["configmaps"], &["get"])]})).await?;
+    create(
+        &mallory,
+        &path,
+        json!({"metadata": {"name": "own"}, "rules": [rule("", &["configmaps"], &["get"])]}),
+    )
+    .await?;
     let rule_only = json!({"aggregationRule": collects["aggregationRule"]});
     refused(&mallory.merge_patch(&format!("{path}/own"), &rule_only).await?, NOT_HELD);
 
@@ -149,7 +157,8 @@ async fn bindings_give_no_more_than_their_writers_have() -> Result<()> {
     let mut admins = mk_binding("admins", "ClusterRole", "admin");
     admins["subjects"][0]["name"] = json!("ann");
     create(&admin, &here, admins).await?;
-    let subjects = json!({"subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "team"}]});
+    let subjects =
+        json!({"subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "team"}]});
     refused(&mallory.merge_patch(&format!("{here}/admins"), &subjects).await?, NOT_HELD);
 
     // `bind` on one role is not `bind` on another, nor in another namespace.
@@ -206,7 +215,12 @@ async fn acting_as_another_needs_every_part_of_them() -> Result<()> {
         assert_eq!(answer.code.as_u16(), code, "{headers:?}: {}", answer.text());
     }
     // A right to act in one workspace is none in another.
-    create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "other"}})).await?;
+    create(
+        &admin,
+        "/clusters/root/apis/hanse.io/v1alpha1/workspaces",
+        json!({"metadata": {"name": "other"}}),
+    )
+    .await?;
     let elsewhere = who(&mallory, "/clusters/other", &[user("ann")]).await?;
     assert_eq!(elsewhere.code, StatusCode::FORBIDDEN, "{}", elsewhere.text());
     Ok(())
@@ -234,7 +248,11 @@ async fn certificates_of_others_are_no_logins() -> Result<()> {
         let answer = who(&client, "", &[]).await?;
         assert_eq!(answer.code.as_u16(), *code, "a certificate {what}: {}", answer.text());
         if *code == 401 {
-            assert_eq!(client.get("/version").await?.code, StatusCode::UNAUTHORIZED, "not even as anybody: {what}");
+            assert_eq!(
+                client.get("/version").await?.code,
+                StatusCode::UNAUTHORIZED,
+                "not even as anybody: {what}"
+            );
         }
     }
     // Without the key, not even the handshake succeeds.
@@ -252,8 +270,10 @@ async fn certificates_of_others_are_no_logins() -> Result<()> {
 async fn requests_for_certificates_lead_to_no_more_rights() -> Result<()> {
     let hub = TestHub::start().await?;
     let admin = hub.admin().await?;
-    create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "shop"}})).await?;
-    create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "bank"}})).await?;
+    create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "shop"}}))
+        .await?;
+    create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "bank"}}))
+        .await?;
     // A tenant: all rights in their workspace.
     grant_at(&admin, "/clusters/shop", "tenant", &[rule("*", &["*"], &["*"])]).await?;
     grant_at(&admin, "/clusters/bank", "banker", &[rule("*", &["*"], &["*"])]).await?;
@@ -264,10 +284,14 @@ async fn requests_for_certificates_lead_to_no_more_rights() -> Result<()> {
     for groups in [&["system:masters"][..], &["team", "system:masters"], &["system:masters", "team"]] {
         let (pem, _) = request("tenant", groups, &[])?;
         let answer = tenant.post(&shop, &mk_request("m", CLIENT, &pem, &["client auth"])).await?;
-        refused(&answer, "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed");
+        refused(
+            &answer,
+            "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
+        );
     }
     let (pem, _) = request("x", &["system:masters"], &[])?;
-    let legacy = tenant.post(&shop, &mk_request("m", "kubernetes.io/legacy-unknown", &pem, &["client auth"])).await?;
+    let legacy =
+        tenant.post(&shop, &mk_request("m", "kubernetes.io/legacy-unknown", &pem, &["client auth"])).await?;
     assert_eq!(legacy.code, StatusCode::UNPROCESSABLE_ENTITY, "{}", legacy.text());
 
     // The name of somebody with rights elsewhere is only a name here.
@@ -314,17 +338,27 @@ async fn approving_and_signing_are_rights_of_their_own() -> Result<()> {
     let hub = TestHub::start().await?;
     let admin = hub.admin().await?;
     let group = "certificates.k8s.io";
-    let all = ["certificatesigningrequests", "certificatesigningrequests/approval", "certificatesigningrequests/status"];
+    let all = [
+        "certificatesigningrequests",
+        "certificatesigningrequests/approval",
+        "certificatesigningrequests/status",
+    ];
     let write = rule(group, &all, &["create", "get", "update", "patch"]);
     let signers = |verb: &str, name: &str| {
         let mut rule = rule(group, &["signers"], &[verb]);
         rule["resourceNames"] = json!([name]);
         rule
     };
-    grant(&admin, "writer", &[write.clone()]).await?;
+    grant(&admin, "writer", std::slice::from_ref(&write)).await?;
     grant(&admin, "approver", &[write.clone(), signers("approve", CLIENT)]).await?;
-    grant(&admin, "domain", &[write.clone(), signers("approve", "kubernetes.io/*"), signers("sign", "kubernetes.io/*")]).await?;
-    grant(&admin, "other", &[write.clone(), signers("approve", "example.com/*"), signers("sign", CLIENT)]).await?;
+    grant(
+        &admin,
+        "domain",
+        &[write.clone(), signers("approve", "kubernetes.io/*"), signers("sign", "kubernetes.io/*")],
+    )
+    .await?;
+    grant(&admin, "other", &[write.clone(), signers("approve", "example.com/*"), signers("sign", CLIENT)])
+        .await?;
     let (pem, _) = request("ann", &[], &[])?;
     let mut number = 0;
     for (user, approves, signs) in
@@ -335,7 +369,8 @@ async fn approving_and_signing_are_rights_of_their_own() -> Result<()> {
         let name = format!("r-{number}");
         create(&client, REQUESTS, mk_request(&name, CLIENT, &pem, &["client auth"])).await?;
         // To sign is to write the status; a condition of one's own is enough to see.
-        let status = json!({"status": {"conditions": [{"type": "Seen", "status": "True", "reason": "Tested"}]}});
+        let status =
+            json!({"status": {"conditions": [{"type": "Seen", "status": "True", "reason": "Tested"}]}});
         let answer = client.merge_patch(&format!("{REQUESTS}/{name}/status"), &status).await?;
         match signs {
             true => assert_eq!(answer.code, StatusCode::OK, "{user}: {}", answer.text()),
@@ -364,7 +399,8 @@ async fn subresources_are_not_their_resource() -> Result<()> {
     create(&admin, "/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}})).await?;
     let group = "certificates.k8s.io";
     let only_main = rule(group, &["certificatesigningrequests"], &["*"]);
-    grant(&admin, "mallory", &[only_main, rule(group, &["signers"], &["*"]), rule("", &["pods"], &["*"])]).await?;
+    grant(&admin, "mallory", &[only_main, rule(group, &["signers"], &["*"]), rule("", &["pods"], &["*"])])
+        .await?;
     let mallory = hub.user("mallory", &[]).await?;
     let (pem, _) = request("ann", &[], &[])?;
     create(&mallory, REQUESTS, mk_request("a", CLIENT, &pem, &["client auth"])).await?;
@@ -386,7 +422,12 @@ async fn subresources_are_not_their_resource() -> Result<()> {
     ] {
         let headers = [("content-type", "application/json")];
         let answer = mallory.call(method.clone(), &path, &headers, "{}").await?;
-        assert!(matches!(answer.code.as_u16(), 403 | 404 | 301), "{method} {path}: {} {}", answer.code, answer.text());
+        assert!(
+            matches!(answer.code.as_u16(), 403 | 404 | 301),
+            "{method} {path}: {} {}",
+            answer.code,
+            answer.text()
+        );
     }
     let own = mallory.post(WHO, &json!({})).await?;
     assert_eq!(own.code, StatusCode::CREATED);

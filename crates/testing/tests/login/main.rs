@@ -5,9 +5,12 @@
 
 mod attacks;
 mod authority;
+mod issuer;
+mod kubectl;
 mod reload;
 mod requests;
 mod roles;
+mod tokens;
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,8 +47,12 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
 
 /// A cluster role of that name with those rules, bound to a user of that name, in the workspace at `prefix`.
 async fn grant_at(admin: &Client, prefix: &str, user: &str, rules: &[Value]) -> Result<()> {
-    create(admin, &format!("{prefix}{RBAC}/clusterroles"), json!({"metadata": {"name": user}, "rules": rules}))
-        .await?;
+    create(
+        admin,
+        &format!("{prefix}{RBAC}/clusterroles"),
+        json!({"metadata": {"name": user}, "rules": rules}),
+    )
+    .await?;
     let binding = json!({
         "metadata": {"name": user},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},

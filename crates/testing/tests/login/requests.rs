@@ -44,11 +44,17 @@ pub async fn signed(client: &Client, prefix: &str, name: &str) -> Result<String>
 async fn a_user_asks_is_approved_and_logs_in() -> Result<()> {
     let hub = TestHub::start().await?;
     let admin = hub.admin().await?;
-    crate::grant(&admin, "asker", &[rule("certificates.k8s.io", &["certificatesigningrequests"], &["create", "get"])])
-        .await?;
+    crate::grant(
+        &admin,
+        "asker",
+        &[rule("certificates.k8s.io", &["certificatesigningrequests"], &["create", "get"])],
+    )
+    .await?;
     let asker = hub.user("asker", &[]).await?;
     let (pem, key) = request("ann", &["team-a", "team-b"], &["ann.example.com", "10.0.0.1"])?;
-    let made = create(&asker, REQUESTS, mk_request("ann", CLIENT, &pem, &["client auth", "digital signature"])).await?;
+    let made =
+        create(&asker, REQUESTS, mk_request("ann", CLIENT, &pem, &["client auth", "digital signature"]))
+            .await?;
     assert_eq!(made["spec"]["username"], "asker");
     assert_eq!(approve(&asker, "", "ann").await?.code, StatusCode::FORBIDDEN);
     assert_eq!(approve(&admin, "", "ann").await?.code, StatusCode::OK);
@@ -71,7 +77,12 @@ async fn a_user_asks_is_approved_and_logs_in() -> Result<()> {
     assert_eq!(names, Some(2));
 
     // It was signed in the workspace `default`, and is good there alone.
-    create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "other"}})).await?;
+    create(
+        &admin,
+        "/clusters/root/apis/hanse.io/v1alpha1/workspaces",
+        json!({"metadata": {"name": "other"}}),
+    )
+    .await?;
     assert_eq!(who(&ann, "/clusters/default", &[]).await?.code, StatusCode::CREATED);
     assert_eq!(who(&ann, "/clusters/other", &[]).await?.code, StatusCode::UNAUTHORIZED);
     assert_eq!(who(&ann, "/clusters/root", &[]).await?.code, StatusCode::UNAUTHORIZED);
@@ -86,7 +97,8 @@ async fn what_is_signed_in_root_is_good_everywhere_and_the_path_is_not_needed() 
     let hub = TestHub::start().await?;
     let admin = hub.admin().await?;
     let (pem, key) = request("operator", &[], &[])?;
-    create(&admin, &format!("/clusters/root{REQUESTS}"), mk_request("op", CLIENT, &pem, &["client auth"])).await?;
+    create(&admin, &format!("/clusters/root{REQUESTS}"), mk_request("op", CLIENT, &pem, &["client auth"]))
+        .await?;
     approve(&admin, "/clusters/root", "op").await?;
     let certificate = signed(&admin, "/clusters/root", "op").await?;
     let ca = hub.peer.authority.certificate_pem();
@@ -99,7 +111,8 @@ async fn what_is_signed_in_root_is_good_everywhere_and_the_path_is_not_needed() 
     let workspace = json!({"metadata": {"name": "shop"}});
     create(&admin, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", workspace).await?;
     let (pem, key) = request("clerk", &[], &[])?;
-    create(&admin, &format!("/clusters/shop{REQUESTS}"), mk_request("clerk", CLIENT, &pem, &["client auth"])).await?;
+    create(&admin, &format!("/clusters/shop{REQUESTS}"), mk_request("clerk", CLIENT, &pem, &["client auth"]))
+        .await?;
     approve(&admin, "/clusters/shop", "clerk").await?;
     let certificate = signed(&admin, "/clusters/shop", "clerk").await?;
     let read = [rule("", &["configmaps"], &["list"])];
@@ -131,9 +144,18 @@ async fn each_signer_signs_what_upstream_lets_it() -> Result<()> {
     let serving = "kubernetes.io/kubelet-serving";
     let (client, server) = (["digital signature", "client auth"], ["digital signature", "server auth"]);
     let node = ("system:node:a", &["system:nodes"][..]);
-    let rows: [(&str, &str, &[&str], &[&str], &[&str], &str); 14] = [
+    // Signer, name, groups, hosts, usages, and why it is refused.
+    type Row<'a> = (&'a str, &'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str], &'a str);
+    let rows: [Row<'_>; 14] = [
         (CLIENT, "ann", &[], &[], &client, ""),
-        (CLIENT, "ann", &[], &[], &["digital signature"], "missing required usage for client certificate: client auth"),
+        (
+            CLIENT,
+            "ann",
+            &[],
+            &[],
+            &["digital signature"],
+            "missing required usage for client certificate: client auth",
+        ),
         (CLIENT, "ann", &[], &[], &server, "invalid usage for client certificate: server auth"),
         (kubelet, node.0, node.1, &[], &client, ""),
         (kubelet, node.0, node.1, &[], &["digital signature", "key encipherment", "client auth"], ""),
@@ -142,10 +164,24 @@ async fn each_signer_signs_what_upstream_lets_it() -> Result<()> {
         (kubelet, node.0, &["system:nodes", "x"], &[], &client, "subject organization is not system:nodes"),
         (kubelet, node.0, node.1, &["a.b"], &client, "DNS subjectAltNames are not allowed"),
         (kubelet, node.0, node.1, &["10.0.0.1"], &client, "IP subjectAltNames are not allowed"),
-        (kubelet, node.0, node.1, &[], &server, "usages did not match [client auth digital signature key encipherment]"),
+        (
+            kubelet,
+            node.0,
+            node.1,
+            &[],
+            &server,
+            "usages did not match [client auth digital signature key encipherment]",
+        ),
         (serving, node.0, node.1, &["a.b"], &server, ""),
         (serving, node.0, node.1, &[], &server, "DNS or IP subjectAltName is required"),
-        (serving, node.0, node.1, &["a.b"], &client, "usages did not match [digital signature key encipherment server auth]"),
+        (
+            serving,
+            node.0,
+            node.1,
+            &["a.b"],
+            &client,
+            "usages did not match [digital signature key encipherment server auth]",
+        ),
     ];
     for (number, (signer, name, groups, hosts, usages, refusal)) in rows.into_iter().enumerate() {
         let (pem, _) = request(name, groups, hosts)?;
@@ -173,9 +209,8 @@ async fn each_signer_signs_what_upstream_lets_it() -> Result<()> {
 async fn the_wanted_duration_holds_within_bounds() -> Result<()> {
     let hub = TestHub::start().await?;
     let admin = hub.admin().await?;
-    for (number, (wanted, life)) in [(600, 900), (3600, 3900), (86400, 86400), (2_000_000_000, 31_536_000)]
-        .into_iter()
-        .enumerate()
+    for (number, (wanted, life)) in
+        [(600, 900), (3600, 3900), (86400, 86400), (2_000_000_000, 31_536_000)].into_iter().enumerate()
     {
         let name = format!("life-{number}");
         let (pem, _) = request("ann", &[], &[])?;

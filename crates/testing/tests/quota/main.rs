@@ -14,7 +14,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use testing::{
     client::{Answer, Client},
-    hub::{TestHub, eventually},
+    hub::{TestHub, eventually, outfitted},
 };
 
 const NAMESPACE: &str = "/api/v1/namespaces/shop";
@@ -24,6 +24,7 @@ pub async fn mk_hub() -> Result<(TestHub, Client)> {
     let hub = TestHub::start().await?;
     let client = hub.admin().await?;
     mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
+    outfitted(&client, NAMESPACE).await?;
     Ok((hub, client))
 }
 

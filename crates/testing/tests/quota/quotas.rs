@@ -71,8 +71,7 @@ async fn applied_and_custom_objects_are_counted_too() -> Result<()> {
                 "schema": {"openAPIV3Schema": {"type": "object"}}}],
         },
     });
-    mk_quota(&client, "q", json!({"hard": {"count/things.example.com": "1", "count/secrets": "1"}}))
-        .await?;
+    mk_quota(&client, "q", json!({"hard": {"count/things.example.com": "1", "count/secrets": "1"}})).await?;
     assert_eq!(used(&client, "q").await?, json!({"count/secrets": "0"}), "things are not known yet");
     mk(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
     eventually_used(&client, "q", json!({"count/secrets": "0", "count/things.example.com": "0"})).await?;

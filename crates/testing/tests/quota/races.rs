@@ -9,7 +9,7 @@ use serde_json::json;
 use store::{Store, embedded::EmbeddedStore};
 use testing::{
     client::Client,
-    hub::{TestHub, eventually},
+    hub::{TestHub, eventually, outfitted},
 };
 
 use crate::{NAMESPACE, eventually_used, mk, mk_hub, mk_pod, mk_quota, used};
@@ -130,6 +130,7 @@ async fn a_restart_forgets_no_charge() -> Result<()> {
     let hub = TestHub::start_on(open()?, Default::default()).await?;
     let client = hub.admin().await?;
     mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
+    outfitted(&client, NAMESPACE).await?;
     let already = count(&client).await?;
     mk_quota(&client, "q", json!({"hard": {"secrets": (already + 5).to_string()}})).await?;
     assert_eq!(create_many(&client, "a").await?, 5);

@@ -151,7 +151,13 @@ fn patch(asked: &Asked, how: &str) -> Reply {
 fn warn(asked: &Asked, how: &str) -> Reply {
     let warnings = match how {
         "many" => (0..40).map(|at| format!("{at} {}", "w".repeat(290))).collect(),
-        "odd" => vec!["quoted \" and \\ back".to_owned(), String::new(), "ümlaut".to_owned(), "twice".to_owned(), "twice".to_owned()],
+        "odd" => vec![
+            "quoted \" and \\ back".to_owned(),
+            String::new(),
+            "ümlaut".to_owned(),
+            "twice".to_owned(),
+            "twice".to_owned(),
+        ],
         _ => vec!["mind the gap".to_owned()],
     };
     let allowed = how != "deny";

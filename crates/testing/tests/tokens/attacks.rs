@@ -35,6 +35,9 @@ fn sign(key: &KeyPair, header: &Value, claims: &Value) -> String {
     format!("{unsigned}.{}", BASE64URL.encode(signature))
 }
 
+/// What is otherwise in a token's claims, by pointer.
+type Changes = Vec<(&'static str, Value)>;
+
 fn with(claims: &Value, changes: &[(&str, Value)]) -> Value {
     let mut changed = claims.clone();
     for (pointer, value) in changes {
@@ -126,7 +129,7 @@ async fn a_good_signature_is_not_enough() -> Result<()> {
     let key = key_of(&place)?;
     let now = claims["iat"].as_i64().unwrap_or_default();
     let account = "/kubernetes.io/serviceaccount";
-    let rows: Vec<(&str, Vec<(&str, Value)>, Option<&str>)> = vec![
+    let rows: Vec<(&str, Changes, Option<&str>)> = vec![
         ("as it was", vec![], None),
         ("a minute late", vec![("/exp", json!(now - 30))], None),
         ("expired", vec![("/exp", json!(now - 100))], Some("service account token has expired")),
@@ -149,12 +152,12 @@ async fn a_good_signature_is_not_enough() -> Result<()> {
         ),
         (
             "no such account",
-            vec![(&"/kubernetes.io/serviceaccount/name", json!("none"))],
+            vec![("/kubernetes.io/serviceaccount/name", json!("none"))],
             Some("serviceaccounts \"none\" not found"),
         ),
         (
             "an account of before",
-            vec![(&"/kubernetes.io/serviceaccount/uid", json!("1-2"))],
+            vec![("/kubernetes.io/serviceaccount/uid", json!("1-2"))],
             Some("does not match claim (1-2)"),
         ),
         ("no account", vec![(account, json!(null))], Some("not found")),
@@ -242,7 +245,8 @@ async fn a_token_dies_with_what_it_is_bound_to() -> Result<()> {
         assert_eq!(place.admin.delete(&path).await?.code, 200, "{kind}");
         assert_eq!(place.who("", &token).await?.code, 401, "{kind}");
         let review = place.review("", &token, &[]).await?;
-        assert_eq!(review["error"], "service account token has been invalidated", "{kind}");
+        let why = "[invalid bearer token, service account token has been invalidated]";
+        assert_eq!(review["error"], why, "{kind}");
     }
     // A pod of the same name is another one
     place.create("", &format!("{CORE}/pods"), pod.clone()).await?;

@@ -74,11 +74,15 @@ async fn survives(client: &Client, collection: &str) -> Result<()> {
             webhook.take();
             let answer = client.post(MAPS, &map(row)).await?;
             let asked = webhook.take();
-            assert!(asked.iter().all(|it| it.path.starts_with(&format!("/{row}?timeout="))), "{row}: {asked:?}");
+            assert!(
+                asked.iter().all(|it| it.path.starts_with(&format!("/{row}?timeout="))),
+                "{row}: {asked:?}"
+            );
             assert!(!asked.is_empty(), "{row}");
             if policy == "Fail" {
                 assert_eq!(answer.code, StatusCode::INTERNAL_SERVER_ERROR, "{row}: {}", answer.text());
-                let begins = format!("Internal error occurred: failed calling webhook \"{row}.webhooks.io\": ");
+                let begins =
+                    format!("Internal error occurred: failed calling webhook \"{row}.webhooks.io\": ");
                 assert!(message(&answer).starts_with(&begins), "{}", message(&answer));
                 assert!(message(&answer).len() < 4000, "{row} says too much");
             } else {
@@ -124,11 +128,15 @@ async fn only_whom_the_bundle_names_is_believed() -> Result<()> {
 
 /// What a patch wants, what comes of it (a code, and a part of the message), whatever the policy.
 fn patches() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
-    let set = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]).to_string().into_bytes();
-    let many: Vec<Value> = (0..10_001).map(|_| json!({"op": "test", "path": "/kind", "value": "ConfigMap"})).collect();
+    let set = |path: &str, value: Value| {
+        json!([{"op": "add", "path": path, "value": value}]).to_string().into_bytes()
+    };
+    let many: Vec<Value> =
+        (0..10_001).map(|_| json!({"op": "test", "path": "/kind", "value": "ConfigMap"})).collect();
     let grow = |times: usize| {
         let first = json!({"op": "add", "path": "/data/x", "value": "y".repeat(1000)});
-        let copies = (0..times).map(|_| json!({"op": "copy", "from": "/data", "path": "/data/x"}));
+        let copies =
+            (0..times).map(|at| json!({"op": "copy", "from": "/data", "path": format!("/data/{at}")}));
         json!([first].into_iter().chain(copies).collect::<Vec<_>>()).to_string().into_bytes()
     };
     vec![
@@ -212,10 +220,8 @@ async fn denials_with_strange_statuses_are_answers_all_the_same() -> Result<()> 
         (json!({"details": {"retryAfterSeconds": -1, "causes": [{}, {}]}}), 400),
     ] {
         let said = status.clone();
-        let webhook = Webhook::start(move |asked| {
-            reviewed(asked, json!({"allowed": false, "status": said}))
-        })
-        .await?;
+        let webhook =
+            Webhook::start(move |asked| reviewed(asked, json!({"allowed": false, "status": said}))).await?;
         made(&client, VALIDATING, &configuration("c", &[hook(&webhook, "/v")])).await?;
         let answer = client.post(MAPS, &map("m")).await?;
         assert_eq!(answer.code.as_u16(), code, "{status}: {}", answer.text());

@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod attacks;
-mod users;
+mod audit;
 mod versions;
 
 use anyhow::Result;
@@ -23,7 +23,9 @@ pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 pub fn reviewed(asked: &Asked, mut response: Value) -> Reply {
     response["uid"] = asked.body["request"]["uid"].clone();
-    Reply::Json(json!({"kind": "AdmissionReview", "apiVersion": asked.body["apiVersion"], "response": response}))
+    Reply::Json(
+        json!({"kind": "AdmissionReview", "apiVersion": asked.body["apiVersion"], "response": response}),
+    )
 }
 
 pub fn allowed(asked: &Asked) -> Reply {
@@ -116,7 +118,8 @@ async fn workspaces_have_their_own_webhooks() -> Result<()> {
     let client = hub.admin().await?;
     let workspaces = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
     made(&client, workspaces, &json!({"metadata": {"name": "other"}})).await?;
-    made(&client, &format!("/clusters/other{VALIDATING}"), &configuration("c", &[hook(&webhook, "/v")])).await?;
+    made(&client, &format!("/clusters/other{VALIDATING}"), &configuration("c", &[hook(&webhook, "/v")]))
+        .await?;
     made(&client, MAPS, &map("m")).await?;
     assert!(webhook.take().is_empty());
     made(&client, &format!("/clusters/other{MAPS}"), &map("m")).await?;
@@ -153,7 +156,8 @@ async fn what_the_hub_deletes_by_itself_is_asked_about_and_tried_until_it_may() 
     let open = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let may = open.clone();
     let webhook = Webhook::start(move |asked| {
-        let may = may.load(std::sync::atomic::Ordering::SeqCst) || asked.body["request"]["operation"] != "DELETE";
+        let may =
+            may.load(std::sync::atomic::Ordering::SeqCst) || asked.body["request"]["operation"] != "DELETE";
         reviewed(asked, json!({"allowed": may}))
     })
     .await?;
@@ -163,14 +167,51 @@ async fn what_the_hub_deletes_by_itself_is_asked_about_and_tried_until_it_may() 
     made(&client, VALIDATING, &configuration("c", &[hook(&webhook, "/v")])).await?;
     client.delete("/api/v1/namespaces/held").await?;
     let asked = eventually("it is asked", || async {
-        Ok(webhook.take().into_iter().find(|it| it.body["request"]["operation"] == "DELETE"))
+        let deletes = |it: &Asked| it.body["request"]["operation"] == "DELETE";
+        Ok(webhook.take().into_iter().find(deletes))
     })
     .await?;
-    assert_eq!(asked.body["request"]["oldObject"]["metadata"]["name"], "m");
-    assert_eq!(client.get("/api/v1/namespaces/held").await?.code, StatusCode::OK, "it waits");
+    assert_eq!(asked.body["request"]["userInfo"]["username"], "system:hanse");
+    eventually("the namespace says why it waits", || async {
+        let conditions = client.get("/api/v1/namespaces/held").await?.json()["status"]["conditions"].clone();
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        let failed = conditions.into_iter().find(|it| it["type"] == "NamespaceDeletionContentFailure");
+        let message = failed.filter(|it| it["status"] == "True").map(|it| it["message"].to_string());
+        Ok(message.filter(|it| it.contains("admission webhook \\\"v.webhooks.io\\\" denied the request")))
+    })
+    .await?;
     open.store(true, std::sync::atomic::Ordering::SeqCst);
     eventually("the namespace goes", || async {
         let answer = client.get("/api/v1/namespaces/held").await?;
+        Ok((answer.code == StatusCode::NOT_FOUND).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_webhook_that_hangs_holds_up_its_own_workspace_alone() -> Result<()> {
+    let (hub, webhook) = (TestHub::start().await?, Webhook::start(|_| Reply::Nothing).await?);
+    let client = hub.admin().await?;
+    made(&client, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", &json!({"metadata": {"name": "slow"}}))
+        .await?;
+    for number in 0..4 {
+        let name = format!("held{number}");
+        made(&client, "/clusters/slow/api/v1/namespaces", &json!({"metadata": {"name": name}})).await?;
+        for map in ["a", "b", "c"].map(map) {
+            made(&client, &format!("/clusters/slow/api/v1/namespaces/{name}/configmaps"), &map).await?;
+        }
+    }
+    let mut hook = hook(&webhook, "/v");
+    (hook["timeoutSeconds"], hook["rules"][0]["operations"]) = (json!(30), json!(["DELETE"]));
+    made(&client, &format!("/clusters/slow{VALIDATING}"), &configuration("c", &[hook])).await?;
+    for number in 0..4 {
+        client.delete(&format!("/clusters/slow/api/v1/namespaces/held{number}")).await?;
+    }
+    eventually("the hub is asked to wait", || async { Ok((webhook.take().len() > 1).then_some(())) }).await?;
+    made(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "quick"}})).await?;
+    client.delete("/api/v1/namespaces/quick").await?;
+    eventually("others do not wait with it", || async {
+        let answer = client.get("/api/v1/namespaces/quick").await?;
         Ok((answer.code == StatusCode::NOT_FOUND).then_some(()))
     })
     .await

@@ -63,10 +63,8 @@ async fn define(client: &Client, webhook: &Webhook) -> Result<()> {
         },
     });
     made(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await?;
-    eventually("it is served", || async {
-        Ok((client.get(V2).await?.code == StatusCode::OK).then_some(()))
-    })
-    .await
+    eventually("it is served", || async { Ok((client.get(V2).await?.code == StatusCode::OK).then_some(())) })
+        .await
 }
 
 fn widget(version: &str, name: &str, spec: Value) -> Value {
@@ -101,7 +99,10 @@ async fn objects_are_converted_for_webhooks_and_back() -> Result<()> {
         let request = &asked.body["request"];
         assert_eq!(request["object"]["apiVersion"], "example.com/v1");
         assert_eq!(request["object"]["spec"], spec);
-        assert_eq!((&request["kind"]["version"], &request["requestKind"]["version"]), (&json!("v1"), &json!("v2")));
+        assert_eq!(
+            (&request["kind"]["version"], &request["requestKind"]["version"]),
+            (&json!("v1"), &json!("v2"))
+        );
     }
     assert_eq!(client.get(&format!("{V1}/a")).await?.json()["spec"], json!({"size": 7}));
 

@@ -56,6 +56,7 @@ func (w *world) run(t *check.T, name string) *corev1.Pod {
 func (w *world) binding(t *check.T) {
 	created := w.pod(t, "bound")
 	t.Want(created.Status.Phase == corev1.PodPending && created.Status.QOSClass == corev1.PodQOSBurstable, "a pending pod")
+	t.Want(created.Spec.ServiceAccountName == "default", "the service account default, not %q", created.Spec.ServiceAccountName)
 	t.Must(w.bind(t.Context(), "bound", "node-1"), "bind")
 	found, err := w.client.CoreV1().Pods(w.namespace).Get(t.Context(), "bound", metav1.GetOptions{})
 	t.Must(err, "get")

@@ -129,7 +129,7 @@ fn who_asks_for_more_than_is_left_is_told_how_much_that_is() {
         )
     );
     let small = mk_pod(json!({"requests": {"cpu": "500m"}}));
-    let charged = charge(&[quota.clone()], &Measure::Pods, &create(&small)).expect("fits");
+    let charged = charge(std::slice::from_ref(&quota), &Measure::Pods, &create(&small)).expect("fits");
     assert_eq!(charged[0].as_ref().map(texts_of).as_deref(), Some("pods=2,requests.cpu=2"));
     assert_eq!(
         charge(&[quota], &Measure::Pods, &create(&mk_pod(json!({})))),

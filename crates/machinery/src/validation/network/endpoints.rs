@@ -99,8 +99,7 @@ fn label<'a>(tree: &'a Tree, key: &str) -> &'a str {
 }
 
 pub fn warn(new: &Tree, _: Option<&Tree>) -> Vec<String> {
-    let deprecation = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
-    let mut warnings = vec![deprecation.to_owned()];
+    let mut warnings = Vec::new();
     if label(new, "endpoints.kubernetes.io/managed-by") == "endpoint-controller" {
         return warnings;
     }

@@ -77,7 +77,7 @@ fn webhooks_have_names_rules_and_an_address() {
         ),
         (
             "matchConditions",
-            json!([{"name": "a", "expression": " "}, {"name": "a", "expression": "x"}]),
+            json!([{"name": "a", "expression": " "}, {"name": "a", "expression": "true"}]),
             vec![
                 "webhooks[0].matchConditions[0].expression: Required value",
                 "webhooks[0].matchConditions[1].name: Duplicate value: \"a\"",
@@ -151,7 +151,7 @@ fn validating_policies() {
         ),
         (
             "auditAnnotations",
-            json!([{"key": "k", "valueExpression": "x"}, {"key": "k", "valueExpression": ""}]),
+            json!([{"key": "k", "valueExpression": "'x'"}, {"key": "k", "valueExpression": ""}]),
             vec![
                 "spec.auditAnnotations[1].valueExpression: Required value: valueExpression is not specified",
                 "spec.auditAnnotations[1].key: Duplicate value: \"k\"",
@@ -165,7 +165,7 @@ fn validating_policies() {
 #[test]
 fn mutations_are_of_one_sort() {
     for (mutation, problems) in [
-        (json!({"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}), vec![]),
+        (json!({"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'add'}]"}}), vec![]),
         (json!({}), vec!["spec.mutations[0].patchType: Required value"]),
         (
             json!({"patchType": "ApplyConfiguration", "jsonPatch": {"expression": "[]"}}),

@@ -35,26 +35,30 @@ struct Cached {
 }
 
 /// Compiles the policies of a workspace when they have changed since the last time.
-#[derive(Default)]
 pub struct Policies {
+    /// Where policies and bindings are. Every write looks whether there are any.
+    collections: [Collection; 4],
     sets: RwLock<HashMap<WorkspaceId, Cached>>,
 }
 
-fn collections() -> [Collection; 4] {
-    [
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-        "mutatingadmissionpolicies",
-        "mutatingadmissionpolicybindings",
-    ]
-    .map(|name| Collection::new(GROUP, name))
+impl Default for Policies {
+    fn default() -> Self {
+        let names = [
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+        ];
+        let collections = names.map(|name| Collection::new(GROUP, name));
+        Policies { collections, sets: RwLock::default() }
+    }
 }
 
 impl Policies {
     /// `None`: the workspace has none, as most.
     pub fn of(&self, space: &Space) -> Option<Arc<Set>> {
         // Read before computing: a change in between makes the next request compute again, never use a stale one.
-        let at = collections().map(|collection| space.last_change(&collection));
+        let at = self.collections.each_ref().map(|collection| space.last_change(collection));
         if at.iter().all(|at| *at == Revision::ZERO) {
             return None;
         }
@@ -63,7 +67,7 @@ impl Policies {
         }
         // Without the lock: one workspace's policies must not hold up another's requests.
         let known = self.sets.read().get(space.id()).map(|cached| cached.compiled.clone());
-        let cached = compute(space, at, known.unwrap_or_default());
+        let cached = compute(space, &self.collections, at, known.unwrap_or_default());
         let set = cached.set.clone();
         self.sets.write().insert(space.id().clone(), cached);
         Some(set)
@@ -74,8 +78,8 @@ impl Policies {
     }
 }
 
-fn compute(space: &Space, at: [Revision; 4], known: Compiled) -> Cached {
-    let [validating, validating_bindings, mutating, mutating_bindings] = collections();
+fn compute(space: &Space, collections: &[Collection; 4], at: [Revision; 4], known: Compiled) -> Cached {
+    let [validating, validating_bindings, mutating, mutating_bindings] = collections;
     let mut compiled = Compiled::new();
     let mut hooks = |policies, bindings, compile: fn(&Tree) -> Policy| {
         let mut bound = bindings_of(space, bindings);
@@ -90,8 +94,8 @@ fn compute(space: &Space, at: [Revision; 4], known: Compiled) -> Cached {
         hooks
     };
     let set = Arc::new(Set {
-        validating: hooks(&validating, &validating_bindings, Policy::validating),
-        mutating: hooks(&mutating, &mutating_bindings, Policy::mutating),
+        validating: hooks(validating, validating_bindings, Policy::validating),
+        mutating: hooks(mutating, mutating_bindings, Policy::mutating),
     });
     Cached { at, set, compiled }
 }

@@ -48,11 +48,6 @@ impl Turns {
             None => Err(Status::internal("resource quota evaluation timed out")),
         }
     }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.lanes.lock().len()
-    }
 }
 
 impl Drop for Turn {

@@ -176,7 +176,7 @@ async fn ask(
         context.audit.annotate(key, hook.name.as_str());
     })?;
     let Some(Some(patched)) = judged else { return Ok(false) };
-    context.audit.annotate_with(|| {
+    context.audit.annotate_beside_bodies_with(|| {
         let value = json!({
             "configuration": hook.configuration, "webhook": hook.name,
             "patch": patched.patch, "patchType": "JSONPatch",

@@ -1,1 +1,0 @@
-//! Configurations that others wrote.
