@@ -70,7 +70,8 @@ impl Servers {
     pub async fn start(memory: Memory) -> Result<Servers> {
         let mut apiserver_args = vec!["--allow-privileged=true".to_owned()];
         if memory == Memory::Short {
-            apiserver_args.extend(["--watch-cache=false", "--etcd-compaction-interval=3s"].map(str::to_owned));
+            apiserver_args
+                .extend(["--watch-cache=false", "--etcd-compaction-interval=3s"].map(str::to_owned));
         }
         // Hanse counts what quotas limit by itself.
         let controllers = vec!["resourcequota-controller".to_owned()];
