@@ -93,7 +93,7 @@ impl Call<'_> {
             version,
             &uid,
             &Request {
-                operation: admission.operation.into(),
+                operation: admission.operation,
                 seen: self.target,
                 sent: &self.seen.target,
                 subresource: &context.target.subresource,
