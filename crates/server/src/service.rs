@@ -146,6 +146,7 @@ where
         attributes: &attributes,
         user,
         workspace,
+        charged: if hub.space(workspace).is_ok() { workspace } else { "" },
     };
     let asked_for = info.workspace.as_deref();
     let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
@@ -310,7 +311,7 @@ async fn non_resource(
     if path == "/openapi/v2" {
         return swagger::answer(&served.swagger(), headers);
     }
-    if let Some(answer) = health::answer(hub, path, query) {
+    if let Some(answer) = health::answer(hub, space, path, query) {
         return Ok(answer);
     }
     // Inside a group that is served the answer is a Status; outside of the API it is a plain page.

@@ -176,9 +176,7 @@ impl<'a> Seen<'a> {
         let mut tree = tree.clone();
         match self.context().resource.custom() {
             Some(_) if self.is_sent_as(to) => Ok(tree),
-            Some(custom) => {
-                versions::in_version(&self.context().hub, custom, tree, &resource.api_version).await
-            }
+            Some(custom) => versions::in_version(self.context(), custom, tree, &resource.api_version).await,
             None => {
                 resource.from_storage(&mut tree);
                 Ok(tree)
@@ -203,7 +201,7 @@ impl<'a> Seen<'a> {
                 Some(_) if self.is_sent_as(to) => {}
                 Some(custom) => {
                     let api_version = &context.resource.api_version;
-                    tree = versions::in_version(&context.hub, custom, tree, api_version).await?;
+                    tree = versions::in_version(context, custom, tree, api_version).await?;
                 }
                 None => self.resource(to)?.to_storage(&mut tree),
             }

@@ -130,7 +130,7 @@ impl<'a> Surroundings<'a> {
                     .collect()
             }
         };
-        let objects = versions::bring_all(&context.hub, resource, objects).await?;
+        let objects = versions::bring_all(&context.hub, context.space.id(), resource, objects).await?;
         let mut trees = Vec::with_capacity(objects.len());
         for object in objects {
             let mut tree = object.tree().map_err(Status::internal)?;
