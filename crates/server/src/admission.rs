@@ -15,7 +15,7 @@ mod classes;
 mod grants;
 mod limits;
 mod namespaces;
-mod pod_security;
+pub mod pod_security;
 mod pods;
 pub mod policies;
 mod priorities;
@@ -189,7 +189,7 @@ pub async fn validate(
     if let Some(object) = object {
         limits::check(admission, object)?;
         service_accounts::validate(admission, object).await?;
-        pod_security::check(admission, object, notes)?;
+        pod_security::check(admission, object, notes).await?;
         priorities::check(admission, object)?;
         classes::check_growth(admission, object)?;
         pods::check_runtime(admission, object)?;
