@@ -226,7 +226,8 @@ async fn old_requests_for_certificates_go_in_every_workspace() -> Result<()> {
     let client = machine.client(&peer).await?;
     let workspace = json!({"metadata": {"name": "team"}});
     client.post("/clusters/root/apis/hanse.io/v1alpha1/workspaces", &workspace).await?;
-    let request = rcgen::CertificateParams::default().serialize_request(&rcgen::KeyPair::generate()?)?.pem()?;
+    let request =
+        rcgen::CertificateParams::default().serialize_request(&rcgen::KeyPair::generate()?)?.pem()?;
     let request = json!({
         "metadata": {"name": "r"},
         "spec": {

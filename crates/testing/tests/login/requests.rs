@@ -125,7 +125,8 @@ async fn what_is_signed_in_root_is_good_everywhere_and_the_path_is_not_needed() 
 
     // Nor is it good in one that is on its way out, whoever holds that up.
     let path = "/clusters/root/apis/hanse.io/v1alpha1/workspaces/shop";
-    let old = server::hub::workspace_id(admin.get(path).await?.json()["metadata"]["uid"].as_str().unwrap_or(""));
+    let old =
+        server::hub::workspace_id(admin.get(path).await?.json()["metadata"]["uid"].as_str().unwrap_or(""));
     assert_eq!(hub.peer.hub.space_by_id(&old).map(|it| it.name().to_owned()).as_deref(), Some("shop"));
     let held = json!({"metadata": {"finalizers": ["hanse.io/workspace", "example.com/hold"]}});
     assert_eq!(admin.merge_patch(path, &held).await?.code, StatusCode::OK);
