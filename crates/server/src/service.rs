@@ -161,24 +161,27 @@ where
             return Err(status);
         }
     };
-    let Asker { user, workspace: of_token, warnings: of_asker } = asker;
+    let Asker { user, space: verified, warnings: of_asker } = asker;
     findings.warnings = of_asker;
-    // Without a path prefix the request is for its token's workspace, else for `default`.
-    let name = asked_for.or(of_token.as_deref()).unwrap_or(api::DEFAULT);
+    // Without a path prefix the request is for its credential's workspace, else for `default`.
+    let name = asked_for.or(verified.as_ref().map(Space::name)).unwrap_or(api::DEFAULT).to_owned();
     let mut audit = Recorder::off();
     if let Some(auditor) = &hub.auditor {
         let id = findings.audit_id.to_str().unwrap_or_default();
-        audit = findings.trail.begin(arrival(auditor, id, Some(&user), name)).await?;
+        audit = findings.trail.begin(arrival(auditor, id, Some(&user), &name)).await?;
     }
-    let space = match hub.space(name) {
+    let space = match verified.map_or_else(|| hub.space(&name), Ok) {
         Ok(space) => space,
         // Whether a workspace exists is nobody's business who is not known here: they see an empty one.
-        Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(name),
+        Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(&name),
         Err(status) => return Err(status),
     };
-    let user = act_as(hub, &space, user, &headers, &audit)?;
+    let asker = user;
+    let user = act_as(hub, &space, asker.clone(), &headers, &audit)?;
+    // Who may act as anybody in a workspace does not become a platform admin to the others by it.
+    let is_admin = asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user);
     // The seat is given back when this function returns; what a watch or a list streams later needs none.
-    let _permit = hub.fairness.enter(&space, &user, &attributes, &mut findings.counting).await?;
+    let _permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
     if audit.is_on() {
         annotate_decision(hub, &space, &user, &attributes, allowed, &audit);

@@ -56,7 +56,8 @@ pub async fn respond(
     warnings: &[String],
 ) -> Result<Response<Body>, Status> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let object = versions::bring(&context.hub, context.space.id(), &context.resource, written.object.clone()).await?;
+    let object =
+        versions::bring(&context.hub, context.space.id(), &context.resource, written.object.clone()).await?;
     let mut response = body::encoded(code, context.present(&object)?);
     body::warn_once(&mut response, warnings.iter().chain(&written.warnings));
     Ok(response)

@@ -93,7 +93,7 @@ impl Call<'_> {
         let uid = context.hub.new_uid();
         let options = self.seen.options();
         let request = Request {
-            operation: admission.operation.into(),
+            operation: admission.operation,
             seen: self.target,
             sent: &self.seen.target,
             subresource: &context.target.subresource,
