@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use crate::revision::Revision;
 
 /// A reference to the object that this one belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
     pub api_version: CompactString,

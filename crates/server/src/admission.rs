@@ -34,24 +34,7 @@ use crate::{
 };
 
 pub use grants::{check as check_grants, may_create};
-
-/// What is done to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    Create,
-    Update,
-    Delete,
-}
-
-impl Operation {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-        }
-    }
-}
+pub use machinery::admission::rules::Operation;
 
 /// One write, as those see it who may change or refuse it.
 ///

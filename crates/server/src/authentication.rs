@@ -95,14 +95,14 @@ impl Way {
 /// Who sent a request.
 pub struct Asker {
     pub user: Arc<User>,
-    /// The workspace that its token belongs to, if the path names none.
-    pub workspace: Option<String>,
+    /// The workspace in which that was verified: the request is about this one, and no other of the same name.
+    pub space: Option<Space>,
     pub warnings: Vec<String>,
 }
 
 impl Asker {
     fn known(user: Arc<User>) -> Asker {
-        Asker { user, workspace: None, warnings: Vec::new() }
+        Asker { user, space: None, warnings: Vec::new() }
     }
 }
 
@@ -143,7 +143,7 @@ pub async fn authenticate(
         Bearer::None => Ok(Asker::known(Arc::new(User::anonymous()))),
         Bearer::Spaced => {
             let warnings = vec![SPACE_BEFORE.to_owned()];
-            Ok(Asker { user: Arc::new(User::anonymous()), workspace: None, warnings })
+            Ok(Asker { user: Arc::new(User::anonymous()), space: None, warnings })
         }
         Bearer::Token(token) => {
             let asker = by_token(hub, &token, named).await;
@@ -155,13 +155,14 @@ pub async fn authenticate(
 /// A certificate that was signed in a workspace is good there alone.
 fn by_certificate(hub: &Arc<Hub>, identity: &Identity, named: Option<&str>) -> Result<Asker, String> {
     let Some(own) = &identity.workspace else { return Ok(Asker::known(identity.user.clone())) };
-    let other = || format!("the certificate is good in the workspace {own:?} only");
-    let space = match named {
-        Some(name) => hub.space(name).ok().filter(|space| space.id() == own),
-        None => hub.space_by_id(own),
+    let name = match named {
+        Some(name) => Some(name.to_owned()),
+        None => hub.space_by_id(own).map(|space| space.name().to_owned()),
     };
-    let workspace = Some(space.ok_or_else(other)?.name().to_owned());
-    Ok(Asker { user: identity.user.clone(), workspace, warnings: Vec::new() })
+    // By its name, which is asked of the store: what is known by its id may be on its way out.
+    let space = name.and_then(|name| hub.space(&name).ok()).filter(|space| space.id() == own);
+    let space = space.ok_or_else(|| format!("the certificate is good in the workspace {own:?} only"))?;
+    Ok(Asker { user: identity.user.clone(), space: Some(space), warnings: Vec::new() })
 }
 
 async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<Asker> {
@@ -173,7 +174,7 @@ async fn by_token(hub: &Arc<Hub>, token: &str, named: Option<&str>) -> Option<As
     match verify(&Claim { hub, space: &space, token, wanted: &own, own: &own }).await {
         Ok(Authenticated { user, warnings, .. }) => {
             hub.metrics.tokens.accepted.inc();
-            Some(Asker { user, workspace: of_token, warnings })
+            Some(Asker { user, space: Some(space), warnings })
         }
         Err(why) => {
             hub.metrics.tokens.refused.inc();

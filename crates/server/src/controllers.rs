@@ -6,7 +6,8 @@
 //! ```
 //!
 //! One feed and one queue serve all workspaces. Work is named by what it is about and may be done twice without
-//! harm; what fails is tried again later.
+//! harm; what fails is tried again later, and so is what panics. Whoever reads the feed holds up all workspaces, so it
+//! notes and queues, and leaves all that takes time to the workers.
 
 mod accounts;
 mod certificates;
@@ -22,8 +23,13 @@ mod quotas;
 mod roles;
 mod workspaces;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
+use futures_util::FutureExt;
 use machinery::status::Status;
 use parking_lot::Mutex;
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
@@ -61,10 +67,10 @@ pub fn start(hub: &Arc<Hub>) {
     for _ in 0..WORKERS {
         hub.env.tasks.spawn(Box::pin(work(controllers.clone())));
     }
-    hub.env.tasks.spawn(Box::pin(quotas::resync(controllers)));
+    hub.env.tasks.spawn(Box::pin(quotas::resync(controllers.clone())));
+    hub.env.tasks.spawn(Box::pin(certificates::clean(controllers)));
     hub.env.tasks.spawn(Box::pin(expire(hub.clone())));
     hub.env.tasks.spawn(Box::pin(history::keep(hub.clone())));
-    hub.env.tasks.spawn(Box::pin(certificates::clean(hub.clone())));
 }
 
 /// Reads the feed for ever; after a gap, looks at everything.
@@ -78,7 +84,7 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
             () = hub::stopped(&mut stopping) => return,
         };
         match item {
-            FeedItem::Event(event) => controllers.observe(&event),
+            FeedItem::Event(event) => controllers.guarded(|| controllers.observe(&event)),
             FeedItem::WorkspaceRemoved(workspace) => controllers.owners.lock().forget(&workspace),
             FeedItem::Lagged => controllers.look_at_everything(),
         }
@@ -92,23 +98,47 @@ async fn work(controllers: Arc<Controllers>) {
             work = controllers.queue.take() => work,
             () = hub::stopped(&mut stopping) => return,
         };
-        let outcome = controllers.perform(&work).await;
+        let outcome = controllers.attempt(&work).await;
         // A full queue must not keep others of this thread from their turn.
         tokio::task::yield_now().await;
-        match outcome {
-            Ok(()) => controllers.queue.done(&work),
+        let pause = match outcome {
+            Ok(After::Done) => {
+                controllers.queue.done(&work);
+                continue;
+            }
+            Ok(After::Rest) => controllers.queue.rest(&work),
             Err(status) => {
                 let pause = controllers.queue.failed(&work);
                 tracing::debug!(?work, %status, ?pause, "will try again");
-                let again = controllers.clone();
-                let work = work.clone();
-                controllers.hub.env.tasks.spawn(Box::pin(async move {
-                    again.hub.env.clock.sleep(pause).await;
-                    again.queue.add(work);
-                }));
+                pause
             }
-        }
+        };
+        let again = controllers.clone();
+        controllers.hub.env.tasks.spawn(Box::pin(async move {
+            again.hub.env.clock.sleep(pause).await;
+            again.queue.resume(work);
+        }));
     }
+}
+
+/// What becomes of work that was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Done,
+    /// It changed what it may be asked for again because of; that must wait a little.
+    Rest,
+}
+
+/// The outcome of work; one that panics has failed. `panicked` is told.
+async fn caught(
+    work: impl Future<Output = Result<After, Status>>,
+    panicked: impl FnOnce(),
+) -> Result<After, Status> {
+    // What is shared is locked only for single steps, and locks are not poisoned.
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        panicked();
+        Err(Status::internal("it panicked; the log says where"))
+    })
 }
 
 async fn expire(hub: Arc<Hub>) {
@@ -125,14 +155,31 @@ async fn expire(hub: Arc<Hub>) {
 }
 
 impl Controllers {
+    /// Does a step of reading the feed. One that panics is given up, and the next is done: whatever is wrong with one
+    /// object must not keep the hub from looking after all others.
+    fn guarded(&self, step: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(step)).is_err() {
+            self.hub.metrics.controller_panics.inc();
+            tracing::error!("a controller panicked at a change; what that asks for waits for the next one");
+        }
+    }
+
+    async fn attempt(&self, work: &Work) -> Result<After, Status> {
+        caught(self.perform(work), || {
+            self.hub.metrics.controller_panics.inc();
+            tracing::error!(?work, "a controller panicked; will try again");
+        })
+        .await
+    }
+
     fn look_at_everything(&self) {
         for workspace in self.hub.store.workspaces() {
-            quotas::queue_all(self, &workspace);
+            self.guarded(|| quotas::queue_all(self, &workspace));
             for collection in self.hub.store.collections(&workspace) {
                 let Ok(listing) = self.hub.store.list(&workspace, &collection, None) else { continue };
                 for (item, object) in listing.iter(None, None) {
                     let key = Key { collection: collection.clone(), item: item.clone() };
-                    self.look_at(&workspace, &key, None, Some(object));
+                    self.guarded(|| self.look_at(&workspace, &key, None, Some(object)));
                 }
             }
         }
@@ -158,12 +205,8 @@ impl Controllers {
             self.owners.lock().gone(workspace, &whiteout.head.uid, &self.queue);
         }
         let released = self.owners.lock().observe(workspace, key, old, new, &self.queue);
-        if !released.is_empty() {
-            let Some(space) = self.hub.space_by_id(workspace) else { return };
-            let served = self.hub.served(&space);
-            for owner in released.iter().filter_map(|owner| garbage::key_of(&served.registry, owner, key)) {
-                self.queue.add(Work::Owner(workspace.clone(), owner));
-            }
+        for owner in released {
+            self.queue.add(Work::Released(workspace.clone(), key.clone(), owner));
         }
         definitions::observe(self, workspace, key, old, new);
         protection::observe(self, workspace, key, old, new);
@@ -191,58 +234,42 @@ impl Controllers {
         }
     }
 
-    async fn perform(&self, work: &Work) -> Result<(), Status> {
-        match work {
-            Work::Namespace(workspace, name) => match self.hub.space_by_id(workspace) {
-                Some(space) => namespaces::empty(self, &space, name).await,
-                None => Ok(()),
-            },
-            Work::Definition(workspace, name) => match self.hub.space_by_id(workspace) {
-                Some(space) => definitions::settle(self, &space, name).await,
-                None => Ok(()),
-            },
-            Work::Outfit(workspace, namespace) => match self.hub.space_by_id(workspace) {
-                Some(space) => accounts::outfit(self, &space, namespace).await,
-                None => Ok(()),
-            },
-            Work::TokenSecret(workspace, key) => match self.hub.space_by_id(workspace) {
-                Some(space) => accounts::fill(self, &space, key).await,
-                None => Ok(()),
-            },
-            Work::SigningRequest(workspace, name) => match self.hub.space_by_id(workspace) {
-                Some(space) => certificates::settle(self, &space, name).await,
-                None => Ok(()),
-            },
-            Work::Roles(workspace) => match self.hub.space_by_id(workspace) {
-                Some(space) => roles::aggregate(self, &space).await,
-                None => Ok(()),
-            },
-            Work::Policy(workspace, name) => match self.hub.space_by_id(workspace) {
-                Some(space) => policies::settle(self, &space, name).await,
-                None => Ok(()),
-            },
-            Work::Flows(workspace) => match self.hub.space_by_id(workspace) {
-                Some(space) => flows::settle(self, &space).await,
-                None => Ok(()),
-            },
-            Work::Workspace(name) => workspaces::remove(self, name).await,
-            Work::Owner(workspace, key) => match self.hub.space_by_id(workspace) {
-                Some(space) => garbage::finish_owner(self, &space, key).await,
-                None => Ok(()),
-            },
-            Work::Protected(workspace, key) => match self.hub.space_by_id(workspace) {
-                Some(space) => protection::release(self, &space, key).await,
-                None => Ok(()),
-            },
-            Work::Quota(workspace, key) => match self.hub.space_by_id(workspace) {
-                Some(space) => quotas::recount(self, &space, key).await,
-                None => Ok(()),
-            },
-            Work::Dependent(workspace, key) => match self.hub.space_by_id(workspace) {
-                Some(space) => garbage::check_dependent(self, &space, key).await,
-                None => Ok(()),
-            },
+    async fn perform(&self, work: &Work) -> Result<After, Status> {
+        if let Work::Workspace(name) = work {
+            return workspaces::remove(self, name).await.map(|()| After::Done);
         }
+        let space = work.place().and_then(|workspace| self.hub.space_by_id(&workspace));
+        let Some(space) = space else { return Ok(After::Done) };
+        match work {
+            Work::Workspace(_) => Ok(()),
+            Work::Namespace(_, name) => namespaces::empty(self, &space, name).await,
+            Work::Definition(_, name) => definitions::settle(self, &space, name).await,
+            Work::Outfit(_, namespace) => accounts::outfit(self, &space, namespace).await,
+            Work::TokenSecret(_, key) => accounts::fill(self, &space, key).await,
+            Work::TokenSecrets(_, namespace) => {
+                accounts::queue_secrets(self, &space, namespace).await;
+                Ok(())
+            }
+            Work::SigningRequest(_, name) => certificates::settle(self, &space, name).await,
+            Work::OldSigningRequests(_) => {
+                certificates::delete_old(self, &space).await;
+                Ok(())
+            }
+            Work::Roles(_) => return Ok(roles::aggregate(self, &space).await),
+            Work::Policy(_, name) => policies::settle(self, &space, name).await,
+            Work::Flows(_) => flows::settle(self, &space).await,
+            Work::Owner(_, key) => garbage::finish_owner(self, &space, key).await,
+            Work::Released(_, key, owner) => {
+                garbage::wake(self, &space, key, owner);
+                Ok(())
+            }
+            Work::Protected(_, collection, namespace) => {
+                protection::release(self, &space, collection, namespace).await
+            }
+            Work::Quota(_, key) => quotas::recount(self, &space, key).await,
+            Work::Dependent(_, key) => garbage::check_dependent(self, &space, key).await,
+        }
+        .map(|()| After::Done)
     }
 
     /// A request of the hub's own, about objects of `collection`.
@@ -267,4 +294,19 @@ fn namespaces_collection() -> Collection {
 
 fn workspaces_collection() -> Collection {
     Collection::new(api::GROUP, "workspaces")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_that_panics_has_failed() {
+        let mut panics = 0;
+        let outcome = caught(async { panic!("on purpose") }, || panics += 1).await;
+        assert_eq!(outcome.map_err(|status| status.code()), Err(500));
+        let outcome = caught(async { Ok(After::Done) }, || panics += 1).await;
+        assert_eq!(outcome.map_err(|status| status.code()), Ok(After::Done));
+        assert_eq!(panics, 1);
+    }
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 use env::Env;
 use jiff::Timestamp;
 use machinery::{
-    Draft, Revision, names,
+    Draft, Object, Revision, names,
     status::{About, Status},
 };
 use parking_lot::RwLock;
@@ -100,8 +100,23 @@ pub struct Hub {
     pub auditor: Option<Arc<Auditor>>,
     pub fairness: Arc<Fairness>,
     servings: Servings,
-    spaces: RwLock<HashMap<String, Space>>,
+    spaces: RwLock<Spaces>,
     installation: Installation,
+}
+
+/// The workspaces that were asked for, and what all of them are called.
+#[derive(Default)]
+struct Spaces {
+    by_name: HashMap<String, Space>,
+    names: HashMap<WorkspaceId, String>,
+    /// What `names` has at least is what root had then.
+    names_at: Option<Revision>,
+}
+
+impl Spaces {
+    fn by_id(&self, id: &WorkspaceId) -> Option<&Space> {
+        self.by_name.get(self.names.get(id)?).filter(|space| space.id() == id)
+    }
 }
 
 /// Why a hub did not open.
@@ -189,28 +204,36 @@ impl Hub {
 
     /// The workspace called `name`; 404 if there is none, also while it is being deleted.
     pub fn space(&self, name: &str) -> Result<Space, Status> {
-        let (id, created) = match name {
-            api::ROOT => (root_id(), None),
-            api::DEFAULT => (default_id(), None),
-            _ => {
-                let key = Key::new(api::GROUP, "workspaces", "", name);
-                let object = self.store.get(&root_id(), &key).filter(|object| !object.head.deleting);
-                let about = About { group: api::GROUP, resource: "workspaces", name };
-                let object = object.ok_or_else(|| Status::not_found(about))?;
-                (workspace_id(&object.head.uid), Some(object))
-            }
-        };
-        if let Some(space) = self.spaces.read().get(name).filter(|space| *space.id() == id) {
+        let object = self.workspace_object(name)?;
+        let id = object.as_ref().map_or_else(|| WorkspaceId(name.into()), |it| workspace_id(&it.head.uid));
+        if let Some(space) = self.spaces.read().by_name.get(name).filter(|space| *space.id() == id) {
             return Ok(space.clone());
         }
-        let created = created
+        let created = object
             .and_then(|object| object.tree().ok())
             .and_then(|tree| Some(tree.get("metadata")?.get("creationTimestamp")?.as_str()?.to_owned()))
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
-        let space = Space::new(id, name, self.place(identity, created), self.store.clone());
-        self.spaces.write().insert(name.to_owned(), space.clone());
+        let space = Space::new(id.clone(), name, self.place(identity, created), self.store.clone());
+        let mut spaces = self.spaces.write();
+        // It may have gone meanwhile. One that is forgotten was marked before, and must not be remembered after.
+        let now = self.workspace_object(name)?;
+        if now.is_none_or(|now| workspace_id(&now.head.uid) == id) {
+            spaces.by_name.insert(name.to_owned(), space.clone());
+            spaces.names.insert(id, name.to_owned());
+        }
         Ok(space)
+    }
+
+    /// What a workspace is kept as in root; `None` for those that are always there.
+    fn workspace_object(&self, name: &str) -> Result<Option<Arc<Object>>, Status> {
+        if matches!(name, api::ROOT | api::DEFAULT) {
+            return Ok(None);
+        }
+        let key = Key::new(api::GROUP, "workspaces", "", name);
+        let object = self.store.get(&root_id(), &key).filter(|object| !object.head.deleting);
+        let about = About { group: api::GROUP, resource: "workspaces", name };
+        object.map(Some).ok_or_else(|| Status::not_found(about))
     }
 
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
@@ -225,25 +248,48 @@ impl Hub {
         base::Place { identity, created, endpoint: self.options.endpoint, authority_pem }
     }
 
-    /// The workspace with the id `id`, for controllers, which read the feed of all of them.
+    /// The workspace with the id `id`, for controllers, which read the feed of all of them. It may be on its way out.
     pub fn space_by_id(&self, id: &WorkspaceId) -> Option<Space> {
-        if let Some(space) = self.spaces.read().values().find(|space| space.id() == id) {
+        if let Some(space) = self.spaces.read().by_id(id) {
             return Some(space.clone());
         }
-        if *id == root_id() || *id == default_id() {
-            return self.space(&id.0).ok();
-        }
+        let name = match *id == root_id() || *id == default_id() {
+            true => id.0.to_string(),
+            false => self.name_of(id)?,
+        };
+        self.space(&name).ok().filter(|space| space.id() == id)
+    }
+
+    /// Root is read only if its workspaces have changed since the last time.
+    fn name_of(&self, id: &WorkspaceId) -> Option<String> {
         let collection = store::Collection::new(api::GROUP, "workspaces");
+        let at = self.store.last_change(&root_id(), &collection);
+        {
+            let spaces = self.spaces.read();
+            if spaces.names_at == Some(at) {
+                return spaces.names.get(id).cloned();
+            }
+        }
         let listing = self.store.list(&root_id(), &collection, None).ok()?;
-        let name = listing
-            .iter(None, None)
-            .find(|(_, object)| workspace_id(&object.head.uid) == *id)
-            .map(|(_, object)| object.head.name.to_string())?;
-        self.space(&name).ok()
+        let all = listing.iter(None, None);
+        let names: HashMap<WorkspaceId, String> =
+            all.map(|(_, object)| (workspace_id(&object.head.uid), object.head.name.to_string())).collect();
+        let name = names.get(id).cloned();
+        let mut spaces = self.spaces.write();
+        let always = [root_id(), default_id()].into_iter().map(|id| (id.clone(), id.0.to_string()));
+        spaces.names = names.into_iter().chain(always).collect();
+        spaces.names_at = Some(at);
+        name
     }
 
     pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
-        self.spaces.write().remove(name);
+        {
+            let mut spaces = self.spaces.write();
+            if spaces.by_name.get(name).is_some_and(|space| space.id() == id) {
+                spaces.by_name.remove(name);
+            }
+            spaces.names.remove(id);
+        }
         self.authorizer.forget(id);
         self.policies.forget(id);
         self.servings.forget(id);

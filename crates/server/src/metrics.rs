@@ -311,6 +311,7 @@ pub struct Metrics {
     pub connections: Gauge,
     pub connections_refused: Counter,
     pub collected: Counter<u64, AtomicU64>,
+    pub controller_panics: Counter<u64, AtomicU64>,
     pub tokens: TokenMetrics,
     pub webhooks: Measures,
     pub quota_refused: Counter<u64, AtomicU64>,
@@ -359,6 +360,12 @@ impl Default for Metrics {
             "hanse_garbage_collected",
             "Objects removed because their owners are gone",
             collected.clone(),
+        );
+        let controller_panics = Counter::default();
+        registry.register(
+            "hanse_controller_panics",
+            "Times that a controller panicked; what it did is tried again",
+            controller_panics.clone(),
         );
         let tokens = TokenMetrics::register(&mut registry);
         let quota_refused = Counter::default();
@@ -413,6 +420,7 @@ impl Default for Metrics {
             connections,
             connections_refused,
             collected,
+            controller_panics,
             tokens,
             webhooks,
             quota_refused,

@@ -1,5 +1,6 @@
 //! Role-based access: what a workspace's roles and bindings add up to, and whether they allow a request.
 
+mod aggregation;
 mod escalation;
 
 use std::{
@@ -7,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use machinery::{Object, Revision, selector::LabelSelector};
+use machinery::{Object, Revision};
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 use store::{Collection, Key, WorkspaceId};
@@ -18,6 +19,7 @@ use crate::{
     user::{MASTERS, User},
 };
 
+pub use aggregation::ClusterRoles;
 pub use escalation::missing;
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";
@@ -91,7 +93,7 @@ impl<'a> Attributes<'a> {
 }
 
 /// One rule of a role.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     pub verbs: Vec<String>,
     pub api_groups: Vec<String>,
@@ -145,16 +147,24 @@ impl Rule {
         }
     }
 
-    pub fn to_json(&self) -> Value {
-        let mut rule = Map::new();
-        let lists = [
+    fn lists(&self) -> [(&'static str, &Vec<String>); 5] {
+        [
             ("verbs", &self.verbs),
             ("apiGroups", &self.api_groups),
             ("resources", &self.resources),
             ("resourceNames", &self.resource_names),
             ("nonResourceURLs", &self.non_resource_urls),
-        ];
-        for (key, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        ]
+    }
+
+    /// What its texts take in an object, at least.
+    pub fn text_bytes(&self) -> usize {
+        self.lists().iter().flat_map(|(_, list)| list.iter()).map(|text| text.len() + "\"\",".len()).sum()
+    }
+
+    pub fn to_json(&self) -> Value {
+        let mut rule = Map::new();
+        for (key, list) in self.lists().into_iter().filter(|(_, list)| !list.is_empty()) {
             rule.insert(key.into(), json!(list));
         }
         Value::Object(rule)
@@ -224,13 +234,22 @@ impl Subject {
     }
 }
 
+/// The rules of a role: of itself, or of each that it collects. Shared, because many may collect the same ones.
+type Rules = Arc<[Arc<Vec<Rule>>]>;
+
 /// A binding with the rules of its role.
 #[derive(Debug)]
 struct Grant {
     /// `RoleBinding "readers/ns" of Role "reader"`
     words: String,
     subjects: Vec<Subject>,
-    rules: Arc<Vec<Rule>>,
+    rules: Rules,
+}
+
+impl Grant {
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().flat_map(|some| some.iter())
+    }
 }
 
 /// What a workspace's RBAC objects add up to.
@@ -247,22 +266,23 @@ fn collections() -> [Collection; 4] {
 
 impl Policy {
     fn compute(space: &Space) -> Policy {
-        let [cluster_roles, cluster_bindings, roles, bindings] = collections();
-        let cluster_roles = read_cluster_roles(space, &cluster_roles);
-        let roles: HashMap<(String, String), Arc<Vec<Rule>>> = trees(space, &roles)
+        let [_, cluster_bindings, roles, bindings] = collections();
+        let roles: HashMap<(String, String), Rules> = trees(space, &roles)
             .map(|(object, tree)| {
-                ((object.head.namespace.to_string(), object.head.name.to_string()), Arc::new(rules_of(&tree)))
+                let rules = Arc::from([Arc::new(rules_of(&tree))]);
+                ((object.head.namespace.to_string(), object.head.name.to_string()), rules)
             })
             .collect();
+        let mut roles = Roles { cluster: ClusterRoles::read(space), collected: HashMap::new(), roles };
         let mut policy = Policy::default();
         for (_, tree) in trees(space, &cluster_bindings) {
-            if let Some(grant) = grant(&tree, "", &cluster_roles, &roles) {
+            if let Some(grant) = grant(&tree, "", &mut roles) {
                 policy.everywhere.push(grant);
             }
         }
         for (object, tree) in trees(space, &bindings) {
             let namespace = object.head.namespace.to_string();
-            if let Some(grant) = grant(&tree, &namespace, &cluster_roles, &roles) {
+            if let Some(grant) = grant(&tree, &namespace, &mut roles) {
                 policy.by_namespace.entry(namespace).or_default().push(grant);
             }
         }
@@ -275,7 +295,7 @@ impl Policy {
 
     fn granted<'a>(&'a self, user: &'a User, attributes: &Attributes<'_>) -> Option<&'a Grant> {
         let mut grants = self.grants(user, attributes.namespace());
-        grants.find(|grant| grant.rules.iter().any(|rule| rule.allows(attributes)))
+        grants.find(|grant| grant.rules().any(|rule| rule.allows(attributes)))
     }
 
     /// Why it is allowed, for people; `None` if it is not.
@@ -288,7 +308,7 @@ impl Policy {
     /// Every rule that holds for `user` in `namespace`, without doubles, in order.
     pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<Rule> {
         let rules: BTreeSet<Rule> =
-            self.grants(user, namespace).flat_map(|grant| grant.rules.iter().cloned()).collect();
+            self.grants(user, namespace).flat_map(|grant| grant.rules().cloned()).collect();
         rules.into_iter().collect()
     }
 
@@ -316,64 +336,40 @@ pub fn rules_of(tree: &Map<String, Value>) -> Vec<Rule> {
 /// The rules of one role; `None` if there is no such role. `resource` is `roles` or `clusterroles`.
 pub fn rules_of_role(space: &Space, resource: &str, namespace: &str, name: &str) -> Option<Vec<Rule>> {
     if resource == "clusterroles" {
-        let [cluster_roles, ..] = collections();
-        return read_cluster_roles(space, &cluster_roles).remove(name).map(|rules| rules.to_vec());
+        let roles = ClusterRoles::read(space);
+        let rules: BTreeSet<&Rule> = roles.sources(name)?.into_iter().flat_map(|some| some.iter()).collect();
+        return Some(rules.into_iter().cloned().collect());
     }
     let role = space.get(&Key::new(GROUP, resource, namespace, name))?;
     Some(rules_of(&role.tree().ok()?))
 }
 
-/// Cluster roles by name; an aggregated one has the rules of all that its selectors match.
-fn read_cluster_roles(space: &Space, collection: &Collection) -> HashMap<String, Arc<Vec<Rule>>> {
-    let all: Vec<(Arc<Object>, Map<String, Value>)> = trees(space, collection).collect();
-    let own: HashMap<String, Vec<Rule>> =
-        all.iter().map(|(object, tree)| (object.head.name.to_string(), rules_of(tree))).collect();
-    let mut aggregated: HashMap<String, Vec<LabelSelector>> = HashMap::new();
-    for (object, tree) in &all {
-        let selectors = tree.get("aggregationRule").and_then(|rule| rule.get("clusterRoleSelectors"));
-        let selectors: Vec<LabelSelector> = selectors
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(|selector| LabelSelector::from_object(selector).ok())
-            .collect();
-        if !selectors.is_empty() {
-            aggregated.insert(object.head.name.to_string(), selectors);
-        }
-    }
-    let resolve = |name: &str| -> Vec<Rule> {
-        let mut rules = BTreeSet::new();
-        // Roles that are aggregated may themselves aggregate (admin < edit < view), so follow them, each once.
-        let mut seen = BTreeSet::from([name.to_owned()]);
-        let mut open = vec![name.to_owned()];
-        while let Some(current) = open.pop() {
-            let Some(selectors) = aggregated.get(&current) else {
-                rules.extend(own.get(&current).into_iter().flatten().cloned());
-                continue;
-            };
-            for (object, _) in &all {
-                let matches = selectors.iter().any(|selector| selector.matches(&object.head.labels));
-                if matches && seen.insert(object.head.name.to_string()) {
-                    open.push(object.head.name.to_string());
-                }
-            }
-        }
-        rules.into_iter().collect()
-    };
-    own.keys().map(|name| (name.clone(), Arc::new(resolve(name)))).collect()
+/// The roles that bindings may name.
+struct Roles {
+    cluster: ClusterRoles,
+    /// Those of `cluster` that were asked for, with what they collect.
+    collected: HashMap<String, Rules>,
+    /// By namespace and name.
+    roles: HashMap<(String, String), Rules>,
 }
 
-fn grant(
-    binding: &Map<String, Value>,
-    namespace: &str,
-    cluster_roles: &HashMap<String, Arc<Vec<Rule>>>,
-    roles: &HashMap<(String, String), Arc<Vec<Rule>>>,
-) -> Option<Grant> {
+impl Roles {
+    fn cluster_role(&mut self, name: &str) -> Option<Rules> {
+        if let Some(rules) = self.collected.get(name) {
+            return Some(rules.clone());
+        }
+        let rules: Rules = self.cluster.sources(name)?.into_iter().cloned().collect();
+        self.collected.insert(name.to_owned(), rules.clone());
+        Some(rules)
+    }
+}
+
+fn grant(binding: &Map<String, Value>, namespace: &str, roles: &mut Roles) -> Option<Grant> {
     let role = binding.get("roleRef")?;
     let name = role.get("name")?.as_str()?;
     let rules = match role.get("kind")?.as_str()? {
-        "ClusterRole" => cluster_roles.get(name)?,
-        "Role" => roles.get(&(namespace.to_owned(), name.to_owned()))?,
+        "ClusterRole" => roles.cluster_role(name)?,
+        "Role" => roles.roles.get(&(namespace.to_owned(), name.to_owned()))?.clone(),
         _ => return None,
     };
     let list = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
@@ -385,7 +381,7 @@ fn grant(
         namespace => format!("RoleBinding {:?}", format!("{own_name}/{namespace}")),
     };
     let words = format!("{binding_words} of {} {name:?}", role.get("kind")?.as_str()?);
-    Some(Grant { words, subjects, rules: rules.clone() })
+    Some(Grant { words, subjects, rules })
 }
 
 /// Answers for every workspace, computing its policy when RBAC objects have changed since the last time.

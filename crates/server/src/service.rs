@@ -146,6 +146,7 @@ where
         attributes: &attributes,
         user,
         workspace,
+        charged: if hub.space(workspace).is_ok() { workspace } else { "" },
     };
     let asked_for = info.workspace.as_deref();
     let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
@@ -160,19 +161,19 @@ where
             return Err(status);
         }
     };
-    let Asker { user, workspace: of_token, warnings: of_asker } = asker;
+    let Asker { user, space: verified, warnings: of_asker } = asker;
     findings.warnings = of_asker;
-    // Without a path prefix the request is for its token's workspace, else for `default`.
-    let name = asked_for.or(of_token.as_deref()).unwrap_or(api::DEFAULT);
+    // Without a path prefix the request is for its credential's workspace, else for `default`.
+    let name = asked_for.or(verified.as_ref().map(Space::name)).unwrap_or(api::DEFAULT).to_owned();
     let mut audit = Recorder::off();
     if let Some(auditor) = &hub.auditor {
         let id = findings.audit_id.to_str().unwrap_or_default();
-        audit = findings.trail.begin(arrival(auditor, id, Some(&user), name)).await?;
+        audit = findings.trail.begin(arrival(auditor, id, Some(&user), &name)).await?;
     }
-    let space = match hub.space(name) {
+    let space = match verified.map_or_else(|| hub.space(&name), Ok) {
         Ok(space) => space,
         // Whether a workspace exists is nobody's business who is not known here: they see an empty one.
-        Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(name),
+        Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(&name),
         Err(status) => return Err(status),
     };
     let asker = user;
@@ -313,7 +314,7 @@ async fn non_resource(
     if path == "/openapi/v2" {
         return swagger::answer(&served.swagger(), headers);
     }
-    if let Some(answer) = health::answer(hub, path, query) {
+    if let Some(answer) = health::answer(hub, space, path, query) {
         return Ok(answer);
     }
     // Inside a group that is served the answer is a Status; outside of the API it is a plain page.

@@ -185,3 +185,70 @@ async fn a_paged_list_that_pauses_too_long_goes_on_with_newer_objects() -> Resul
     assert_ne!(newer["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
     Ok(())
 }
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Lets so much time pass at once, and then enough for those who look now and then.
+async fn pass(machine: &Machine, time: Duration) {
+    tokio::time::advance(time).await;
+    machine.env.clock.sleep(Duration::from_secs(60)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hub_renews_the_certificate_it_serves_with() -> Result<()> {
+    // Given a peer with a certificate of its own, which is good for a year
+    let machine = Machine::mk(12);
+    let (peer, _store) = machine.start(6443).await?;
+    pass(&machine, Duration::ZERO).await;
+    let not_after = || peer.hub.metrics.login.serving_not_after.get();
+    let first = not_after();
+    assert_eq!(first, 1_893_456_000 + 365 * 24 * 3600);
+    // When more than half of its time is over, but not two thirds, it stays
+    pass(&machine, 200 * DAY).await;
+    assert_eq!(not_after(), first);
+    // When two thirds are over there is a new one
+    pass(&machine, 50 * DAY).await;
+    assert!(not_after() > first + 240 * 24 * 3600, "{} {first}", not_after());
+    // Then clients get in when the first would be good no longer
+    machine.env.clock.sleep(Duration::from_secs(1)).await;
+    tokio::time::advance(130 * DAY).await;
+    assert!(machine.env.clock.now().as_second() > first);
+    let client = machine.client(&peer).await?;
+    assert_eq!(client.get("/version").await?.code, StatusCode::OK);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_requests_for_certificates_go_in_every_workspace() -> Result<()> {
+    // Given a request that nobody decides about, in two workspaces
+    let machine = Machine::mk(13);
+    let (peer, _store) = machine.start(6443).await?;
+    let client = machine.client(&peer).await?;
+    let workspace = json!({"metadata": {"name": "team"}});
+    client.post("/clusters/root/apis/hanse.io/v1alpha1/workspaces", &workspace).await?;
+    let request =
+        rcgen::CertificateParams::default().serialize_request(&rcgen::KeyPair::generate()?)?.pem()?;
+    let request = json!({
+        "metadata": {"name": "r"},
+        "spec": {
+            "request": base64::Engine::encode(&base64::prelude::BASE64_STANDARD, request),
+            "signerName": "example.com/nobody", "usages": ["client auth"],
+        },
+    });
+    let paths = ["/clusters/default", "/clusters/team"]
+        .map(|it| format!("{it}/apis/certificates.k8s.io/v1/certificatesigningrequests"));
+    for path in &paths {
+        let made = client.post(path, &request).await?;
+        assert_eq!(made.code, StatusCode::CREATED, "{}", made.text());
+    }
+    // When less than a day has passed, they stay; after that they go
+    for (hours, expected) in [(22, StatusCode::OK), (4, StatusCode::NOT_FOUND)] {
+        pass(&machine, Duration::from_secs(hours * 3600)).await;
+        machine.env.clock.sleep(Duration::from_secs(10)).await;
+        let client = machine.client(&peer).await?;
+        for path in &paths {
+            assert_eq!(client.get(&format!("{path}/r")).await?.code, expected, "{path}");
+        }
+    }
+    Ok(())
+}

@@ -20,6 +20,8 @@ use crate::{
     write::{self, Managers, metadata_of, text},
 };
 
+/// After so many objects others of this thread have their turn.
+const AT_ONCE: usize = 16;
 const SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
@@ -54,9 +56,11 @@ pub fn observe(
             if name == base::ACCOUNT && new.is_none() {
                 outfit(key.item.namespace());
             }
-            // The first look finds accounts and secrets alike.
-            if old.is_some() || new.is_none() {
-                queue_secrets_of(controllers, workspace, key);
+            // The first look finds accounts and secrets alike, and a change of the same account changes no secret.
+            let is_another = |new: &Object| old.is_some_and(|old| old.head.uid != new.head.uid);
+            if new.is_none_or(is_another) {
+                let namespace = key.item.namespace().into();
+                controllers.queue.add(Work::TokenSecrets(workspace.clone(), namespace));
             }
         }
         "secrets" if [old, new].into_iter().flatten().any(may_hold_token) => {
@@ -71,13 +75,16 @@ fn may_hold_token(secret: &Object) -> bool {
     memmem::find(secret.body_slice(), SECRET_TYPE.as_bytes()).is_some()
 }
 
-fn queue_secrets_of(controllers: &Controllers, workspace: &WorkspaceId, account: &Key) {
-    let Ok(listing) = controllers.hub.store.list(workspace, &secrets(), None) else { return };
-    for (item, object) in listing.iter(Some(account.item.namespace()), None) {
-        if may_hold_token(object) {
-            let key = Key { collection: secrets(), item: item.clone() };
-            controllers.queue.add(Work::TokenSecret(workspace.clone(), key));
+/// Accounts of a namespace are gone: its secrets that hold tokens are looked at.
+pub async fn queue_secrets(controllers: &Controllers, space: &Space, namespace: &str) {
+    let listing = space.latest(&secrets());
+    let all: Vec<_> = listing.iter(Some(namespace), None).collect();
+    for some in all.chunks(AT_ONCE) {
+        for (item, _) in some.iter().filter(|(_, object)| may_hold_token(object)) {
+            let key = Key { collection: secrets(), item: (*item).clone() };
+            controllers.queue.add(Work::TokenSecret(space.id().clone(), key));
         }
+        tokio::task::yield_now().await;
     }
 }
 
@@ -224,6 +231,9 @@ async fn remove(context: &Context, key: &Key, secret: &Object) -> Result<(), Sta
 async fn release(controllers: &Controllers, space: &Space, secret: &Key) -> Result<(), Status> {
     let (namespace, name) = (secret.item.namespace(), secret.item.name());
     for (item, account) in space.latest(&accounts()).iter(Some(namespace), None) {
+        if memmem::find(account.body_slice(), name.as_bytes()).is_none() {
+            continue;
+        }
         let tree = account.tree().map_err(Status::internal)?;
         let names = |it: &Value| it["name"] == name;
         if !tree.get("secrets").and_then(Value::as_array).is_some_and(|secrets| secrets.iter().any(names)) {

@@ -20,7 +20,6 @@ use crate::{
         Notes,
         certificates::{GROUP, RESOURCE, request_of, spec_text},
     },
-    context::Context,
     delete::{self, Options},
     hub::{self, Hub, root_id},
     space::Space,
@@ -142,11 +141,18 @@ fn record(tree: &mut Tree, verdict: Verdict, now: &str) {
     }
 }
 
-/// Deletes requests that nobody needs any more, for ever.
-pub async fn clean(hub: Arc<Hub>) {
+/// Has old requests looked for, for ever. What is done about them may have to wait for somebody in their workspace, so
+/// each workspace has work of its own.
+pub async fn clean(controllers: Arc<Controllers>) {
+    let hub = &controllers.hub;
     let mut stopping = hub.stopping.clone();
     loop {
-        clean_once(&hub).await;
+        for workspace in hub.store.workspaces() {
+            let listing = hub.store.list(&workspace, &collection(), None);
+            if listing.is_ok_and(|listing| listing.iter(None, None).next().is_some()) {
+                controllers.queue.add(Work::OldSigningRequests(workspace));
+            }
+        }
         tokio::select! {
             () = hub.env.clock.sleep(CLEAN_EVERY) => {}
             () = hub::stopped(&mut stopping) => return,
@@ -154,21 +160,19 @@ pub async fn clean(hub: Arc<Hub>) {
     }
 }
 
-async fn clean_once(hub: &Arc<Hub>) {
-    for workspace in hub.store.workspaces() {
-        let Ok(listing) = hub.store.list(&workspace, &collection(), None) else { continue };
-        let old = listing
-            .iter(None, None)
-            .filter(|(_, object)| object.tree().is_ok_and(|tree| is_old(&tree, hub.now())));
-        for (item, object) in old {
-            let key = Key { collection: collection(), item: item.clone() };
-            let Some(space) = hub.space_by_id(&workspace) else { break };
-            let Some(context) = Context::own(hub, &space, &key.collection, "", item.name()) else { break };
-            if let Err(status) =
-                delete::delete_one(&context, &key, &Options::default(), &mut Notes::default()).await
-            {
-                tracing::debug!(name = %object.head.name, %status, "cannot delete an old certificate request");
-            }
+/// Deletes the requests of a workspace that nobody needs any more. What cannot be deleted is tried again when the next
+/// look is due.
+pub async fn delete_old(controllers: &Controllers, space: &Space) {
+    for (item, object) in space.latest(&collection()).iter(None, None) {
+        tokio::task::yield_now().await;
+        if !object.tree().is_ok_and(|tree| is_old(&tree, controllers.hub.now())) {
+            continue;
+        }
+        let key = Key { collection: collection(), item: item.clone() };
+        let Some(context) = controllers.context_for(space, &key) else { return };
+        let options = Options { uid: Some(object.head.uid.to_string()), ..Options::default() };
+        if let Err(status) = delete::delete_one(&context, &key, &options, &mut Notes::default()).await {
+            tracing::debug!(name = %object.head.name, %status, "cannot delete an old certificate request");
         }
     }
 }

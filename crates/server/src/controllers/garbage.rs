@@ -43,17 +43,21 @@ impl Owners {
     ) -> Vec<Owner> {
         let owners = |object: Option<&Object>| object.map_or(&[][..], |object| &object.head.owners).to_vec();
         let (before, after) = (owners(old), owners(new));
-        let released: Vec<Owner> =
-            before.iter().filter(|owner| !after.iter().any(|it| it.uid == owner.uid)).cloned().collect();
-        for owner in &released {
-            self.remove(workspace, &owner.uid, key);
+        // Some have thousands of owners.
+        let holds_up: HashMap<&Uid, bool> =
+            after.iter().map(|owner| (&owner.uid, owner.block_owner_deletion)).collect();
+        let mut woken = Vec::new();
+        for owner in before {
+            match holds_up.get(&owner.uid) {
+                None => {
+                    self.remove(workspace, &owner.uid, key);
+                    woken.push(owner);
+                }
+                // An owner that this object no longer holds up may go as well.
+                Some(false) if owner.block_owner_deletion => woken.push(owner),
+                Some(_) => {}
+            }
         }
-        // An owner that this object no longer holds up may go as well.
-        let let_go = before.into_iter().filter(|owner| {
-            owner.block_owner_deletion
-                && after.iter().any(|it| it.uid == owner.uid && !it.block_owner_deletion)
-        });
-        let woken: Vec<Owner> = released.into_iter().chain(let_go).collect();
         for owner in &after {
             self.dependents.entry((workspace.clone(), owner.uid.clone())).or_default().insert(key.clone());
         }
@@ -97,6 +101,13 @@ impl Owners {
 
     pub fn forget(&mut self, workspace: &WorkspaceId) {
         self.dependents.retain(|(id, _), _| id != workspace);
+    }
+}
+
+/// An owner that an object let go of may have waited for that.
+pub fn wake(controllers: &Controllers, space: &Space, dependent: &Key, owner: &Owner) {
+    if let Some(key) = key_of(&controllers.hub.served(space).registry, owner, dependent) {
+        controllers.queue.add(Work::Owner(space.id().clone(), key));
     }
 }
 

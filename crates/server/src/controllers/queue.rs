@@ -6,8 +6,9 @@ use std::{
 };
 
 use compact_str::CompactString;
+use machinery::Owner;
 use parking_lot::Mutex;
-use store::{Key, WorkspaceId};
+use store::{Collection, Key, WorkspaceId};
 use tokio::sync::Notify;
 
 /// Something to look at. It says what, never what to do: that is decided from the state when its turn comes.
@@ -21,8 +22,12 @@ pub enum Work {
     Outfit(WorkspaceId, CompactString),
     /// A secret that is to hold a token of a service account.
     TokenSecret(WorkspaceId, Key),
+    /// The secrets of a namespace that hold tokens, of which some may be of an account that is gone.
+    TokenSecrets(WorkspaceId, CompactString),
     /// A request for a certificate, which may be approved.
     SigningRequest(WorkspaceId, CompactString),
+    /// The requests for certificates of a workspace, some of which may be old.
+    OldSigningRequests(WorkspaceId),
     /// The flow schemas of a workspace, whose levels may be there or not.
     Flows(WorkspaceId),
     /// The cluster roles of a workspace, some of which may collect others.
@@ -33,12 +38,14 @@ pub enum Work {
     Workspace(CompactString),
     /// An object that is being deleted and waits for what becomes of its dependents.
     Owner(WorkspaceId, Key),
+    /// An owner that an object, the first, belonged to or held up, and does no more.
+    Released(WorkspaceId, Key, Owner),
     /// An object whose owners may be gone.
     Dependent(WorkspaceId, Key),
     /// A quota that may say something else than what is used.
     Quota(WorkspaceId, Key),
-    /// Storage that is being deleted and may not be in use any more.
-    Protected(WorkspaceId, Key),
+    /// Storage of a kind in a namespace, some of which is being deleted and may not be in use any more.
+    Protected(WorkspaceId, Collection, CompactString),
 }
 
 /// So much of one workspace is done at once. Some of it waits for somebody there, such as a webhook, which must not keep
@@ -46,23 +53,26 @@ pub enum Work {
 const PER_WORKSPACE: usize = 2;
 
 /// Whose work it is; what is about workspaces themselves is nobody's.
-type Place = Option<WorkspaceId>;
+pub type Place = Option<WorkspaceId>;
 
 impl Work {
-    fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         match self {
             Work::Namespace(workspace, _)
             | Work::Definition(workspace, _)
             | Work::Outfit(workspace, _)
             | Work::TokenSecret(workspace, _)
+            | Work::TokenSecrets(workspace, _)
             | Work::SigningRequest(workspace, _)
+            | Work::OldSigningRequests(workspace)
             | Work::Flows(workspace)
             | Work::Roles(workspace)
             | Work::Policy(workspace, _)
             | Work::Owner(workspace, _)
+            | Work::Released(workspace, ..)
             | Work::Dependent(workspace, _)
             | Work::Quota(workspace, _)
-            | Work::Protected(workspace, _) => Some(workspace.clone()),
+            | Work::Protected(workspace, ..) => Some(workspace.clone()),
             Work::Workspace(_) => None,
         }
     }
@@ -84,6 +94,8 @@ struct State {
     /// Being done now; what is added meanwhile is queued when it is finished, so that no two do the same.
     active: HashSet<Work>,
     again: HashSet<Work>,
+    /// Not to be done before it was rested; what is added meanwhile is done then.
+    resting: HashSet<Work>,
     failures: HashMap<Work, u32>,
 }
 
@@ -122,6 +134,9 @@ impl State {
 impl Queue {
     pub fn add(&self, work: Work) {
         let mut state = self.state.lock();
+        if state.resting.contains(&work) {
+            return;
+        }
         if state.active.contains(&work) {
             state.again.insert(work);
         } else if state.waiting.insert(work.clone()) {
@@ -163,6 +178,19 @@ impl Queue {
         };
         self.finish(work);
         Duration::from_millis(5 << failures).min(Duration::from_secs(30))
+    }
+
+    /// It was done, and what it did may ask for it again. How long to wait before that: as after a failure, so that
+    /// what never comes to rest costs little.
+    pub fn rest(&self, work: &Work) -> Duration {
+        self.state.lock().resting.insert(work.clone());
+        self.failed(work)
+    }
+
+    /// The time to wait is over.
+    pub fn resume(&self, work: Work) {
+        self.state.lock().resting.remove(&work);
+        self.add(work);
     }
 
     fn finish(&self, work: &Work) {
@@ -230,6 +258,31 @@ mod tests {
         assert_eq!(queue.take().await, of("slow", "4"));
         queue.done(&of("slow", "4"));
         assert!(queue.state.lock().places.is_empty(), "who has nothing to do is forgotten");
+    }
+
+    #[tokio::test]
+    async fn what_asks_for_itself_rests_longer_and_longer() {
+        let queue = Queue::default();
+        let mut last = Duration::ZERO;
+        for _ in 0..10 {
+            queue.add(mk_work("a"));
+            assert_eq!(queue.take().await, mk_work("a"));
+            queue.add(mk_work("a"));
+            let pause = queue.rest(&mk_work("a"));
+            assert!(pause > last);
+            last = pause;
+            queue.add(mk_work("a"));
+            queue.add(mk_work("b"));
+            assert_eq!(queue.take().await, mk_work("b"), "a rests, whoever asks for it");
+            queue.done(&mk_work("b"));
+            assert!(queue.state.lock().turns.is_empty());
+            queue.resume(mk_work("a"));
+        }
+        assert_eq!(queue.take().await, mk_work("a"));
+        queue.done(&mk_work("a"));
+        queue.add(mk_work("a"));
+        assert_eq!(queue.take().await, mk_work("a"), "it had nothing more to do, so it does not rest");
+        assert!(queue.rest(&mk_work("a")) < last, "and begins anew");
     }
 
     #[test]

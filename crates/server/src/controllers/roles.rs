@@ -3,13 +3,15 @@
 //! What a request may do is computed from the selected roles themselves, so nothing waits for this; it makes the
 //! object show what holds.
 
-use machinery::{Object, selector::LabelSelector, status::Status};
+use std::collections::HashSet;
+
+use machinery::status::Status;
 use serde_json::{Value, json};
 use store::{Collection, ItemKey, Key, WorkspaceId};
 
-use super::{Controllers, queue::Work};
+use super::{After, Controllers, queue::Work};
 use crate::{
-    rbac::{GROUP, Rule, rules_of},
+    rbac::{ClusterRoles, GROUP, Rule},
     space::Space,
     write,
 };
@@ -25,60 +27,86 @@ pub fn observe(controllers: &Controllers, workspace: &WorkspaceId, key: &Key) {
     }
 }
 
-/// Brings every aggregated role of a workspace to what its rule selects. What this changes is looked at again, so
-/// that roles that select such roles follow.
-pub async fn aggregate(controllers: &Controllers, space: &Space) -> Result<(), Status> {
-    let mut outcome = Ok(());
-    for (name, uid, rules) in differences(space) {
-        let key = Key { collection: collection(), item: ItemKey::new("", &name) };
-        let Some(mut context) = controllers.context_for(space, &key) else { return Ok(()) };
-        context.manage_as("clusterrole-aggregation-controller");
-        context.apply_by_force();
-        let config = json!({
-            "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
-            // Of this one: it must not come back if it was deleted meanwhile.
-            "metadata": {"name": name, "uid": uid},
-            "rules": rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
-        });
-        // One that cannot be written must not hold up the others.
-        if let Err(status) = write::patch(&context, config.to_string().into()).await
-            && !matches!(status.code(), 404 | 409)
-        {
-            outcome = Err(status);
-        }
-    }
-    outcome
-}
-
-/// Name, UID and rules of the roles that do not have the rules they should.
-fn differences(space: &Space) -> Vec<(String, String, Vec<Rule>)> {
-    let listing = space.latest(&collection());
-    let all: Vec<(&Object, _)> = listing
-        .iter(None, None)
-        .filter_map(|(_, object)| Some((object.as_ref(), object.tree().ok()?)))
-        .collect();
-    let mut different = Vec::new();
-    for (object, tree) in &all {
-        let Some(rule) = tree.get("aggregationRule").filter(|rule| !rule.is_null()) else { continue };
-        let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
-        // One selector that cannot be read leaves the role as it is.
-        let Ok(selectors) = selectors.map(LabelSelector::from_object).collect::<Result<Vec<_>, _>>() else {
+/// Brings every aggregated role of a workspace to what its rule selects. When that changed anything, or did not work,
+/// the next look waits: somebody there, such as a webhook, may change it back each time.
+pub async fn aggregate(controllers: &Controllers, space: &Space) -> After {
+    let roles = ClusterRoles::read(space);
+    let limit = controllers.hub.options.max_object_bytes;
+    let mut after = After::Done;
+    let collecting: Vec<_> = roles.collecting().collect();
+    for role in collecting {
+        // Every one of them may collect all others.
+        tokio::task::yield_now().await;
+        let head = &role.object.head;
+        let sources = roles.sources(&head.name).unwrap_or_default();
+        let Some(rules) = sum(sources.into_iter().flat_map(|some| some.iter()), limit) else {
+            tracing::warn!(workspace = %space.id(), role = %head.name, "selects more rules than fit in an object");
             continue;
         };
-        let mut rules: Vec<Rule> = Vec::new();
-        for selector in &selectors {
-            let selected = all.iter().filter(|(other, _)| {
-                other.head.name != object.head.name && selector.matches(&other.head.labels)
-            });
-            for rule in selected.flat_map(|(_, tree)| rules_of(tree)) {
-                if !rules.contains(&rule) {
-                    rules.push(rule);
-                }
-            }
+        if rules.iter().copied().eq(role.rules.iter()) {
+            continue;
         }
-        if rules != rules_of(tree) {
-            different.push((object.head.name.to_string(), object.head.uid.to_string(), rules));
+        // One that cannot be written must not hold up the others.
+        match show(controllers, space, &head.name, &head.uid, &rules).await {
+            Err(status) if status.code() == 413 => {
+                tracing::warn!(workspace = %space.id(), role = %head.name, %status, "cannot show its rules");
+            }
+            Err(status) => {
+                tracing::debug!(workspace = %space.id(), role = %head.name, %status, "will try again");
+                after = After::Rest;
+            }
+            Ok(()) => after = After::Rest,
         }
     }
-    different
+    after
+}
+
+/// Each rule once; `None` if they do not fit in an object of `limit` bytes.
+fn sum<'a>(all: impl Iterator<Item = &'a Rule>, limit: usize) -> Option<Vec<&'a Rule>> {
+    let (mut rules, mut known, mut bytes) = (Vec::new(), HashSet::new(), 0);
+    for rule in all.filter(|rule| known.insert(*rule)) {
+        bytes += rule.text_bytes();
+        if bytes > limit {
+            return None;
+        }
+        rules.push(rule);
+    }
+    Some(rules)
+}
+
+async fn show(
+    controllers: &Controllers,
+    space: &Space,
+    name: &str,
+    uid: &str,
+    rules: &[&Rule],
+) -> Result<(), Status> {
+    let key = Key { collection: collection(), item: ItemKey::new("", name) };
+    let Some(mut context) = controllers.context_for(space, &key) else { return Ok(()) };
+    context.manage_as("clusterrole-aggregation-controller");
+    context.apply_by_force();
+    let config = json!({
+        "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
+        // Of this one: it must not come back if it was deleted meanwhile.
+        "metadata": {"name": name, "uid": uid},
+        "rules": rules.iter().map(|rule| rule.to_json()).collect::<Vec<Value>>(),
+    });
+    write::patch(&context, config.to_string().into()).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_rule(verb: &str) -> Rule {
+        Rule { verbs: vec![verb.to_owned()], ..Rule::default() }
+    }
+
+    #[test]
+    fn rules_stand_once_and_no_more_than_fit() {
+        let (get, list) = (mk_rule("get"), mk_rule("list"));
+        let all = [&get, &list, &get, &list];
+        assert_eq!(sum(all.into_iter(), 1000), Some(vec![&get, &list]));
+        assert_eq!(sum(all.into_iter(), 5), None);
+    }
 }

@@ -123,8 +123,20 @@ async fn what_is_signed_in_root_is_good_everywhere_and_the_path_is_not_needed() 
     let elsewhere = clerk.get("/clusters/default/api/v1/namespaces/default/configmaps").await?;
     assert_eq!(elsewhere.code, StatusCode::UNAUTHORIZED);
 
+    // Nor is it good in one that is on its way out, whoever holds that up.
+    let path = "/clusters/root/apis/hanse.io/v1alpha1/workspaces/shop";
+    let old =
+        server::hub::workspace_id(admin.get(path).await?.json()["metadata"]["uid"].as_str().unwrap_or(""));
+    assert_eq!(hub.peer.hub.space_by_id(&old).map(|it| it.name().to_owned()).as_deref(), Some("shop"));
+    let held = json!({"metadata": {"finalizers": ["hanse.io/workspace", "example.com/hold"]}});
+    assert_eq!(admin.merge_patch(path, &held).await?.code, StatusCode::OK);
+    admin.delete(path).await?;
+    assert_eq!(who(&clerk, "/clusters/shop", &[]).await?.code, StatusCode::UNAUTHORIZED);
+    assert_eq!(who(&clerk, "", &[]).await?.code, StatusCode::UNAUTHORIZED);
+    let released = json!({"metadata": {"finalizers": ["hanse.io/workspace"]}});
+    admin.merge_patch(path, &released).await?;
+
     // A workspace of the same name is another one.
-    admin.delete("/clusters/root/apis/hanse.io/v1alpha1/workspaces/shop").await?;
     let again = || async {
         let path = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
         let made = admin.post(path, &json!({"metadata": {"name": "shop"}})).await?;
@@ -133,6 +145,9 @@ async fn what_is_signed_in_root_is_good_everywhere_and_the_path_is_not_needed() 
     eventually("the workspace is made again", again).await?;
     assert_eq!(who(&clerk, "/clusters/shop", &[]).await?.code, StatusCode::UNAUTHORIZED);
     assert_eq!(who(&clerk, "", &[]).await?.code, StatusCode::UNAUTHORIZED);
+    assert!(hub.peer.hub.space_by_id(&old).is_none(), "what is gone is forgotten");
+    let new = hub.peer.hub.space("shop").map_err(|status| anyhow::anyhow!("{status}"))?;
+    assert_eq!(hub.peer.hub.space_by_id(new.id()).as_ref().map(|it| it.name()), Some("shop"));
     Ok(())
 }
 

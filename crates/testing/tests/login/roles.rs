@@ -94,3 +94,62 @@ async fn a_workspace_stores_no_role_that_is_as_in_the_base() -> Result<()> {
     assert_eq!(names, ["collects", "late", "plain"]);
     Ok(())
 }
+
+#[tokio::test]
+async fn roles_that_collect_each_other_come_to_rest() -> Result<()> {
+    let hub = TestHub::start().await?;
+    let admin = hub.admin().await?;
+    // Given circles of two and of three, each with rules of its own that the others would take over
+    for circle in [&["a", "b"][..], &["x", "y", "z"]] {
+        for (at, name) in circle.iter().enumerate() {
+            let next = circle[(at + 1) % circle.len()];
+            let role = json!({
+                "metadata": {"name": name, "labels": {"circle": name}},
+                "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"circle": next}}]},
+                "rules": [rule("", &[name], &["get"])],
+            });
+            create(&admin, &format!("{RBAC}/clusterroles"), role).await?;
+        }
+        // Then they have nothing, because nobody gives them anything
+        for name in circle {
+            until_rules(&admin, name, |rules| rules.as_array().is_none_or(Vec::is_empty)).await?;
+        }
+    }
+    // And when somebody does, all of a circle have it, and nobody else
+    let widgets = rule("example.com", &["widgets"], &["get"]);
+    let leaf = json!({"metadata": {"name": "leaf", "labels": {"circle": "y"}}, "rules": [widgets]});
+    create(&admin, &format!("{RBAC}/clusterroles"), leaf).await?;
+    for name in ["x", "y", "z"] {
+        until_rules(&admin, name, |rules| *rules == json!([widgets])).await?;
+    }
+    assert!(rules_of(&admin, "a").await?.as_array().is_none_or(Vec::is_empty));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_role_that_selects_more_than_fits_keeps_what_it_shows_and_others_follow() -> Result<()> {
+    let options = server::Options { max_object_bytes: 20_000, ..Default::default() };
+    let hub = TestHub::start_on(std::sync::Arc::new(store::memory::MemoryStore::new()), options).await?;
+    let admin = hub.admin().await?;
+    for part in ["p", "q", "r"] {
+        let names: Vec<String> = (0..800).map(|number| format!("{part}-{number:06}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let role = json!({
+            "metadata": {"name": part, "labels": {"part": part}}, "rules": [rule("", &names, &["get"])],
+        });
+        create(&admin, &format!("{RBAC}/clusterroles"), role).await?;
+    }
+    let collects = |name: &str, parts: &[&str]| {
+        let selectors: Vec<Value> = parts.iter().map(|it| json!({"matchLabels": {"part": it}})).collect();
+        json!({
+            "metadata": {"name": name}, "aggregationRule": {"clusterRoleSelectors": selectors},
+            "rules": [rule("", &["mine"], &["get"])],
+        })
+    };
+    create(&admin, &format!("{RBAC}/clusterroles"), collects("all", &["p", "q", "r"])).await?;
+    create(&admin, &format!("{RBAC}/clusterroles"), collects("one", &["p"])).await?;
+    let shown = |rules: &Value| rules[0]["resources"].as_array().is_some_and(|it| it.len() == 800);
+    until_rules(&admin, "one", shown).await?;
+    assert_eq!(rules_of(&admin, "all").await?, json!([rule("", &["mine"], &["get"])]));
+    Ok(())
+}

@@ -18,7 +18,7 @@ use serde_json::Value;
 use store::{Collection, ItemKey, Key};
 
 use super::{Seen, authorizer::Authorizer};
-use crate::{context::Context, hub::Hub, versions};
+use crate::{context::Context, versions};
 
 /// What all policies are told about one request.
 pub struct Surroundings<'a> {
@@ -71,7 +71,7 @@ impl<'a> Surroundings<'a> {
     fn request(&self, target: &Target) -> Tree {
         let (seen, context) = (self.seen, self.seen.admission.context);
         let request = Request {
-            operation: seen.admission.operation.into(),
+            operation: seen.admission.operation,
             seen: target,
             sent: &seen.target,
             subresource: &context.target.subresource,
@@ -91,12 +91,12 @@ impl<'a> Surroundings<'a> {
 
     /// The parameters to evaluate a policy with, once with each.
     pub fn params(&self, policy: &Policy, binding: &Binding) -> Result<Params<'a>, String> {
-        let hub = &*self.seen.admission.context.hub;
-        let Some(kind) = &policy.param_kind else { return Ok(Params::without(hub)) };
+        let context = self.seen.admission.context;
+        let Some(kind) = &policy.param_kind else { return Ok(Params::without(context)) };
         let resource = self.param_resource(kind).ok_or_else(|| kind.unknown())?;
         let wanted = binding.params(Some(resource.namespaced), self.seen.namespace())?;
         let found = match wanted {
-            Wanted::Nothing => return Ok(Params::without(hub)),
+            Wanted::Nothing => return Ok(Params::without(context)),
             wanted => self.find(&resource, wanted),
         };
         if found.is_empty() {
@@ -107,7 +107,7 @@ impl<'a> Surroundings<'a> {
                 "paramRef selects more than {MAX_PARAMS} objects, which is the most there may be"
             ));
         }
-        Ok(Params { found, resource: Some(resource), ..Params::new(hub) })
+        Ok(Params { found, resource: Some(resource), ..Params::new(context) })
     }
 
     /// What serves a kind of parameters.
@@ -149,7 +149,7 @@ const BATCH: usize = 16;
 
 /// What is left of the parameters of a binding.
 pub struct Params<'a> {
-    hub: &'a Hub,
+    context: &'a Context,
     /// To evaluate the policy once, without any.
     without: bool,
     resource: Option<Arc<Resource>>,
@@ -159,12 +159,12 @@ pub struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    fn new(hub: &'a Hub) -> Self {
-        Params { hub, without: false, resource: None, found: VecDeque::new(), brought: VecDeque::new() }
+    fn new(context: &'a Context) -> Self {
+        Params { context, without: false, resource: None, found: VecDeque::new(), brought: VecDeque::new() }
     }
 
-    fn without(hub: &'a Hub) -> Self {
-        Params { without: true, ..Params::new(hub) }
+    fn without(context: &'a Context) -> Self {
+        Params { without: true, ..Params::new(context) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -179,7 +179,8 @@ impl<'a> Params<'a> {
         let Some(resource) = &self.resource else { return Ok(None) };
         if self.brought.is_empty() {
             let batch: Vec<_> = self.found.drain(..BATCH.min(self.found.len())).collect();
-            let brought = versions::bring_all(self.hub, resource, batch).await;
+            let brought =
+                versions::bring_all(&self.context.hub, self.context.space.id(), resource, batch).await;
             self.brought = brought.map_err(|status| status.message().to_owned())?.into();
         }
         let Some(object) = self.brought.pop_front() else { return Ok(None) };
