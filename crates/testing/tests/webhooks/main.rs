@@ -138,7 +138,7 @@ async fn reviews_are_asked_about_and_can_be_changed_and_refused() -> Result<()> 
     assert_eq!(changed["spec"]["resourceAttributes"]["verb"], "changed");
     assert_eq!(changed["status"]["allowed"], false);
     let refused = client.post(path, &review("refuse")).await?;
-    assert_eq!(refused.code, StatusCode::FORBIDDEN, "{}", refused.text());
+    assert_eq!(refused.code, StatusCode::BAD_REQUEST, "{}", refused.text());
     assert!(message(&refused).contains("not to be asked"), "{}", refused.text());
     Ok(())
 }
