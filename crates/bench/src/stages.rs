@@ -22,7 +22,7 @@ pub type PerWrite = [f64; STAGES.len()];
 impl Totals {
     /// `None` from a server that does not measure its stages.
     pub async fn read(endpoint: &Endpoint, connection: &mut Connection) -> Result<Option<Totals>> {
-        let text = connection.call(client::get(endpoint.uri("/metrics")?)).await?;
+        let text = connection.call(client::get(endpoint.server_uri("/metrics")?)).await?;
         Ok(Totals::parse(&String::from_utf8_lossy(&text)))
     }
 

@@ -7,7 +7,7 @@ pub const PER_CALL_LIMIT: u64 = 1_000_000;
 
 /// Comparing two values costs as much as their outermost lists are long, however deep they share parts of each other.
 /// This many steps of such work are allowed beside the cost, so that no expression runs for ever.
-const MAX_STEPS: u64 = 20_000_000;
+pub const MAX_STEPS: u64 = 20_000_000;
 /// The longest string and the longest list one function makes; more would cost more memory than the cost counts.
 const MAX_MADE: u64 = 32 << 20;
 
@@ -17,16 +17,27 @@ pub struct Budget {
     limit: u64,
     spent: u64,
     steps: u64,
+    max_steps: u64,
 }
 
 impl Budget {
     pub fn new(limit: u64) -> Self {
-        Budget { limit, spent: 0, steps: 0 }
+        Budget::within(limit, MAX_STEPS)
+    }
+
+    /// With so many steps of work that cost does not count.
+    pub fn within(limit: u64, max_steps: u64) -> Self {
+        Budget { limit, spent: 0, steps: 0, max_steps }
     }
 
     /// What was spent so far.
     pub fn spent(&self) -> u64 {
         self.spent
+    }
+
+    /// The steps of work that were done beside the cost.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     pub(crate) fn charge(&mut self, cost: u64) -> Eval<()> {
@@ -37,7 +48,7 @@ impl Budget {
     /// A step of work that cost does not count.
     pub(crate) fn step(&mut self) -> Eval<()> {
         self.steps += 1;
-        if self.steps > MAX_STEPS { Err(EvalError::cost_limit()) } else { Ok(()) }
+        if self.steps > self.max_steps { Err(EvalError::cost_limit()) } else { Ok(()) }
     }
 
     /// Ends the evaluation now if a cost that is charged later would end it then.

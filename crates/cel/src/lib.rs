@@ -66,7 +66,7 @@ mod url;
 mod validate;
 pub mod value;
 
-pub use budget::{Budget, PER_CALL_LIMIT};
+pub use budget::{Budget, MAX_STEPS, PER_CALL_LIMIT};
 pub use check::Checked;
 pub use cost::{Cost, NoSizes, Size, SizeEstimator};
 pub use decl::{Decl, ListType, MAX_REQUEST_BYTES, ObjectType, Shape};

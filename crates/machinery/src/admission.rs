@@ -2,6 +2,7 @@
 //! CEL says about them, and the rules of the built-in plugins for quotas, limits, classes and pod security. Nothing here
 //! asks anybody: who asks finds the objects they look at and hands them in.
 
+pub mod allowance;
 pub mod amounts;
 pub mod authorize;
 pub mod classes;

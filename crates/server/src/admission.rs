@@ -15,7 +15,7 @@ mod classes;
 mod grants;
 mod limits;
 mod namespaces;
-mod pod_security;
+pub mod pod_security;
 mod pods;
 pub mod policies;
 mod priorities;
@@ -34,24 +34,7 @@ use crate::{
 };
 
 pub use grants::{check as check_grants, may_create};
-
-/// What is done to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    Create,
-    Update,
-    Delete,
-}
-
-impl Operation {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-        }
-    }
-}
+pub use machinery::admission::rules::Operation;
 
 /// One write, as those see it who may change or refuse it.
 ///
@@ -206,7 +189,7 @@ pub async fn validate(
     if let Some(object) = object {
         limits::check(admission, object)?;
         service_accounts::validate(admission, object).await?;
-        pod_security::check(admission, object, notes)?;
+        pod_security::check(admission, object, notes).await?;
         priorities::check(admission, object)?;
         classes::check_growth(admission, object)?;
         pods::check_runtime(admission, object)?;

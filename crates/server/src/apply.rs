@@ -36,7 +36,7 @@ pub async fn apply(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
         let written = match current.object {
             None => create(context, &config, force, dry_run, &mut watch).await?,
             Some(old) => {
-                let old = versions::bring(&context.hub, &context.resource, old).await?;
+                let old = versions::bring(&context.hub, context.space.id(), &context.resource, old).await?;
                 let replacement = replacement(context, &config, force, &old, current.expect)?;
                 watch.lap(Stage::Track);
                 replace::replace(context, &key, replacement, dry_run, &mut watch).await?

@@ -20,7 +20,7 @@ use std::{
 
 use http::HeaderValue;
 use machinery::{
-    Revision,
+    Object, Revision,
     resource::Tree,
     status::{Reason, Status},
 };
@@ -33,7 +33,7 @@ use crate::{
     metrics::{Counted, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels},
     rbac::Attributes,
     space::Space,
-    user::{MASTERS, User},
+    user::User,
 };
 use flows::Flows;
 use scheduler::{Decision, LevelId, Refusal, Request, Scheduler, Seat, TenantId, Ticket, Woken};
@@ -41,6 +41,12 @@ use scheduler::{Decision, LevelId, Refusal, Request, Scheduler, Seat, TenantId, 
 /// A list is worth a seat for each so many objects, up to a limit.
 const OBJECTS_PER_SEAT: usize = 100;
 const MAX_LIST_SEATS: usize = 10;
+
+/// So many of a workspace's schemas and levels count, in the order of their names, as long as they are not larger in
+/// all: every request is compared with them before it has a seat. Those that must be there count beside them.
+const MAX_SCHEMAS: usize = 256;
+const MAX_LEVELS: usize = 64;
+const MAX_BYTES: usize = 256 * 1024;
 
 type Notice = oneshot::Sender<Seat>;
 
@@ -130,11 +136,13 @@ impl Fairness {
         })
     }
 
-    /// Lets a request pass, now or when it is its turn. The permit is to be held while it is worked on.
+    /// Lets a request pass, now or when it is its turn. The permit is to be held while it is worked on. `is_admin`: it
+    /// is a platform admin's own, not that of somebody who acts as one.
     pub async fn enter(
         self: &Arc<Self>,
         space: &Space,
         user: &User,
+        is_admin: bool,
         request: &Attributes<'_>,
         counting: &mut Option<Counting>,
     ) -> Result<Option<Permit>, Status> {
@@ -143,8 +151,7 @@ impl Fairness {
             return Ok(None);
         }
         let known = self.flows_of(space, scheduler);
-        let is_master = user.in_group(MASTERS);
-        let at = match is_master {
+        let at = match is_admin {
             true => known.flows.exempt(),
             false => known.flows.classify(user, request),
         };
@@ -153,7 +160,7 @@ impl Fairness {
         };
         let uids = || self.counting(space, &known.flows, schema);
         *counting = Some(tracked.counting.get_or_init(uids).clone());
-        if is_master || is_probe(request) {
+        if is_admin || is_probe(request) {
             tracked.dispatched.inc();
             return Ok(None);
         }
@@ -263,11 +270,8 @@ impl Fairness {
         if at == [Revision::ZERO; 2] {
             return DEFAULT_FLOWS.clone();
         }
-        let trees = |collection: &Collection| -> Vec<Tree> {
-            let listing = space.latest(collection);
-            listing.iter(None, None).filter_map(|(_, object)| object.tree().ok()).collect()
-        };
-        Arc::new(Flows::read(&trees(&self.schemas), &trees(&self.levels)))
+        let levels = first_of(space, &self.levels, MAX_LEVELS);
+        Arc::new(Flows::read(&first_of(space, &self.schemas, MAX_SCHEMAS), &levels))
     }
 
     fn counting(&self, space: &Space, flows: &Flows, schema: &flows::Schema) -> Counting {
@@ -301,6 +305,19 @@ impl Fairness {
             scheduler.lock().forget(known.tenant);
         }
     }
+}
+
+/// The first objects of a collection that are not too many, nor too large together.
+fn first_of(space: &Space, collection: &Collection, most: usize) -> Vec<Tree> {
+    let mut left = MAX_BYTES;
+    let listing = space.latest(collection);
+    let mut fitting = |object: &Object| {
+        let rest = left.checked_sub(object.body_slice().len());
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
+    let fit = listing.iter(None, None).take(most).filter(|(_, object)| fitting(object));
+    fit.filter_map(|(_, object)| object.tree().ok()).collect()
 }
 
 enum Asked {

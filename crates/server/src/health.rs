@@ -1,12 +1,14 @@
 //! Is it alive, is it ready, which version is it, what has it done.
 
 use http::{Response, StatusCode};
+use machinery::status::Status;
 use serde_json::json;
 
 use crate::{
     body::{self, Body},
-    hub::Hub,
+    hub::{Hub, root_id},
     options::Query,
+    space::Space,
 };
 
 /// The release of Kubernetes whose API this server speaks.
@@ -19,7 +21,7 @@ const READY: &[Check] = &[("ping", |_| Ok(())), ("store", store_answers), ("shut
 
 fn store_answers(hub: &Hub) -> Result<(), String> {
     // Reading is in memory; that it answers at all is what counts.
-    let _ = hub.store.head(&crate::hub::root_id());
+    let _ = hub.store.head(&root_id());
     Ok(())
 }
 
@@ -28,9 +30,15 @@ fn not_stopping(hub: &Hub) -> Result<(), String> {
 }
 
 /// `None`: no such path.
-pub fn answer(hub: &Hub, path: &str, query: &Query) -> Option<Response<Body>> {
+pub fn answer(hub: &Hub, space: &Space, path: &str, query: &Query) -> Option<Response<Body>> {
     match path.trim_end_matches('/') {
         "/version" => Some(body::json(StatusCode::OK, &version())),
+        // They tell of every workspace.
+        "/metrics" if *space.id() != root_id() => {
+            let why = "the metrics are of the whole server, and shown in the workspace root only: ask for /metrics \
+                       without /clusters/<name>";
+            Some(body::refusal(&Status::forbidden_path(why)))
+        }
         "/metrics" => Some(body::text(StatusCode::OK, hub.metrics.encode())),
         "" => Some(body::json(
             StatusCode::OK,

@@ -14,7 +14,7 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    admission::{policies::Policies, quota::Turns, webhooks::Registered},
+    admission::{pod_security::Surveys, policies::Policies, quota::Turns, webhooks::Registered},
     audit::{AuditError, AuditOptions, Auditor},
     base,
     fairness::Fairness,
@@ -93,6 +93,8 @@ pub struct Hub {
     pub admission: Registered,
     /// Who may charge the quotas of a namespace.
     pub quota_turns: Turns,
+    /// Where pods are looked at because a namespace demands more of them.
+    pub surveys: Surveys,
     pub login: Login,
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
@@ -170,6 +172,7 @@ impl Hub {
             policies: Policies::default(),
             admission: Registered::default(),
             quota_turns: Turns::default(),
+            surveys: Surveys::default(),
             login,
             auditor,
             fairness,

@@ -44,6 +44,7 @@ pub mod registry;
 mod replace;
 pub mod request;
 mod reviews;
+mod room;
 mod selection;
 mod served;
 pub mod service;

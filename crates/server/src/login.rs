@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 use crate::{
     hub::{self, Hub},
     pki::{Authority, PkiError},
+    webhook::Webhooks,
 };
 pub use metrics::LoginMetrics;
 use oidc::{ConfigError, Issuers};
@@ -77,6 +78,8 @@ pub struct Login {
     own_issuer: String,
     tls: ArcSwap<Tls>,
     issuers: ArcSwap<Issuers>,
+    /// Asks issuers, apart from the webhooks of workspaces: whatever those do, people can log in.
+    client: Webhooks,
     /// They are others than before.
     new_issuers: Notify,
     /// Contents that were refused, so that they are told of once.
@@ -124,6 +127,7 @@ impl Login {
             own_issuer,
             tls,
             issuers,
+            client: Webhooks::default(),
             new_issuers: Notify::new(),
             refused,
         })

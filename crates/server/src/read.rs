@@ -34,7 +34,7 @@ pub async fn get(context: &Context) -> Result<Response<Body>, Status> {
     let name = &context.target.name;
     let object = context.space.get(&context.key(name));
     let object = object.ok_or_else(|| Status::not_found(context.about(name)))?;
-    let object = versions::bring(&context.hub, &context.resource, object).await?;
+    let object = versions::bring(&context.hub, context.space.id(), &context.resource, object).await?;
     Ok(body::encoded(StatusCode::OK, context.present(&object)?))
 }
 

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 /// What a request is about, as authorization sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The workspace named in the path, if one is.
+    /// The workspace named in the path, if one is; `root` for the metrics of the server.
     pub workspace: Option<String>,
     /// The path below the workspace.
     pub path: String,
@@ -72,12 +72,18 @@ impl Verb {
 impl RequestInfo {
     pub fn parse(method: &Method, path: &str, watch: bool) -> Result<RequestInfo, Status> {
         let (workspace, path) = split_workspace(path)?;
+        // What the server has done for all is root's to show.
+        let workspace = workspace.or_else(|| is_metrics(path).then(|| api::ROOT.to_owned()));
         let target = match parse_resource(method, path, watch)? {
             Some(target) => Target::Resource(target),
             None => Target::NonResource,
         };
         Ok(RequestInfo { workspace, path: path.to_owned(), target })
     }
+}
+
+fn is_metrics(path: &str) -> bool {
+    path.trim_end_matches('/') == "/metrics"
 }
 
 /// `/clusters/<name>/rest` names its workspace.

@@ -6,6 +6,7 @@ use machinery::{field_error::Cause, resource::Tree, status::Status};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    admission::{self, Admission, Notes, Operation},
     authentication::{self, Claim},
     body::{self, Body},
     context::Context,
@@ -14,50 +15,71 @@ use crate::{
     negotiate::Shape,
     rbac::{Attributes, Rule},
     user::{MASTERS, User},
+    write::Along,
 };
 
 pub async fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, Status> {
-    context.dry_run()?;
+    let dry_run = context.dry_run()?;
     let shape = context.presenter()?.shape;
     let Decoded { mut tree, warnings, .. } = decode::object(context, bytes)?;
-    refuse_metadata(context, &tree)?;
-    let status = match context.resource.kind.as_str() {
-        "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),
-        "SelfSubjectAccessReview" => access(context, &tree, &context.user)?,
-        "SubjectAccessReview" => access(context, &tree, &subject(context, &tree)?)?,
-        "LocalSubjectAccessReview" => {
-            let user = subject(context, &tree)?;
-            same_namespace(context, &tree)?;
-            access(context, &tree, &user)?
-        }
-        "SelfSubjectRulesReview" => rules(context, &tree)?,
-        "TokenReview" => token(context, &tree).await?,
-        kind => return Err(Status::internal(format!("no review of kind {kind}"))),
-    };
-    // Upstream answers this one with a new object that says nothing of what was asked.
-    if context.resource.kind == "SelfSubjectRulesReview" {
-        tree.insert("spec".into(), json!({}));
-    } else {
-        managers::track(context, None, &mut tree, false);
-    }
-    tree.insert("status".into(), status);
     let metadata = tree.entry("metadata").or_insert_with(|| json!({}));
     if context.resource.namespaced {
         metadata["namespace"] = json!(context.target.namespace);
     }
-    if context.resource.kind == "SelfSubjectReview" {
-        metadata["creationTimestamp"] = json!(context.hub.now_text());
+    managers::track(context, None, &mut tree, false);
+    let mut notes = Notes::default();
+    let admission = Admission::new(context, Operation::Create, "", None, dry_run);
+    admission::mutate(&admission, Some(&mut tree), &mut notes).await?;
+    refuse_metadata(context, &tree)?;
+    let status = status(context, &tree).await?;
+    // Upstream asks when it knows that the question can be answered, and before it does.
+    admission::validate(&admission, Some(&tree), &mut Along::default(), &mut notes).await?;
+    let mut response = body::json(StatusCode::CREATED, &Value::Object(shown(context, tree, status, shape)));
+    for warning in &warnings {
+        body::warn(&mut response, warning);
     }
+    notes.tell(&mut response);
+    Ok(response)
+}
+
+/// The answer.
+async fn status(context: &Context, tree: &Tree) -> Result<Value, Status> {
+    Ok(match context.resource.kind.as_str() {
+        "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),
+        "SelfSubjectAccessReview" => access(context, tree, &context.user)?,
+        "SubjectAccessReview" => access(context, tree, &subject(context, tree)?)?,
+        "LocalSubjectAccessReview" => {
+            let user = subject(context, tree)?;
+            same_namespace(context, tree)?;
+            access(context, tree, &user)?
+        }
+        "SelfSubjectRulesReview" => rules(context, tree)?,
+        "TokenReview" => token(context, tree).await?,
+        kind => return Err(Status::internal(format!("no review of kind {kind}"))),
+    })
+}
+
+/// A review with its answer, in the shape that was asked for.
+fn shown(context: &Context, mut tree: Tree, status: Value, shape: Shape) -> Tree {
+    match context.resource.kind.as_str() {
+        // Upstream answers this one with a new object that says nothing of what was asked.
+        "SelfSubjectRulesReview" => {
+            tree.insert("spec".into(), json!({}));
+            tree.insert("metadata".into(), json!({}));
+        }
+        "SelfSubjectReview" => {
+            tree.entry("metadata").or_insert_with(|| json!({}))["creationTimestamp"] =
+                json!(context.hub.now_text());
+        }
+        _ => {}
+    }
+    tree.insert("status".into(), status);
     if shape == Shape::Partial {
         tree.retain(|key, _| key == "metadata");
         tree.insert("kind".into(), json!("PartialObjectMetadata"));
         tree.insert("apiVersion".into(), json!("meta.k8s.io/v1"));
     }
-    let mut response = body::json(StatusCode::CREATED, &Value::Object(tree));
-    for warning in &warnings {
-        body::warn(&mut response, warning);
-    }
-    Ok(response)
+    tree
 }
 
 /// A review is nobody's object: it has no name.

@@ -146,6 +146,7 @@ where
         attributes: &attributes,
         user,
         workspace,
+        charged: if hub.space(workspace).is_ok() { workspace } else { "" },
     };
     let asked_for = info.workspace.as_deref();
     let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
@@ -175,9 +176,12 @@ where
         Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(&name),
         Err(status) => return Err(status),
     };
-    let user = act_as(hub, &space, user, &headers, &audit)?;
+    let asker = user;
+    let user = act_as(hub, &space, asker.clone(), &headers, &audit)?;
+    // Who may act as anybody in a workspace does not become a platform admin to the others by it.
+    let is_admin = asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user);
     // The seat is given back when this function returns; what a watch or a list streams later needs none.
-    let _permit = hub.fairness.enter(&space, &user, &attributes, &mut findings.counting).await?;
+    let _permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
     if audit.is_on() {
         annotate_decision(hub, &space, &user, &attributes, allowed, &audit);
@@ -310,7 +314,7 @@ async fn non_resource(
     if path == "/openapi/v2" {
         return swagger::answer(&served.swagger(), headers);
     }
-    if let Some(answer) = health::answer(hub, path, query) {
+    if let Some(answer) = health::answer(hub, space, path, query) {
         return Ok(answer);
     }
     // Inside a group that is served the answer is a Status; outside of the API it is a plain page.

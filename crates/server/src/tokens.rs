@@ -14,6 +14,7 @@ pub mod discovery;
 mod issuer;
 mod jws;
 pub mod legacy;
+mod making;
 pub mod request;
 
 use std::sync::Arc;
@@ -27,6 +28,9 @@ use crate::{
 
 /// The annotation-like key under which a user's `extra` names the credential that was used.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// A longer token is nobody's, and not looked at.
+pub const MAX_TOKEN_BYTES: usize = 64 << 10;
 
 /// Service account tokens: those that are asked for, and those that secrets hold.
 pub async fn verify(claim: &Claim<'_>) -> Result<Option<Authenticated>, String> {

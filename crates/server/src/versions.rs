@@ -18,12 +18,12 @@ use machinery::{
     status::Status,
 };
 use serde_json::Value;
-use store::{Expect, Key, Listing};
+use store::{Expect, Key, Listing, WorkspaceId};
 
 use crate::{
     context::Context,
     hub::Hub,
-    webhook::{Question, Target},
+    webhook::{self, Question, Target},
 };
 
 /// As long as upstream waits.
@@ -46,8 +46,13 @@ pub fn guard(resource: &Resource) -> Option<(Key, Expect)> {
 }
 
 /// One object in the version of the request.
-pub async fn bring(hub: &Hub, resource: &Resource, object: Arc<Object>) -> Result<Arc<Object>, Status> {
-    match bring_all(hub, resource, vec![object]).await?.pop() {
+pub async fn bring(
+    hub: &Hub,
+    workspace: &WorkspaceId,
+    resource: &Resource,
+    object: Arc<Object>,
+) -> Result<Arc<Object>, Status> {
+    match bring_all(hub, workspace, resource, vec![object]).await?.pop() {
         Some(object) => Ok(object),
         None => Err(Status::internal("a conversion lost its object")),
     }
@@ -56,6 +61,7 @@ pub async fn bring(hub: &Hub, resource: &Resource, object: Arc<Object>) -> Resul
 /// Objects in the version of the request, in their order.
 pub async fn bring_all(
     hub: &Hub,
+    workspace: &WorkspaceId,
     resource: &Resource,
     mut objects: Vec<Arc<Object>>,
 ) -> Result<Vec<Arc<Object>>, Status> {
@@ -65,7 +71,7 @@ pub async fn bring_all(
     for batch in stale.chunks(BATCH) {
         let trees: Result<Vec<Tree>, Status> =
             batch.iter().map(|at| objects[*at].tree().map_err(Status::internal)).collect();
-        let converted = convert(hub, custom, trees?, &resource.api_version).await?;
+        let converted = convert(hub, workspace, custom, trees?, &resource.api_version).await?;
         for (at, mut tree) in batch.iter().zip(converted) {
             custom.renew(&mut tree);
             let draft = Draft::encode(&tree).map_err(Status::internal)?;
@@ -96,7 +102,8 @@ pub async fn bring_listing(
         .map(|(item, object)| (item.clone(), object.clone()))
         .collect();
     let (items, objects): (Vec<_>, Vec<_>) = stale.into_iter().unzip();
-    for (item, object) in items.into_iter().zip(bring_all(&context.hub, resource, objects).await?) {
+    let objects = bring_all(&context.hub, context.space.id(), resource, objects).await?;
+    for (item, object) in items.into_iter().zip(objects) {
         listing.insert(item, object);
     }
     Ok(())
@@ -109,26 +116,33 @@ pub async fn to_stored<'a>(context: &Context, tree: &'a Tree) -> Result<Cow<'a, 
     else {
         return Ok(Cow::Borrowed(tree));
     };
-    let converted = convert(&context.hub, custom, vec![tree.clone()], &resource.stored_api_version).await?;
+    let (hub, workspace, to) = (&context.hub, context.space.id(), &resource.stored_api_version);
+    let converted = convert(hub, workspace, custom, vec![tree.clone()], to).await?;
     let stored = converted.into_iter().next().map(Cow::Owned);
     stored.ok_or_else(|| Status::internal("a conversion lost its object"))
 }
 
 /// An object of a custom kind in another of its versions.
-pub async fn in_version(hub: &Hub, custom: &Custom, tree: Tree, api_version: &str) -> Result<Tree, Status> {
-    let converted = convert(hub, custom, vec![tree], api_version).await?;
+pub async fn in_version(
+    context: &Context,
+    custom: &Custom,
+    tree: Tree,
+    api_version: &str,
+) -> Result<Tree, Status> {
+    let converted = convert(&context.hub, context.space.id(), custom, vec![tree], api_version).await?;
     converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
 }
 
 async fn convert(
     hub: &Hub,
+    workspace: &WorkspaceId,
     custom: &Custom,
     mut trees: Vec<Tree>,
     api_version: &str,
 ) -> Result<Vec<Tree>, Status> {
     let same = |tree: &Tree| tree.get("apiVersion").and_then(Value::as_str) == Some(api_version);
     if custom.version.conversion.strategy == "Webhook" && !trees.iter().all(same) {
-        return ask(hub, custom, trees, api_version).await;
+        return ask(hub, workspace, custom, trees, api_version).await;
     }
     trees.iter_mut().for_each(|tree| conversion::rename(tree, api_version));
     Ok(trees)
@@ -137,6 +151,7 @@ async fn convert(
 /// Has a webhook convert the objects that are not of the wanted version yet.
 async fn ask(
     hub: &Hub,
+    workspace: &WorkspaceId,
     custom: &Custom,
     mut trees: Vec<Tree>,
     api_version: &str,
@@ -152,10 +167,11 @@ async fn ask(
     let client = rules.client.as_ref().ok_or_else(|| failed(&"it has no clientConfig"))?;
     let target = Target::of(client).map_err(|error| failed(&error))?;
     let uid = hub.new_uid();
-    let review = conversion::review(version, &uid, api_version, &objects);
     let question = Question {
+        workspace,
         target: &target,
-        document: &review,
+        document: &|| conversion::review(version, &uid, api_version, &objects),
+        bytes: webhook::weight(objects.iter().copied()),
         limit: TIMEOUT,
         tells_limit: false,
         max_answer: MAX_ANSWER_BYTES,

@@ -239,7 +239,8 @@ impl Watcher {
         let given = [change.old, change.new, Some(change.last)];
         let there = given.map(|object| (object.is_some(), object));
         let objects = there.iter().filter_map(|(_, object)| object.clone()).collect();
-        let mut brought = versions::bring_all(&self.hub, resource, objects).await?.into_iter();
+        let mut brought =
+            versions::bring_all(&self.hub, self.space.id(), resource, objects).await?.into_iter();
         let mut next = |is_there: bool| is_there.then(|| brought.next()).flatten();
         let [old, new, last] = there.map(|(is_there, _)| next(is_there));
         let last = last.ok_or_else(|| Status::internal("a conversion lost its object"))?;

@@ -56,7 +56,8 @@ pub async fn respond(
     warnings: &[String],
 ) -> Result<Response<Body>, Status> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let object = versions::bring(&context.hub, &context.resource, written.object.clone()).await?;
+    let object =
+        versions::bring(&context.hub, context.space.id(), &context.resource, written.object.clone()).await?;
     let mut response = body::encoded(code, context.present(&object)?);
     body::warn_once(&mut response, warnings.iter().chain(&written.warnings));
     Ok(response)
@@ -376,7 +377,7 @@ pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
         let Some(old) = current.object else {
             return create_by_update(context, tree, dry_run, &warnings, &mut watch).await;
         };
-        let old = versions::bring(&context.hub, &context.resource, old).await?;
+        let old = versions::bring(&context.hub, context.space.id(), &context.resource, old).await?;
         let new = context.absorb(tree.clone(), &old, false)?;
         check_preconditions(context, &new, &old, true)?;
         let managers = Managers::of(resets_managers);
@@ -456,7 +457,7 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
     for _ in 0..ATTEMPTS {
         let current = context.space.current(&key);
         let old = current.object.ok_or_else(|| Status::not_found(context.about(&name)))?;
-        let old = versions::bring(&context.hub, &context.resource, old).await?;
+        let old = versions::bring(&context.hub, context.space.id(), &context.resource, old).await?;
         let patched = patch::apply(context, &body, &old)?;
         watch.lap(Stage::Decode);
         let mut new = patched.tree;

@@ -350,6 +350,47 @@ async fn a_workspace_waits_for_finalizers_that_others_put_on_it() -> Result<()> 
 }
 
 #[tokio::test]
+async fn the_metrics_of_the_server_are_roots() -> Result<()> {
+    let hub = TestHub::start().await?;
+    let (admin, nobody) = (hub.admin().await?, hub.nobody().await?);
+    for path in ["/metrics", "/metrics/", "/clusters/root/metrics"] {
+        let answer = admin.get(path).await?;
+        assert_eq!(answer.code, StatusCode::OK, "{path}");
+        assert!(answer.text().contains("hanse_connections"), "{path}");
+    }
+    // Whoever may do everything elsewhere sees nothing of it, in whosever name
+    mk_workspace(&admin, "hers").await?;
+    bind_admin(&admin, "hers", "jane").await?;
+    let jane = hub.user("jane", &["team"]).await?;
+    assert_eq!(code_of(&jane, "/metrics").await?, 403);
+    let path = inside("hers", "/metrics");
+    let refused = jane.get(&path).await?;
+    assert_eq!(refused.code, StatusCode::FORBIDDEN);
+    assert!(refused.text().contains("shown in the workspace root only"), "{}", refused.text());
+    for path in [path.as_str(), "/metrics"] {
+        let master = [("impersonate-user", "x"), ("impersonate-group", "system:masters")];
+        let refused = jane.call(http::Method::GET, path, &master, "").await?;
+        assert_eq!(refused.code, StatusCode::FORBIDDEN, "{path}");
+    }
+    // A token of root scrapes, if root allows its account to; one of the same name elsewhere does not
+    for workspace in ["root", "hers"] {
+        let binding = json!({
+            "metadata": {"name": "scraper"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "default"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:monitoring"},
+        });
+        create(&admin, &inside(workspace, &format!("{RBAC}/clusterrolebindings")), binding).await?;
+        let path = inside(workspace, "/api/v1/namespaces/default/serviceaccounts/default/token");
+        let token = create(&admin, &path, json!({})).await?;
+        let bearer = format!("Bearer {}", text(&token, "/status/token"));
+        let answer = nobody.call(http::Method::GET, "/metrics", &[("authorization", &bearer)], "").await?;
+        let expected = if workspace == "root" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+        assert_eq!(answer.code, expected, "{workspace}: {}", answer.text());
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn strangers_do_not_learn_which_workspaces_exist() -> Result<()> {
     let hub = TestHub::start().await?;
     mk_workspace(&hub.admin().await?, "team").await?;

@@ -1,8 +1,11 @@
 //! `matchConditions`: whether a policy or a webhook is for a request, by expressions.
 
+use std::rc::Rc;
+
 use super::{
+    allowance::{Allowance, CONDITIONS_BUDGET, RequestBudget},
     compile::{Compiler, Role},
-    evaluate::{CONDITIONS_BUDGET, Expression, Inputs, Scope, Variable},
+    evaluate::{Expression, Inputs, Scope, Variable},
     policy::Failure,
 };
 use crate::{
@@ -48,8 +51,18 @@ impl Conditions {
         self.all.is_empty()
     }
 
-    /// One condition that is false settles it, whatever the others are.
+    /// As [`Conditions::matches_within`], for which there is nothing but the conditions to pay.
     pub fn matches(&self, inputs: &Inputs<'_>, variables: &[Variable]) -> Matched {
+        self.matches_within(inputs, variables, &RequestBudget::default())
+    }
+
+    /// One condition that is false settles it, whatever the others are.
+    pub fn matches_within(
+        &self,
+        inputs: &Inputs<'_>,
+        variables: &[Variable],
+        budget: &RequestBudget,
+    ) -> Matched {
         if self.all.is_empty() {
             return Matched::Yes;
         }
@@ -57,12 +70,12 @@ impl Conditions {
             Failure::Fail => Matched::Failed(why),
             Failure::Ignore => Matched::No(String::new()),
         };
+        let allowance = Rc::new(Allowance::new(CONDITIONS_BUDGET, budget));
         // Upstream does not tell them about the namespace.
-        let scope = Scope::new(&Inputs { namespace: None, ..*inputs }, variables);
-        let mut remaining = CONDITIONS_BUDGET;
+        let scope = Scope::new(&Inputs { namespace: None, ..*inputs }, variables, &allowance);
         let mut outcomes = Vec::with_capacity(self.all.len());
         for (name, expression) in &self.all {
-            match scope.evaluate(expression, &mut remaining) {
+            match scope.evaluate(expression) {
                 Ok(outcome) => outcomes.push((name, outcome.map(|value| value.as_bool()))),
                 Err(why) => return failed(why),
             }

@@ -6,18 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use cel::{Activation, Budget, Eval, EvalError, Program, Record, Value};
+use cel::{Activation, Eval, EvalError, Program, Record, Value};
 
 use super::{
+    allowance::Allowance,
     authorize::{self, Authorizer, ResourceCheck},
     compile::{self, Compiler, Refused, Role},
 };
 use crate::resource::Tree;
-
-/// What all expressions of one binding may cost together for one set of parameters.
-pub const BUDGET: i64 = 10_000_000;
-/// What all match conditions may cost together.
-pub const CONDITIONS_BUDGET: i64 = 2_500_000;
 
 pub const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
@@ -79,7 +75,7 @@ fn value_of(tree: Option<&Tree>) -> Value<'_> {
 }
 
 impl<'a> Scope<'a> {
-    pub fn new(inputs: &Inputs<'a>, variables: &'a [Variable]) -> Self {
+    pub fn new(inputs: &Inputs<'a>, variables: &'a [Variable], allowance: &Rc<Allowance<'a>>) -> Self {
         let mut base = Activation::new()
             .with(compile::OBJECT, value_of(inputs.object))
             .with(compile::OLD_OBJECT, value_of(inputs.old))
@@ -95,7 +91,7 @@ impl<'a> Scope<'a> {
             variables,
             base,
             values: RefCell::new(vec![Slot::Unknown; variables.len()]),
-            cost: Cell::new(0),
+            allowance: allowance.clone(),
             depth: Cell::new(0),
         });
         let activation = variables.activation();
@@ -103,23 +99,17 @@ impl<'a> Scope<'a> {
     }
 
     /// The value of an expression, or why it has none. `Err`: nothing more may be evaluated, for the budget is spent.
-    pub fn evaluate(
-        &self,
-        expression: &Expression,
-        remaining: &mut i64,
-    ) -> Result<Result<Value<'a>, String>, String> {
+    pub fn evaluate(&self, expression: &Expression) -> Result<Result<Value<'a>, String>, String> {
         let program = match &expression.program {
             Ok(program) => program,
             Err(refused) => return Ok(Err(format!("compilation error: {}", refused.message()))),
         };
-        let mut budget = Budget::default();
+        let allowance = &self.variables.allowance;
+        let mut budget = allowance.budget();
         let outcome = program.evaluate(&self.activation, &mut budget);
-        for cost in [self.variables.cost.replace(0), budget.spent()] {
-            let rest = i64::try_from(cost).ok().and_then(|cost| remaining.checked_sub(cost));
-            match rest.filter(|rest| *rest >= 0) {
-                Some(rest) => *remaining = rest,
-                None => return Err(OUT_OF_BUDGET.to_owned()),
-            }
+        allowance.charge(&budget);
+        if allowance.is_overdrawn() {
+            return Err(OUT_OF_BUDGET.to_owned());
         }
         let text = &expression.text;
         Ok(outcome.map_err(|error| format!("expression '{text}' resulted in error: {error}")))
@@ -139,8 +129,7 @@ struct Variables<'a> {
     variables: &'a [Variable],
     base: Activation<'a>,
     values: RefCell<Vec<Slot<'a>>>,
-    /// Of what was evaluated since somebody asked.
-    cost: Cell<u64>,
+    allowance: Rc<Allowance<'a>>,
     depth: Cell<u32>,
 }
 
@@ -170,9 +159,9 @@ impl<'a> Variables<'a> {
                 )));
             }
         };
-        let mut budget = Budget::default();
+        let mut budget = self.allowance.budget();
         let outcome = program.evaluate(&self.activation(), &mut budget);
-        self.cost.set(self.cost.get().saturating_add(budget.spent()));
+        self.allowance.charge(&budget);
         outcome.map_err(|error| {
             EvalError::invalid(format!("composited variable {name:?} fails to evaluate: {error}"))
         })

@@ -1,11 +1,14 @@
 //! Policies that change objects.
 
+use std::rc::Rc;
+
 use serde_json::{Value, json};
 
 use super::{
+    allowance::{Allowance, BUDGET, RequestBudget},
     compile::Role,
     conditions::Matched,
-    evaluate::{BUDGET, Inputs, Scope},
+    evaluate::{Inputs, Scope},
     policy::{Binding, Failure, Mutation, Policy},
 };
 use crate::{
@@ -18,8 +21,8 @@ use crate::{
 
 impl Policy {
     /// Whether the policy is for the request, by its conditions.
-    pub fn concerns(&self, inputs: &Inputs<'_>) -> Matched {
-        self.conditions.matches(inputs, &self.variables)
+    pub fn concerns(&self, inputs: &Inputs<'_>, budget: &RequestBudget) -> Matched {
+        self.conditions.matches_within(inputs, &self.variables, budget)
     }
 
     /// What a change makes of `object`, which is of type `ty`; it has still to be conformed and defaulted.
@@ -29,12 +32,13 @@ impl Policy {
         inputs: &Inputs<'_>,
         object: &Tree,
         ty: TypeRef<'_>,
+        budget: &RequestBudget,
     ) -> Result<Tree, String> {
         if let Some(refused) = mutation.expression.refused() {
             return Err(refused.message().to_owned());
         }
-        let scope = Scope::new(inputs, &self.variables);
-        let value = scope.evaluate(&mutation.expression, &mut { BUDGET })??;
+        let scope = Scope::new(inputs, &self.variables, &Rc::new(Allowance::new(BUDGET, budget)));
+        let value = scope.evaluate(&mutation.expression)??;
         match mutation.role {
             Role::JsonPatch => patched(&value, object),
             _ => applied(&value, object, ty),

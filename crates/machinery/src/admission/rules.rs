@@ -11,12 +11,11 @@ use crate::{
 };
 
 /// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     Create,
     Update,
     Delete,
-    Connect,
 }
 
 impl Operation {
@@ -25,7 +24,6 @@ impl Operation {
             Operation::Create => "CREATE",
             Operation::Update => "UPDATE",
             Operation::Delete => "DELETE",
-            Operation::Connect => "CONNECT",
         }
     }
 }

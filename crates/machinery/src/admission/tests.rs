@@ -6,12 +6,13 @@ use std::sync::{
 use serde_json::{Value, json};
 
 use super::{
+    allowance::RequestBudget,
     authorize::{Authorizer, Check, Decision, ResourceCheck},
     conditions::{Conditions, Matched},
-    evaluate::Inputs,
+    evaluate::{Inputs, OUT_OF_BUDGET},
     mutating::Refusals,
     policy::{Binding, Policy, Wanted},
-    validating::{Collected, Verdict},
+    validating::{Collected, Decisions, Verdict},
 };
 use crate::{apply, resource::Tree, status::About};
 
@@ -59,7 +60,7 @@ fn said(policy: &Policy, actions: &[&str], object: Value) -> (Result<(), String>
         namespace: None,
         authorizer: Some((&authorizer, &resource)),
     };
-    let decisions = policy.validate(&inputs, &request);
+    let decisions = policy.validate(&inputs, &request, &RequestBudget::default());
     let (mut verdict, mut collected) = (Verdict::default(), Collected::default());
     verdict.add(policy, &mk_binding(actions), vec![decisions], &mut collected);
     verdict.collect(policy, collected);
@@ -244,7 +245,7 @@ fn mutated(mutation: Value, object: Value) -> Result<Value, String> {
     };
     let ty = apply::Schema::builtin().named("core/v1.Pod").ok_or("no pods")?;
     let [mutation] = policy.mutations() else { return Err("no mutation".to_owned()) };
-    policy.mutate(mutation, &inputs, &object, ty).map(Value::Object)
+    policy.mutate(mutation, &inputs, &object, ty, &RequestBudget::default()).map(Value::Object)
 }
 
 fn by_apply(expression: &str) -> Value {
@@ -302,4 +303,49 @@ fn refusals_of_mutating_policies_are_all_listed() {
     assert_eq!((&status["reason"], &status["code"]), (&json!("Invalid"), &json!(403)));
     let second = "policy \"p\" denied request: failed to configure policy: second";
     assert_eq!(status["details"]["causes"][1]["message"], second);
+}
+
+/// What a policy says with `budget`, and how often it asked whether somebody may do something.
+fn spend(policy: &Policy, budget: &RequestBudget) -> (Decisions, usize) {
+    let request = tree(json!({"name": "o", "operation": "CREATE"}));
+    let getters = Arc::new(Getters::default());
+    let authorizer: Arc<dyn Authorizer> = getters.clone();
+    let resource = ResourceCheck::default();
+    let inputs = Inputs {
+        object: None,
+        old: None,
+        request: &request,
+        params: None,
+        namespace: None,
+        authorizer: Some((&authorizer, &resource)),
+    };
+    (policy.validate(&inputs, &request, budget), getters.0.load(Ordering::Relaxed))
+}
+
+/// A policy with so many variables, each of which asks twice, for 700 000, and one expression that needs them all.
+fn mk_costly(variables: usize) -> Policy {
+    let ask = "authorizer.path('/x').check('get').allowed()";
+    let names: Vec<String> = (0..variables).map(|at| format!("v{at}")).collect();
+    let all: Vec<String> = names.iter().map(|name| format!("variables.{name}")).collect();
+    let variables: Vec<Value> =
+        names.iter().map(|name| json!({"name": name, "expression": format!("{ask} && {ask}")})).collect();
+    mk_policy(json!({"variables": variables, "validations": [{"expression": all.join(" && ")}]}))
+}
+
+#[test]
+fn variables_end_with_the_budget_even_within_one_expression() {
+    let (said, asked) = spend(&mk_costly(60), &RequestBudget::default());
+    assert!(format!("{said:?}").contains(OUT_OF_BUDGET), "{said:?}");
+    // Of 10 000 000 there are 28 checks, and one more in what goes too far.
+    assert!((28..=30).contains(&asked), "{asked}");
+}
+
+#[test]
+fn all_evaluations_of_a_request_share_a_bound() {
+    let (policy, budget) = (mk_costly(13), RequestBudget::default());
+    let fine: Vec<bool> =
+        (0..14).map(|_| !format!("{:?}", spend(&policy, &budget).0).contains(OUT_OF_BUDGET)).collect();
+    // Each costs a little more than 9 100 000 of 100 000 000.
+    assert_eq!(fine.iter().filter(|fine| **fine).count(), 10, "{fine:?}");
+    assert_eq!(spend(&policy, &budget).1, 0, "nothing is asked when nothing is left");
 }

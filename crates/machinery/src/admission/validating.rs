@@ -1,13 +1,14 @@
 //! Policies that refuse requests: what each of their expressions says, and what follows for the request.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use cel::Value;
 use serde_json::json;
 
 use super::{
+    allowance::{Allowance, BUDGET, RequestBudget},
     conditions::Matched,
-    evaluate::{BUDGET, Inputs, Scope},
+    evaluate::{Inputs, Scope},
     policy::{Action, Annotation, Binding, Does, Failure, Policy, Validation},
 };
 use crate::{
@@ -52,20 +53,21 @@ pub struct Decisions {
 impl Policy {
     /// `conditions` is the request as match conditions see it: with the resource that was asked for, not the equivalent
     /// one.
-    pub fn validate(&self, inputs: &Inputs<'_>, conditions: &Tree) -> Decisions {
+    pub fn validate(&self, inputs: &Inputs<'_>, conditions: &Tree, budget: &RequestBudget) -> Decisions {
         let Does::Validate { validations, annotations } = &self.does else { return Decisions::default() };
         let failed =
             |message: String| Decisions { decisions: vec![self.error(message)], ..Decisions::default() };
-        match self.conditions.matches(&Inputs { request: conditions, ..*inputs }, &self.variables) {
+        let seen = Inputs { request: conditions, ..*inputs };
+        match self.conditions.matches_within(&seen, &self.variables, budget) {
             Matched::Yes => {}
             Matched::No(_) => return Decisions::default(),
             Matched::Failed(why) => return failed(why),
         }
-        let decisions = match self.decide(validations, inputs) {
+        let decisions = match self.decide(validations, inputs, budget) {
             Ok(decisions) => decisions,
             Err(why) => return failed(why),
         };
-        match self.annotate(annotations, inputs) {
+        match self.annotate(annotations, inputs, budget) {
             Ok(annotations) => Decisions { decisions, annotations },
             Err(why) => failed(why),
         }
@@ -75,14 +77,19 @@ impl Policy {
         Decision::Error { message, denies: self.failure == Failure::Fail }
     }
 
-    fn decide(&self, validations: &[Validation], inputs: &Inputs<'_>) -> Result<Vec<Decision>, String> {
-        let mut remaining = BUDGET;
-        let scope = Scope::new(inputs, &self.variables);
+    fn decide(
+        &self,
+        validations: &[Validation],
+        inputs: &Inputs<'_>,
+        budget: &RequestBudget,
+    ) -> Result<Vec<Decision>, String> {
+        let allowance = Rc::new(Allowance::new(BUDGET, budget));
+        let scope = Scope::new(inputs, &self.variables, &allowance);
         let mut outcomes = Vec::with_capacity(validations.len());
         for validation in validations {
-            outcomes.push(scope.evaluate(&validation.expression, &mut remaining)?);
+            outcomes.push(scope.evaluate(&validation.expression)?);
         }
-        let messages = self.messages(validations, inputs, &mut remaining);
+        let messages = self.messages(validations, inputs, &allowance);
         let mut decisions = Vec::with_capacity(validations.len());
         for (at, (validation, outcome)) in validations.iter().zip(outcomes).enumerate() {
             decisions.push(match (outcome, &messages) {
@@ -99,37 +106,42 @@ impl Policy {
     }
 
     /// The messages that expressions give, where they give any. They may not ask the authorizer.
-    fn messages(
-        &self,
+    fn messages<'a>(
+        &'a self,
         validations: &[Validation],
-        inputs: &Inputs<'_>,
-        remaining: &mut i64,
+        inputs: &Inputs<'a>,
+        allowance: &Rc<Allowance<'a>>,
     ) -> Result<Vec<Option<String>>, String> {
         if validations.iter().all(|validation| validation.message_expression.is_none()) {
             return Ok(Vec::new());
         }
-        let scope = Scope::new(&Inputs { authorizer: None, ..*inputs }, &self.variables);
+        let scope = Scope::new(&Inputs { authorizer: None, ..*inputs }, &self.variables, allowance);
         let mut messages = Vec::with_capacity(validations.len());
         for validation in validations {
             let Some(expression) = &validation.message_expression else {
                 messages.push(None);
                 continue;
             };
-            let outcome = scope.evaluate(expression, remaining)?;
+            let outcome = scope.evaluate(expression)?;
             messages.push(outcome.ok().and_then(|value| value.as_str().map(str::to_owned)));
         }
         Ok(messages)
     }
 
-    fn annotate(&self, annotations: &[Annotation], inputs: &Inputs<'_>) -> Result<Vec<Published>, String> {
+    fn annotate(
+        &self,
+        annotations: &[Annotation],
+        inputs: &Inputs<'_>,
+        budget: &RequestBudget,
+    ) -> Result<Vec<Published>, String> {
         if annotations.is_empty() {
             return Ok(Vec::new());
         }
-        let mut remaining = BUDGET;
-        let scope = Scope::new(&Inputs { authorizer: None, ..*inputs }, &self.variables);
+        let allowance = Rc::new(Allowance::new(BUDGET, budget));
+        let scope = Scope::new(&Inputs { authorizer: None, ..*inputs }, &self.variables, &allowance);
         let mut published = Vec::new();
         for Annotation { key, value } in annotations {
-            match scope.evaluate(value, &mut remaining)? {
+            match scope.evaluate(value)? {
                 Ok(Value::Null) => {}
                 Ok(Value::String(text)) => match text.trim() {
                     "" => {}

@@ -1,6 +1,6 @@
 //! What the namespace demands of pods: they are refused, or their authors are told.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use machinery::{
     Object,
@@ -9,8 +9,9 @@ use machinery::{
     resource::Tree,
     status::Status,
 };
+use parking_lot::Mutex;
 use serde_json::Value;
-use store::{Collection, Key};
+use store::{Collection, Key, WorkspaceId};
 
 use super::{Admission, Notes, Operation};
 use crate::context::Context;
@@ -19,11 +20,13 @@ const AUDIT: &str = "pod-security.kubernetes.io/";
 /// At most so many pods are looked at when a namespace demands more, and for so long; as upstream.
 const MOST_PODS: usize = 3000;
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Others of the thread have their turn after so many.
+const PODS_AT_ONCE: usize = 4;
 /// What is done through these changes nothing that is judged.
 const UNJUDGED: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-pub fn check(admission: &Admission<'_>, object: &Tree, notes: &mut Notes) -> Result<(), Status> {
+pub async fn check(admission: &Admission<'_>, object: &Tree, notes: &mut Notes) -> Result<(), Status> {
     let context = admission.context;
     let resource = &context.resource;
     if admission.operation == Operation::Delete {
@@ -31,7 +34,7 @@ pub fn check(admission: &Admission<'_>, object: &Tree, notes: &mut Notes) -> Res
     }
     match (resource.stored_group.as_str(), resource.plural.as_str()) {
         ("", "namespaces") if context.target.subresource.is_empty() => {
-            check_namespace(admission, object, notes)
+            check_namespace(admission, object, notes).await
         }
         ("", "pods") if !UNJUDGED.contains(&context.target.subresource.as_str()) => {
             check_pod(admission, object, notes)
@@ -118,7 +121,7 @@ fn warn(policy: &Policy, pod: &Tree, notes: &mut Notes) {
     notes.warnings.extend(would_violate(policy.warn, pod));
 }
 
-fn check_namespace(admission: &Admission<'_>, new: &Tree, notes: &mut Notes) -> Result<(), Status> {
+async fn check_namespace(admission: &Admission<'_>, new: &Tree, notes: &mut Notes) -> Result<(), Status> {
     let read = |namespace: &Tree| {
         let labels = namespace.get("metadata").and_then(|it| it.get("labels")).cloned();
         let labels = labels.unwrap_or_default();
@@ -134,25 +137,46 @@ fn check_namespace(admission: &Admission<'_>, new: &Tree, notes: &mut Notes) -> 
     let is_no_stricter = policy.enforce.level == Level::Privileged
         || (policy.enforce.version == before.enforce.version && policy.enforce.level <= before.enforce.level);
     if !is_no_stricter {
-        notes.warnings.extend(survey(admission.context, admission.name, policy.enforce));
+        notes.warnings.extend(survey(admission.context, admission.name, policy.enforce).await);
     }
     Ok(())
 }
 
-/// What the pods that are there violate. One pod of each owner is looked at first.
-fn survey(context: &Context, namespace: &str, demand: Demand) -> Vec<String> {
+/// The workspaces in which pods are looked at because a namespace demands more: one such survey at a time.
+#[derive(Default)]
+pub struct Surveys(Arc<Mutex<HashSet<WorkspaceId>>>);
+
+struct Surveying {
+    workspace: WorkspaceId,
+    all: Arc<Mutex<HashSet<WorkspaceId>>>,
+}
+
+impl Surveys {
+    /// `None`: there is one already.
+    fn begin(&self, workspace: &WorkspaceId) -> Option<Surveying> {
+        let is_first = self.0.lock().insert(workspace.clone());
+        is_first.then(|| Surveying { workspace: workspace.clone(), all: self.0.clone() })
+    }
+}
+
+impl Drop for Surveying {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.workspace);
+    }
+}
+
+/// What the pods that are there violate. One pod of each owner is looked at first. While the workspace is busy with
+/// another namespace, none is looked at, and the warning says so.
+async fn survey(context: &Context, namespace: &str, demand: Demand) -> Vec<String> {
+    let mut survey = Survey::default();
     let listing = context.space.latest(&Collection::new("", "pods"));
-    let mut seen = HashSet::new();
-    let is_first = |pod: &&Object| {
-        let controller = pod.head.owners.iter().find(|owner| owner.controller);
-        controller.is_none_or(|owner| seen.insert(owner.uid.clone()))
+    let Some(_surveying) = context.hub.surveys.begin(context.space.id()) else {
+        let total = listing.iter(Some(namespace), None).count();
+        return survey.warnings(namespace, demand, 0, total);
     };
-    let pods = listing.iter(Some(namespace), None).map(|(_, pod)| pod.as_ref());
-    let (mut pods, others): (Vec<&Object>, Vec<&Object>) = pods.partition(is_first);
-    pods.extend(others);
+    let pods = in_order(listing.iter(Some(namespace), None).map(|(_, pod)| pod.as_ref()));
     let total = pods.len();
     let deadline = context.hub.env.clock.elapsed() + PATIENCE;
-    let mut survey = Survey::default();
     let mut checked = 0;
     for pod in pods.into_iter().take(MOST_PODS) {
         if let Ok(tree) = pod.tree() {
@@ -162,6 +186,38 @@ fn survey(context: &Context, namespace: &str, demand: Demand) -> Vec<String> {
         if context.hub.env.clock.elapsed() > deadline {
             break;
         }
+        if checked % PODS_AT_ONCE == 0 {
+            tokio::task::yield_now().await;
+        }
     }
     survey.warnings(namespace, demand, checked, total)
+}
+
+/// One pod of each owner first.
+fn in_order<'a>(pods: impl Iterator<Item = &'a Object>) -> Vec<&'a Object> {
+    let mut seen = HashSet::new();
+    let is_first = |pod: &&Object| {
+        let controller = pod.head.owners.iter().find(|owner| owner.controller);
+        controller.is_none_or(|owner| seen.insert(owner.uid.clone()))
+    };
+    let (mut pods, others): (Vec<&Object>, Vec<&Object>) = pods.partition(is_first);
+    pods.extend(others);
+    pods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_has_one_survey_at_a_time() {
+        let (surveys, [a, b]) = (Surveys::default(), ["a", "b"].map(|name| WorkspaceId(name.into())));
+        let first = surveys.begin(&a);
+        assert!(first.is_some());
+        assert!(surveys.begin(&a).is_none(), "while the first is not done");
+        assert!(surveys.begin(&b).is_some(), "others have their own");
+        drop(first);
+        assert!(surveys.begin(&a).is_some());
+        assert!(surveys.0.lock().is_empty(), "nothing stays");
+    }
 }

@@ -37,10 +37,11 @@ use super::{Admission, seen::Seen};
 
 pub const GROUP: &str = "admissionregistration.k8s.io";
 
-/// Policies say nothing about policies, so that a mistake in one can be mended.
+/// Policies say nothing about policies, so that a mistake in one can be mended, nor about what is only asked: as upstream,
+/// which leaves access reviews to webhooks.
 fn is_exempt(admission: &Admission<'_>) -> bool {
     let resource = &admission.context.resource;
-    resource.group == GROUP && resource.plural.contains("admissionpolic")
+    !resource.is_stored() || (resource.group == GROUP && resource.plural.contains("admissionpolic"))
 }
 
 /// What is to be done for a request, in order.

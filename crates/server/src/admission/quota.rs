@@ -41,14 +41,11 @@ fn quotas(context: &Context) -> Vec<(Arc<Object>, Tree, Quota)> {
 /// Charges what a write adds, or refuses it.
 pub async fn charge(admission: &Admission<'_>, object: &Tree, along: &mut Along) -> Result<(), Status> {
     let context = admission.context;
-    if admission.operation == Operation::Delete || !context.resource.namespaced {
+    let resource = &context.resource;
+    if admission.operation == Operation::Delete || !resource.namespaced || !resource.is_stored() {
         return Ok(());
     }
-    let quotas_now = quotas(context);
-    if quotas_now.is_empty() {
-        return Ok(());
-    }
-    let Some(measure) = Measure::of(&context.resource.group, &context.resource.plural) else {
+    let Some(measure) = Measure::of(&resource.group, &resource.plural) else {
         return Ok(());
     };
     let change = Change {
@@ -57,7 +54,12 @@ pub async fn charge(admission: &Admission<'_>, object: &Tree, along: &mut Along)
         subresource: &context.target.subresource,
         now: context.hub.now().as_second(),
     };
-    if !measure.minds(&change) || !quotas_now.iter().any(|(_, _, quota)| quota.matches(&measure, object)) {
+    // Quotas are only read for what can be charged.
+    if !measure.minds(&change) {
+        return Ok(());
+    }
+    let quotas_now = quotas(context);
+    if !quotas_now.iter().any(|(_, _, quota)| quota.matches(&measure, object)) {
         return Ok(());
     }
     if admission.dry_run {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use machinery::{
-    admission::rules::{self, Labels, Subject, Target},
+    admission::rules::{Labels, Subject, Target},
     gotext,
     resource::{Resource, Schema, Tree},
     scale,
@@ -27,16 +27,6 @@ pub struct Seen<'a> {
     served: Arc<Served>,
     /// Objects can still be changed.
     mutating: bool,
-}
-
-impl From<Operation> for rules::Operation {
-    fn from(operation: Operation) -> Self {
-        match operation {
-            Operation::Create => rules::Operation::Create,
-            Operation::Update => rules::Operation::Update,
-            Operation::Delete => rules::Operation::Delete,
-        }
-    }
 }
 
 /// What a request for `resource`, or for what is below it, is about.
@@ -117,7 +107,7 @@ impl<'a> Seen<'a> {
         namespace_labels: &'s dyn Fn() -> Result<Labels, Status>,
     ) -> Subject<'s> {
         Subject {
-            operation: self.admission.operation.into(),
+            operation: self.admission.operation,
             target: &self.target,
             equivalents: &self.equivalents,
             subresource: &self.context().target.subresource,
@@ -186,9 +176,7 @@ impl<'a> Seen<'a> {
         let mut tree = tree.clone();
         match self.context().resource.custom() {
             Some(_) if self.is_sent_as(to) => Ok(tree),
-            Some(custom) => {
-                versions::in_version(&self.context().hub, custom, tree, &resource.api_version).await
-            }
+            Some(custom) => versions::in_version(self.context(), custom, tree, &resource.api_version).await,
             None => {
                 resource.from_storage(&mut tree);
                 Ok(tree)
@@ -213,7 +201,7 @@ impl<'a> Seen<'a> {
                 Some(_) if self.is_sent_as(to) => {}
                 Some(custom) => {
                     let api_version = &context.resource.api_version;
-                    tree = versions::in_version(&context.hub, custom, tree, api_version).await?;
+                    tree = versions::in_version(context, custom, tree, api_version).await?;
                 }
                 None => self.resource(to)?.to_storage(&mut tree),
             }

@@ -65,19 +65,19 @@ impl Auditor {
     }
 
     /// False: an outlet is strict, and could not take it.
-    pub(super) async fn tell(&self, event: Bytes) -> bool {
+    pub(super) async fn tell(&self, workspace: &str, event: Bytes) -> bool {
         self.metrics.events.inc();
         let mut taken = true;
         for outlet in &self.outlets {
-            taken &= outlet.tell(event.clone()).await;
+            taken &= outlet.tell(workspace, event.clone()).await;
         }
         taken
     }
 
-    pub(super) fn tell_now(&self, event: &Bytes) {
+    pub(super) fn tell_now(&self, workspace: &str, event: &Bytes) {
         self.metrics.events.inc();
         for outlet in &self.outlets {
-            outlet.tell_now(event.clone());
+            outlet.tell_now(workspace, event.clone());
         }
     }
 

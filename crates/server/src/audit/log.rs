@@ -83,16 +83,16 @@ async fn write_lines(env: Env, mut intake: Intake, mut target: Target) {
     while intake.queue.recv_many(&mut items, PORTION).await > 0 {
         for item in items.drain(..) {
             match item {
-                Item::Event { event, done } => {
+                Item::Event(waiting) => {
                     line.clear();
                     line.extend_from_slice(LINE_START);
-                    line.extend_from_slice(event.get(1..).unwrap_or_default());
+                    line.extend_from_slice(waiting.event.get(1..).unwrap_or_default());
                     line.push(b'\n');
                     let written = target.write(&line, env.clock.now());
                     if let Err(error) = &written {
                         tracing::error!(%error, "cannot write the audit log");
                     }
-                    account.settle(&event, done, written.is_ok());
+                    account.settle(waiting, written.is_ok());
                 }
                 // Whoever asked may have stopped waiting.
                 Item::Flush(done) => drop(done.send(())),

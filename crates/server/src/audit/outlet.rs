@@ -1,16 +1,17 @@
 //! A place that events go to: a bounded queue, and a loop behind it that writes or sends.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::room::{Hold, Room};
+
 /// Events that wait for an outlet hold at most this many bytes, however many they are.
 const MAX_HELD_BYTES: usize = 64 << 20;
+/// So much of that is for the events of one workspace: none of them makes those of others be dropped.
+const MAX_SHARE_BYTES: usize = MAX_HELD_BYTES / 4;
 
 /// Whether a request waits for its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,44 +26,52 @@ pub enum Mode {
 
 /// An event on its way, or somebody who wants all before it to be out.
 pub enum Item {
-    Event { event: Bytes, done: Option<oneshot::Sender<bool>> },
+    Event(Waiting),
     Flush(oneshot::Sender<()>),
+}
+
+/// An event that is not out yet.
+pub struct Waiting {
+    pub event: Bytes,
+    /// Who waits for it.
+    done: Option<oneshot::Sender<bool>>,
+    _hold: Hold,
 }
 
 /// The near end, for requests.
 pub struct Outlet {
     mode: Mode,
     queue: mpsc::Sender<Item>,
-    held: Arc<AtomicUsize>,
+    room: Arc<Room>,
     errors: Counter,
 }
 
 /// The far end, for the loop that empties it.
 pub struct Intake {
     pub queue: mpsc::Receiver<Item>,
-    held: Arc<AtomicUsize>,
     errors: Counter,
 }
 
 /// `errors` counts events that are lost.
 pub fn outlet(mode: Mode, room: usize, errors: Counter) -> (Outlet, Intake) {
     let (sender, queue) = mpsc::channel(room.max(1));
-    let held = Arc::new(AtomicUsize::new(0));
-    let near = Outlet { mode, queue: sender, held: held.clone(), errors: errors.clone() };
-    (near, Intake { queue, held, errors })
+    let room = Room::new(MAX_HELD_BYTES, MAX_SHARE_BYTES);
+    let near = Outlet { mode, queue: sender, room, errors: errors.clone() };
+    (near, Intake { queue, errors })
 }
 
 impl Outlet {
-    /// Hands an event over, and waits for it to be out if the mode says so. False: the request must be refused if it
-    /// has only just come.
-    pub async fn tell(&self, event: Bytes) -> bool {
+    /// Hands an event of a workspace over, and waits for it to be out if the mode says so. False: the request must be
+    /// refused if it has only just come.
+    pub async fn tell(&self, workspace: &str, event: Bytes) -> bool {
         if self.mode == Mode::Batch {
-            self.tell_now(event);
+            self.tell_now(workspace, event);
             return true;
         }
         let (done, outcome) = oneshot::channel();
-        self.held.fetch_add(event.len(), Ordering::Relaxed);
-        if self.queue.send(Item::Event { event, done: Some(done) }).await.is_err() {
+        let hold = self.room.hold_anyway(workspace, event.len());
+        let waiting = Waiting { event, done: Some(done), _hold: hold };
+        if self.queue.send(Item::Event(waiting)).await.is_err() {
             self.errors.inc();
             return self.mode != Mode::BlockingStrict;
         }
@@ -71,12 +80,10 @@ impl Outlet {
     }
 
     /// Hands an event over without waiting, for those who cannot.
-    pub fn tell_now(&self, event: Bytes) {
-        let len = event.len();
-        if self.held.fetch_add(len, Ordering::Relaxed) + len > MAX_HELD_BYTES
-            || self.queue.try_send(Item::Event { event, done: None }).is_err()
-        {
-            self.held.fetch_sub(len, Ordering::Relaxed);
+    pub fn tell_now(&self, workspace: &str, event: Bytes) {
+        let hold = self.room.try_hold(workspace, event.len());
+        let item = hold.map(|hold| Item::Event(Waiting { event, done: None, _hold: hold }));
+        if item.is_none_or(|item| self.queue.try_send(item).is_err()) {
             self.errors.inc();
         }
     }
@@ -93,24 +100,22 @@ impl Outlet {
 
 impl Intake {
     pub fn account(&self) -> Account {
-        Account { held: self.held.clone(), errors: self.errors.clone() }
+        Account { errors: self.errors.clone() }
     }
 }
 
 /// What is to be said when an event is out, or lost.
 #[derive(Clone)]
 pub struct Account {
-    held: Arc<AtomicUsize>,
     errors: Counter,
 }
 
 impl Account {
-    pub fn settle(&self, event: &Bytes, done: Option<oneshot::Sender<bool>>, is_out: bool) {
-        self.held.fetch_sub(event.len(), Ordering::Relaxed);
+    pub fn settle(&self, waiting: Waiting, is_out: bool) {
         if !is_out {
             self.errors.inc();
         }
-        if let Some(done) = done {
+        if let Some(done) = waiting.done {
             // Its request may have been given up.
             let _ = done.send(is_out);
         }
@@ -126,28 +131,34 @@ mod tests {
         let errors = Counter::default();
         let (near, mut far) = outlet(Mode::Batch, 2, errors.clone());
         for _ in 0..5 {
-            assert!(near.tell(Bytes::from_static(b"{}")).await);
+            assert!(near.tell("w", Bytes::from_static(b"{}")).await);
         }
         assert_eq!(errors.get(), 3);
         far.queue.recv().await.unwrap();
-        assert!(near.tell(Bytes::from_static(b"{}")).await);
+        assert!(near.tell("w", Bytes::from_static(b"{}")).await);
         assert_eq!(errors.get(), 3);
     }
 
     #[tokio::test]
-    async fn waiting_events_hold_a_bounded_number_of_bytes() {
+    async fn waiting_events_of_a_workspace_hold_no_more_than_its_share() {
         let errors = Counter::default();
         let (near, mut far) = outlet(Mode::Batch, 1000, errors.clone());
-        let large = Bytes::from(vec![b' '; MAX_HELD_BYTES / 4]);
+        let large = Bytes::from(vec![b' '; MAX_SHARE_BYTES / 2]);
         for _ in 0..6 {
-            near.tell_now(large.clone());
+            near.tell_now("loud", large.clone());
         }
-        assert_eq!(errors.get(), 2);
+        assert_eq!(errors.get(), 4);
+        // The others have room, up to what there is for all
+        for workspace in ["a", "b", "c", "d"] {
+            near.tell_now(workspace, large.clone());
+            near.tell_now(workspace, large.clone());
+        }
+        assert_eq!(errors.get(), 6);
         let account = far.account();
-        let Some(Item::Event { event, done }) = far.queue.recv().await else { panic!("no event") };
-        account.settle(&event, done, true);
-        near.tell_now(large);
-        assert_eq!(errors.get(), 2);
+        let Some(Item::Event(waiting)) = far.queue.recv().await else { panic!("no event") };
+        account.settle(waiting, true);
+        near.tell_now("d", large);
+        assert_eq!(errors.get(), 6);
     }
 
     #[tokio::test]
@@ -155,7 +166,7 @@ mod tests {
         for (mode, expected) in [(Mode::Batch, true), (Mode::Blocking, true), (Mode::BlockingStrict, false)] {
             let (near, far) = outlet(mode, 1, Counter::default());
             drop(far);
-            assert_eq!(near.tell(Bytes::from_static(b"{}")).await, expected, "{mode:?}");
+            assert_eq!(near.tell("w", Bytes::from_static(b"{}")).await, expected, "{mode:?}");
         }
     }
 }

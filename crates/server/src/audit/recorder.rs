@@ -3,7 +3,10 @@
 use std::{
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context as TaskContext, Poll},
 };
 
@@ -32,6 +35,9 @@ use crate::{
 /// Longer answers are not recorded, so that a list of everything is not held in memory twice.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
+/// What annotations of one request hold together; those beyond it are left out.
+const MAX_ANNOTATIONS_BYTES: usize = 1 << 20;
+
 /// What is written down about one request: nothing, and at no cost, if it is not audited. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Recorder(Option<Arc<Entry>>);
@@ -40,6 +46,9 @@ pub struct Recorder(Option<Arc<Entry>>);
 struct Entry {
     auditor: Arc<Auditor>,
     record: Mutex<Record>,
+    /// Whose share of what waits to be written its events take.
+    charged: String,
+    annotation_bytes: AtomicUsize,
 }
 
 impl Recorder {
@@ -63,6 +72,12 @@ impl Recorder {
     pub fn annotate_with(&self, annotation: impl FnOnce() -> (String, String)) {
         let Some(entry) = &self.0 else { return };
         let (key, value) = annotation();
+        let len = key.len() + value.len();
+        if entry.annotation_bytes.fetch_add(len, Ordering::Relaxed) + len > MAX_ANNOTATIONS_BYTES {
+            entry.annotation_bytes.fetch_sub(len, Ordering::Relaxed);
+            tracing::warn!(key, "an audit annotation is left out: the event has too many");
+            return;
+        }
         entry.record.lock().annotations.entry(key).or_insert(value);
     }
 
@@ -115,7 +130,7 @@ impl Recorder {
     async fn tell(&self, stage: Stage) -> bool {
         let Some(entry) = &self.0 else { return true };
         match entry.event(stage) {
-            Some(event) => entry.auditor.tell(event).await,
+            Some(event) => entry.auditor.tell(&entry.charged, event).await,
             None => true,
         }
     }
@@ -159,6 +174,8 @@ pub struct Arrival<'a> {
     /// `None`: who it is could not be made out.
     pub user: Option<&'a User>,
     pub workspace: &'a str,
+    /// The same, or nothing if there is no such workspace: anybody can make up names.
+    pub charged: &'a str,
 }
 
 impl Arrival<'_> {
@@ -190,7 +207,12 @@ impl Arrival<'_> {
         record.set_user_agent(self.text(header::USER_AGENT.as_str()));
         record.object = self.object(resource);
         record.annotations.insert("hanse.io/workspace".into(), self.workspace.to_owned());
-        Recorder(Some(Arc::new(Entry { auditor: self.auditor.clone(), record: Mutex::new(record) })))
+        Recorder(Some(Arc::new(Entry {
+            auditor: self.auditor.clone(),
+            record: Mutex::new(record),
+            charged: self.charged.to_owned(),
+            annotation_bytes: AtomicUsize::new(0),
+        })))
     }
 
     fn text(&self, name: &str) -> &str {
@@ -333,7 +355,7 @@ impl Drop for Trail {
             entry.record.lock().set_end(200, "Success", "", "Connection closed early");
         }
         if let Some(event) = entry.event(Stage::ResponseComplete) {
-            entry.auditor.tell_now(&event);
+            entry.auditor.tell_now(&entry.charged, &event);
         }
     }
 }
@@ -404,6 +426,7 @@ mod tests {
             attributes: &Attributes::of(&info, "post", ""),
             user: Some(&User::anonymous()),
             workspace: "default",
+            charged: "default",
         };
         trail.begin(arrival).await.unwrap();
         end(trail).await;
@@ -430,6 +453,19 @@ mod tests {
         assert_eq!(events.len(), 1);
         assert_eq!(events[0]["stage"], "ResponseComplete");
         assert_eq!(events[0]["responseStatus"]["message"], "Connection closed early");
+    }
+
+    #[tokio::test]
+    async fn annotations_hold_a_bounded_number_of_bytes() {
+        let events = recorded(async |trail| {
+            for number in 0..200 {
+                trail.recorder.annotate(format!("webhooks.io/{number}"), "x".repeat(10 * 1024));
+            }
+            drop(trail);
+        })
+        .await;
+        let bytes = events[0]["annotations"].to_string().len();
+        assert!((MAX_ANNOTATIONS_BYTES / 2..MAX_ANNOTATIONS_BYTES * 2).contains(&bytes), "{bytes}");
     }
 
     #[tokio::test]

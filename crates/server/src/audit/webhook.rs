@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{
     AuditError,
-    outlet::{self, Account, Intake, Item, Mode, Outlet},
+    outlet::{self, Account, Intake, Item, Mode, Outlet, Waiting},
     receiver::Receiver,
 };
 
@@ -74,8 +74,6 @@ pub fn start(env: &Env, options: &WebhookOptions, errors: Counter) -> Result<Out
     Ok(outlet)
 }
 
-type Waiting = (Bytes, Option<oneshot::Sender<bool>>);
-
 struct Sender {
     env: Env,
     receiver: Arc<Receiver>,
@@ -133,8 +131,8 @@ impl Sender {
                 },
             };
             match item {
-                Some(Item::Event { event, done }) => {
-                    batch.push((event, done));
+                Some(Item::Event(waiting)) => {
+                    batch.push(waiting);
                     timer = timer.or_else(|| Some(self.env.clock.sleep(wait)));
                 }
                 Some(Item::Flush(done)) => return (batch, End::Flush(done)),
@@ -150,21 +148,21 @@ impl Sender {
         let (env, receiver, account) = (self.env.clone(), self.receiver.clone(), self.account.clone());
         let initial = self.options.initial_backoff;
         self.env.tasks.spawn(Box::pin(async move {
-            let document = list_of(&batch);
+            let document = list_of(batch.iter().map(|waiting| &waiting.event));
             let sent = send_until(&env, &receiver, document, initial).await;
-            for (event, done) in batch {
-                account.settle(&event, done, sent);
+            for waiting in batch {
+                account.settle(waiting, sent);
             }
             drop(permit);
         }));
     }
 }
 
-fn list_of(batch: &[Waiting]) -> Bytes {
-    let len: usize = batch.iter().map(|(event, _)| event.len() + 1).sum();
+fn list_of<'a>(events: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
+    let len: usize = events.clone().map(|event| event.len() + 1).sum();
     let mut list = BytesMut::with_capacity(LIST_START.len() + len + LIST_END.len());
     list.put_slice(LIST_START);
-    for (at, (event, _)) in batch.iter().enumerate() {
+    for (at, event) in events.enumerate() {
         if at > 0 {
             list.put_u8(b',');
         }
@@ -234,8 +232,8 @@ mod tests {
 
     #[test]
     fn a_list_is_json() {
-        let batch: Vec<Waiting> = ["{\"a\":1}", "{\"a\":2}"].map(|it| (Bytes::from(it), None)).into();
-        let list: serde_json::Value = serde_json::from_slice(&list_of(&batch)).unwrap();
+        let batch = ["{\"a\":1}", "{\"a\":2}"].map(Bytes::from);
+        let list: serde_json::Value = serde_json::from_slice(&list_of(batch.iter())).unwrap();
         assert_eq!((&list["kind"], &list["items"][1]["a"]), (&"EventList".into(), &2.into()));
     }
 }

@@ -1,6 +1,9 @@
 //! Which flow a request belongs to: what a workspace's FlowSchemas and PriorityLevelConfigurations say, read once.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use machinery::resource::Tree;
 use serde_json::Value;
@@ -11,6 +14,9 @@ use crate::{rbac::Attributes, user::User};
 /// Holds what must always be there, whoever deleted it.
 const EXEMPT: &str = "exempt";
 const CATCH_ALL: &str = "catch-all";
+
+/// More queues than this make no difference to so many requests as can wait.
+const MAX_QUEUES: u32 = 1024;
 
 /// All schemas whose level exists, in the order they are tried.
 #[derive(Debug)]
@@ -78,7 +84,9 @@ impl Flows {
             levels.retain(|it| it.name != level.name);
             levels.push(level);
         }
-        let find = |name: &str| levels.iter().position(|level| &*level.name == name);
+        let places: HashMap<&str, usize> =
+            levels.iter().enumerate().rev().map(|(at, level)| (&*level.name, at)).collect();
+        let find = |name: &str| places.get(name).copied();
         let mut read: Vec<Schema> = schemas.into_iter().filter_map(|tree| Schema::read(tree, find)).collect();
         for tree in super::defaults::mandatory_schemas() {
             if let Some(schema) = Schema::read(&tree, find) {
@@ -285,7 +293,7 @@ fn read_level(tree: &Tree) -> Option<LevelConfig> {
         lendable_percent: number(limited, "lendablePercent").unwrap_or(0).min(100),
         borrowing_percent: number(limited, "borrowingLimitPercent"),
         queuing: queuing.map(|it| Queuing {
-            queues: number(it, "queues").unwrap_or(64),
+            queues: number(it, "queues").unwrap_or(64).min(MAX_QUEUES),
             hand: number(it, "handSize").unwrap_or(8),
             length: number(it, "queueLengthLimit").unwrap_or(50),
         }),

@@ -15,7 +15,10 @@
 //! that has been served least is served next.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    cell::LazyCell,
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    ops::Deref,
+    sync::Arc,
     time::Duration,
 };
 
@@ -32,6 +35,9 @@ pub use level::{LevelConfig, Queuing, Shares};
 const FAIRNESS: u32 = 8;
 /// For every seat so many requests may wait, in all.
 const WAITING_PER_SEAT: usize = 20;
+/// With those that are gone while somebody still waits in them, a tenant has so many levels at most. What goes beyond
+/// shares the last one.
+const MAX_LEVELS: usize = 256;
 /// No request takes more of its level's share than this part, in percent.
 const WIDEST_PERCENT: u32 = 15;
 
@@ -117,6 +123,8 @@ struct Tenant<W> {
     held: u32,
     waiting: usize,
     levels: Vec<Level<W>>,
+    /// Of all levels together.
+    shares: u32,
     /// When it was served last, counted in services.
     served: u64,
     /// Its entry in `hungry`.
@@ -154,18 +162,21 @@ impl<W> Scheduler<W> {
             return (id, Vec::new());
         };
         tenant.is_leaving = false;
-        for level in &mut tenant.levels {
-            level.config =
-                level.config.take().filter(|config| configs.iter().any(|it| it.name == config.name));
-        }
-        let levels = configs.iter().map(|config| tenant.level_for(config)).collect();
+        let levels = tenant.set_levels(configs);
         self.list_if_hungry(id);
         (id, levels)
     }
 
     fn admit_tenant(&mut self) -> TenantId {
-        let tenant =
-            Tenant { held: 0, waiting: 0, levels: Vec::new(), served: 0, entry: None, is_leaving: false };
+        let tenant = Tenant {
+            held: 0,
+            waiting: 0,
+            levels: Vec::new(),
+            shares: 0,
+            served: 0,
+            entry: None,
+            is_leaving: false,
+        };
         match self.vacant.pop() {
             Some(at) => {
                 if let Some(place) = self.tenants.get_mut(at) {
@@ -210,9 +221,10 @@ impl<W> Scheduler<W> {
         let Some(level) = tenant.levels.get(request.level.0) else {
             return Decision::Reject(Refusal::ConcurrencyLimit);
         };
-        let shares = tenant.shares();
+        let shares = tenant.shares;
         let width = level.width(request.width, entitled, shares).min(free.max(1));
-        let has_room = tenant.level_has_room(request.level, width, entitled, shares);
+        let kept = LazyCell::new(|| tenant.kept(entitled));
+        let has_room = tenant.level_has_room(request.level, width, entitled, &kept);
         if level.waiting == 0 && has_room && fits(free, tenant.held, width) {
             self.free -= width;
             tenant.hold(request.level, width);
@@ -285,7 +297,7 @@ impl<W> Scheduler<W> {
                 continue;
             };
             let entitled = entitled(free, tenant.held);
-            let shares = tenant.shares();
+            let shares = tenant.shares;
             let Some((level, queue, wanted)) = tenant.next(entitled) else {
                 // Only an end of its own can help it now, and that looks at it again.
                 tenant.entry = None;
@@ -348,14 +360,21 @@ impl<W> Tenant<W> {
         }
     }
 
-    /// All shares together.
-    fn shares(&self) -> u32 {
-        self.levels.iter().map(Level::shares).fold(0, u32::saturating_add)
+    /// What levels hold, and what they do not lend to others.
+    fn kept(&self, entitled: u32) -> u64 {
+        self.levels.iter().map(|level| level.kept(entitled, self.shares)).sum()
     }
 
-    /// Whether a level may hold `width` more, if the tenant may.
-    fn level_has_room(&self, id: LevelId, width: u32, entitled: u32, shares: u32) -> bool {
+    /// Whether a level may hold `width` more, if the tenant may. `kept` is that of all its levels.
+    fn level_has_room(
+        &self,
+        id: LevelId,
+        width: u32,
+        entitled: u32,
+        kept: &impl Deref<Target = u64>,
+    ) -> bool {
         let Some(level) = self.levels.get(id.0) else { return false };
+        let shares = self.shares;
         if level.is_sure_of(width, entitled, shares) {
             return true;
         }
@@ -363,20 +382,20 @@ impl<W> Tenant<W> {
             return false;
         }
         // What the others do not lend stays for them.
-        let others = self.levels.iter().enumerate().filter(|(at, _)| *at != id.0);
-        let kept: u64 = others.map(|(_, it)| u64::from(it.held.max(it.least(entitled, shares)))).sum();
-        kept + u64::from(level.held) + u64::from(width) <= u64::from(entitled)
+        let others = **kept - level.kept(entitled, shares);
+        others + u64::from(level.held) + u64::from(width) <= u64::from(entitled)
     }
 
     /// The level, queue and width of the request that is next, as far as levels go.
     fn next(&self, entitled: u32) -> Option<(LevelId, u32, u32)> {
-        let shares = self.shares();
+        let shares = self.shares;
+        let kept = LazyCell::new(|| self.kept(entitled));
         let mut best: Option<(u64, LevelId, u32, u32)> = None;
         for (at, level) in self.levels.iter().enumerate().filter(|(_, level)| level.waiting > 0) {
             let id = LevelId(at);
             let Some((queue, wanted)) = level.next() else { continue };
             let width = level.width(wanted, entitled, shares);
-            if !self.level_has_room(id, width, entitled, shares) {
+            if !self.level_has_room(id, width, entitled, &kept) {
                 continue;
             }
             let load = level.load();
@@ -387,17 +406,44 @@ impl<W> Tenant<W> {
         best.map(|(_, level, queue, wanted)| (level, queue, wanted))
     }
 
-    /// The level of that name, or a new one; places of levels that are gone and empty are used again.
-    fn level_for(&mut self, config: &LevelConfig) -> LevelId {
-        let same = |level: &Level<W>| level.config.as_ref().is_some_and(|it| it.name == config.name);
-        let at = self.levels.iter().position(same).or_else(|| self.levels.iter().position(Level::is_empty));
-        match at.and_then(|at| Some((at, self.levels.get_mut(at)?))) {
-            Some((at, level)) => {
+    /// Those of the same name stay as they are; places of levels that are gone and empty are used again.
+    fn set_levels(&mut self, configs: &[LevelConfig]) -> Vec<LevelId> {
+        let mut known: HashMap<Arc<str>, usize> = HashMap::new();
+        for (at, level) in self.levels.iter_mut().enumerate() {
+            known.extend(level.config.take().map(|config| (config.name, at)));
+        }
+        let mut ids: Vec<Option<LevelId>> = Vec::with_capacity(configs.len());
+        for config in configs {
+            let at = known.remove(&config.name);
+            if let Some(level) = at.and_then(|at| self.levels.get_mut(at)) {
                 level.config = Some(config.clone());
+            }
+            ids.push(at.map(LevelId));
+        }
+        let mut empty: Vec<usize> =
+            (0..self.levels.len()).filter(|at| self.levels[*at].is_empty()).rev().collect();
+        let last = configs.len().saturating_sub(1);
+        for (at, (config, id)) in configs.iter().zip(&mut ids).enumerate().filter(|(_, (_, id))| id.is_none())
+        {
+            // There is always one for all that find no place.
+            if at == last || !empty.is_empty() || self.levels.len() < MAX_LEVELS {
+                *id = Some(self.place(config, empty.pop()));
+            }
+        }
+        self.shares = self.levels.iter().map(Level::shares).fold(0, u32::saturating_add);
+        let last = ids.last().copied().flatten().unwrap_or(LevelId(0));
+        ids.into_iter().map(|id| id.unwrap_or(last)).collect()
+    }
+
+    fn place(&mut self, config: &LevelConfig, empty: Option<usize>) -> LevelId {
+        let level = Level::new(config.clone());
+        match empty.and_then(|at| Some((at, self.levels.get_mut(at)?))) {
+            Some((at, place)) => {
+                *place = level;
                 LevelId(at)
             }
             None => {
-                self.levels.push(Level::new(config.clone()));
+                self.levels.push(level);
                 LevelId(self.levels.len() - 1)
             }
         }
@@ -420,6 +466,14 @@ struct Queue<W> {
     waiting: VecDeque<Waiting<W>>,
     /// Virtual: how much it has been served, in seat-nanoseconds.
     served: u64,
+    /// Requests that waited in it and have not ended.
+    running: u32,
+}
+
+impl<W> Queue<W> {
+    fn new(served: u64) -> Self {
+        Queue { waiting: VecDeque::new(), served, running: 0 }
+    }
 }
 
 struct Waiting<W> {

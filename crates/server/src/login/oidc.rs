@@ -27,7 +27,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
 use crate::{
-    hub::Hub,
+    hub::{self, Hub},
     user::User,
     webhook::{Target, Webhooks},
 };
@@ -111,7 +111,7 @@ impl Issuers {
             env.tasks.spawn(Box::pin(async move {
                 let mut stopping = hub.stopping.clone();
                 while let Some(issuer) = issuer.upgrade() {
-                    match issuer.discover(&hub.env, &hub.webhooks).await {
+                    match issuer.discover(&hub.env, &hub.login.client).await {
                         Ok(()) => return,
                         Err(why) => {
                             tracing::error!(issuer = issuer.config.issuer.url, %why, "cannot reach an issuer");
@@ -165,10 +165,7 @@ impl Issuer {
     }
 
     fn target(&self, url: &str) -> Target {
-        Target {
-            url: url.to_owned(),
-            ca_bundle: self.config.issuer.certificate_authority.clone().into_bytes(),
-        }
+        Target::new(url, self.config.issuer.certificate_authority.as_bytes())
     }
 
     async fn discover(&self, env: &Env, client: &Webhooks) -> Result<(), String> {
@@ -177,7 +174,7 @@ impl Issuer {
             "" => format!("{}{WELL_KNOWN}", issuer.url.trim_end_matches('/')),
             other => other.to_owned(),
         };
-        let answer = client.fetch(env, &self.target(&url), FETCH_LIMIT, MAX_DOCUMENT).await;
+        let answer = client.fetch(env, hub::root_id(), &self.target(&url), FETCH_LIMIT, MAX_DOCUMENT).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let document: Value = serde_json::from_slice(&answer)
             .map_err(|error| format!("oidc: failed to decode provider discovery object: {error}"))?;
@@ -241,7 +238,8 @@ impl Issuer {
         }
         *self.last_fetch.lock() = Some(now);
         let url = self.state.read().keys_url.clone().unwrap_or_default();
-        let fetched = hub.webhooks.fetch(&hub.env, &self.target(&url), FETCH_LIMIT, MAX_DOCUMENT).await;
+        let (client, target) = (&hub.login.client, self.target(&url));
+        let fetched = client.fetch(&hub.env, hub::root_id(), &target, FETCH_LIMIT, MAX_DOCUMENT).await;
         hub.metrics.login.attempt("keys", fetched.is_ok());
         let fetched = fetched.map_err(|error| format!("fetching keys {error}"))?;
         let keys = Arc::new(Keys::parse(&fetched).map_err(|why| format!("fetching keys {why}"))?);

@@ -7,7 +7,7 @@ use machinery::{Object, resource::Tree};
 use serde_json::{Map, Value, json};
 use store::Key;
 
-use super::CREDENTIAL_ID;
+use super::{CREDENTIAL_ID, legacy};
 use crate::{hub::Hub, space::Space, user::User};
 
 /// Clocks differ; upstream forgives as many seconds.
@@ -58,8 +58,8 @@ pub struct Claims {
     account: Named,
     bound: Bound,
     warn_after: Option<i64>,
-    /// All of them, as tokens in secrets have others.
-    pub all: Tree,
+    /// Those that only tokens in secrets have.
+    pub of_secret: Tree,
 }
 
 /// What goes into a new token.
@@ -149,7 +149,11 @@ impl Claims {
             account: Named::read(&own["serviceaccount"]).unwrap_or_default(),
             bound,
             warn_after: date(own.get("warnafter"))?.filter(|seconds| *seconds != 0),
-            all: payload.clone(),
+            of_secret: payload
+                .iter()
+                .filter(|(key, _)| key.starts_with(legacy::CLAIM))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
         })
     }
 
@@ -293,6 +297,13 @@ mod tests {
         let future = read(json!({"iat": 5000}));
         assert_eq!(future.check_times(1000), Err("service account token is issued in the future"));
         assert_eq!(read(json!({"exp": i64::MIN})).check_times(i64::MIN), Ok(()));
+    }
+
+    #[test]
+    fn only_what_is_needed_is_kept() {
+        let claims = json!({"x": "long", "aud": ["a"], "kubernetes.io/serviceaccount/namespace": "n"});
+        let kept = json!({"kubernetes.io/serviceaccount/namespace": "n"});
+        assert_eq!(Value::Object(read(claims).of_secret), kept);
     }
 
     #[test]

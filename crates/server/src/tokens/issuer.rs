@@ -20,11 +20,11 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use store::{Change, Commit, Error, Expect, Key, WorkspaceId, Write};
-use tokio::sync::oneshot;
 
 use super::{
     claims::Claims,
     jws::{self, Headed},
+    making::{self, Alone, Making},
 };
 use crate::{hub::Hub, hub::store_refusal, space::Space};
 
@@ -34,6 +34,8 @@ const MOST_KEYS: usize = 8;
 const MOST_NAMES: usize = 8;
 /// Verified tokens that are remembered; twice as many while one half is being filled.
 const REMEMBERED: usize = 4096;
+/// Longer ones are not remembered, so that what is holds a bounded number of bytes.
+const MAX_REMEMBERED_BYTES: usize = 8 << 10;
 const ATTEMPTS: usize = 8;
 
 /// What upstream says of a signature that does not fit.
@@ -163,8 +165,7 @@ impl Issuer {
 pub struct Issuers {
     read: RwLock<HashMap<WorkspaceId, Arc<Issuer>>>,
     verified: Mutex<Verified>,
-    /// One key is made at a time: it takes long, and those who wait may find it made.
-    making: tokio::sync::Mutex<()>,
+    making: Making,
 }
 
 /// Tokens whose signature was found good, by their hash. Two halves: when one is full it becomes the other one, and
@@ -225,13 +226,18 @@ impl Issuers {
         if usable(&issuer) {
             return Ok(issuer);
         }
-        let _turn = self.making.lock().await;
+        // Whoever waited may find it made.
+        let mut alone = self.making.alone(space.id()).await;
         for _ in 0..ATTEMPTS {
             let issuer = self.of(hub, space);
             if usable(&issuer) {
                 return Ok(issuer);
             }
-            let new = if issuer.keys.is_empty() { Some(make_key(hub).await?) } else { None };
+            let mut new = None;
+            if issuer.keys.is_empty() {
+                let (key, still) = self.make_key(hub, alone).await?;
+                (new, alone) = (Some(key), still);
+            }
             self.store(hub, space, &issuer, new, MOST_KEYS).await?;
         }
         Err(Status::new(Reason::ServiceUnavailable, "the keys of the workspace keep changing; try again"))
@@ -239,17 +245,22 @@ impl Issuers {
 
     /// A new key signs from now on. The others still verify, unless they are to be forgotten.
     pub async fn rotate(&self, hub: &Hub, space: &Space, forget_old: bool) -> Result<Arc<Issuer>, Status> {
-        let _turn = self.making.lock().await;
-        let new = make_key(hub).await?;
+        let has_room = |issuer: &Issuer| match issuer.keys.len() >= MOST_KEYS && !forget_old {
+            true => {
+                let message = format!("the workspace has {MOST_KEYS} keys; forget the old ones first");
+                Err(Status::new(Reason::Conflict, message))
+            }
+            false => Ok(()),
+        };
+        let alone = self.making.alone_now(space.id())?;
+        has_room(&self.of(hub, space))?;
+        let (new, _alone) = self.make_key(hub, alone).await?;
         for _ in 0..ATTEMPTS {
             let issuer = self.of(hub, space);
             if issuer.keys.first().is_some_and(|key| key.id == new.id) {
                 return Ok(issuer);
             }
-            if issuer.keys.len() >= MOST_KEYS && !forget_old {
-                let message = format!("the workspace has {MOST_KEYS} keys; forget the old ones first");
-                return Err(Status::new(Reason::Conflict, message));
-            }
+            has_room(&issuer)?;
             let kept = if forget_old { 1 } else { MOST_KEYS };
             self.store(hub, space, &issuer, Some(new.clone()), kept).await?;
         }
@@ -316,27 +327,28 @@ impl Issuers {
             |key: &&Arc<SigningKey>| token.understood && key.verifies(token.signed, &token.signature);
         let key = candidates.find(verifies).ok_or(BAD_SIGNATURE)?;
         let claims = Arc::new(Claims::read(&token.payload)?);
-        let (workspace, key_id) = (space.id().clone(), key.id.clone());
-        let remembered = Remembered { workspace, key_id, claims: claims.clone() };
-        self.verified.lock().put(hash, Arc::new(remembered));
+        if text.len() <= MAX_REMEMBERED_BYTES {
+            let (workspace, key_id) = (space.id().clone(), key.id.clone());
+            let remembered = Remembered { workspace, key_id, claims: claims.clone() };
+            self.verified.lock().put(hash, Arc::new(remembered));
+        }
         hub.metrics.tokens.verified.inc();
         Ok(claims)
     }
-}
 
-/// On a thread of its own: it takes a tenth of a second.
-async fn make_key(hub: &Hub) -> Result<Arc<SigningKey>, Status> {
-    let created = hub.now_text();
-    let (done, made) = oneshot::channel();
-    let work = async move {
-        let key = KeyPair::generate(KeySize::Rsa2048).ok().and_then(|pair| {
+    /// A new key, when it is this workspace's turn.
+    async fn make_key(&self, hub: &Hub, alone: Alone) -> Result<(Arc<SigningKey>, Alone), Status> {
+        let turn = self.making.turn(alone).await?;
+        let created = hub.now_text();
+        let work = move || {
+            let pair = KeyPair::generate(KeySize::Rsa2048).ok()?;
             let pkcs8 = pair.as_der().ok()?.as_ref().to_vec();
             SigningKey::read(pkcs8, created)
-        });
-        // Whoever asked may have gone.
-        let _ = done.send(key);
-    };
-    hub.env.tasks.spawn_blocking_loop("make-key", Box::pin(work));
-    let key = made.await.ok().flatten();
-    key.map(Arc::new).ok_or_else(|| Status::internal("failed to generate token: no key could be made"))
+        };
+        let made = making::on_a_thread(&*hub.env.tasks, turn, work).await;
+        match made {
+            Some((Some(key), turn)) => Ok((Arc::new(key), turn.end())),
+            _ => Err(Status::internal("failed to generate token: no key could be made")),
+        }
+    }
 }

@@ -3,6 +3,8 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL};
 use serde_json::{Map, Value, json};
 
+use super::MAX_TOKEN_BYTES;
+
 /// The one algorithm that is signed with and accepted. What a token says of its algorithm is compared with this,
 /// never followed.
 const ALGORITHM: &str = "RS256";
@@ -30,6 +32,9 @@ pub struct Headed<'a> {
 impl<'a> Compact<'a> {
     /// `None` if it is not a token of this kind at all.
     pub fn parse(token: &'a str) -> Option<Compact<'a>> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return None;
+        }
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
         if payload.contains('.') {
@@ -90,6 +95,7 @@ mod tests {
             &format!("{header}.{}.x", part("[1]")),
             &format!("{header}.{}.x", part("{")),
             &format!("{header}.{payload}=.x"),
+            &format!("{header}.{payload}.{}", "x".repeat(MAX_TOKEN_BYTES)),
         ] {
             assert!(Compact::parse(bad).is_none(), "{bad}");
         }

@@ -20,7 +20,7 @@ use crate::{
 
 /// What upstream's tokens of this kind are issued by, whoever signs them.
 pub const ISSUER: &str = "kubernetes/serviceaccount";
-const CLAIM: &str = "kubernetes.io/serviceaccount/";
+pub const CLAIM: &str = "kubernetes.io/serviceaccount/";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALIDATED: &str = "Token has been invalidated";
@@ -41,7 +41,7 @@ pub fn sign(issuer: &Issuer, namespace: &str, name: &str, uid: &str, secret: &st
 
 /// Who bears such a token, and what they should be told.
 pub async fn validate(claim: &Claim<'_>, claims: &Claims) -> Result<(User, Vec<String>), String> {
-    let own = |key: &str| text(&claims.all, &format!("{CLAIM}{key}"));
+    let own = |key: &str| text(&claims.of_secret, &format!("{CLAIM}{key}"));
     let (namespace, secret_name) = (own("namespace"), own("secret.name"));
     let (name, uid) = (own("service-account.name"), own("service-account.uid"));
     for (value, what) in [

@@ -30,6 +30,9 @@ const KIND: &str = "TokenRequest";
 const HOUR: i64 = 3600;
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
+const MOST_AUDIENCES: usize = 64;
+/// Of all together: with them a token is not too long for a header.
+const MAX_AUDIENCES_BYTES: usize = 4 << 10;
 /// What the volume that pods get asks for. Such a token lives much longer, so that programs which never read it again
 /// go on working, and its use after this time is counted.
 pub const OF_PODS: i64 = HOUR + 7;
@@ -143,7 +146,16 @@ impl Spec {
             return Err(Status::invalid(GROUP, KIND, "", vec![cause]));
         }
         let audiences = spec["audiences"].as_array().into_iter().flatten();
-        let audiences = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
+        let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
+        let field = "spec.audiences";
+        if audiences.len() > MOST_AUDIENCES {
+            let cause = Cause::too_many(field, audiences.len(), MOST_AUDIENCES);
+            return Err(Status::invalid(GROUP, KIND, "", vec![cause]));
+        }
+        if audiences.iter().map(String::len).sum::<usize>() > MAX_AUDIENCES_BYTES {
+            let cause = Cause::too_long(field, MAX_AUDIENCES_BYTES);
+            return Err(Status::invalid(GROUP, KIND, "", vec![cause]));
+        }
         Ok(Spec { audiences, seconds })
     }
 

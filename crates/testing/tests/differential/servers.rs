@@ -68,10 +68,11 @@ struct Stage<'a> {
 
 impl Servers {
     pub async fn start(memory: Memory) -> Result<Servers> {
-        let apiserver_args = match memory {
-            Memory::Long => Vec::new(),
-            Memory::Short => vec!["--watch-cache=false".into(), "--etcd-compaction-interval=3s".into()],
-        };
+        let mut apiserver_args = vec!["--allow-privileged=true".to_owned()];
+        if memory == Memory::Short {
+            apiserver_args
+                .extend(["--watch-cache=false", "--etcd-compaction-interval=3s"].map(str::to_owned));
+        }
         // Hanse counts what quotas limit by itself.
         let controllers = vec!["resourcequota-controller".to_owned()];
         let options = Options { fsync: false, apiserver_args, controller_manager: true, controllers };

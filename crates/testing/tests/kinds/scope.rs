@@ -128,6 +128,7 @@ impl Kind {
                 | "FlowSchema"
                 | "PriorityLevelConfiguration"
                 | "ResourceQuota"
+                | "Secret"
                 | "ServiceCIDR"
                 | "ValidatingAdmissionPolicy"
         )

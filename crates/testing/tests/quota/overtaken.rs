@@ -1,15 +1,18 @@
 //! A count that takes long, and is overtaken.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
 
 use anyhow::Result;
 use env::BoxFuture;
 use jiff::Timestamp;
-use machinery::{Object, Revision};
+use machinery::{Draft, Object, Revision};
 use serde_json::{Value, json};
 use store::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
-    memory::MemoryStore,
+    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Span, Store, Watch,
+    WorkspaceId, Write, memory::MemoryStore,
 };
 use testing::hub::{TestHub, eventually};
 use tokio::sync::watch;
@@ -21,6 +24,8 @@ struct Gate {
     inner: MemoryStore,
     open: watch::Receiver<bool>,
     waiting: watch::Sender<usize>,
+    /// Done once, just before secrets are listed.
+    before_list: Arc<Mutex<Option<Commit>>>,
 }
 
 impl Gate {
@@ -61,6 +66,13 @@ impl Store for Gate {
         collection: &Collection,
         at: Option<Revision>,
     ) -> Result<Listing, Error> {
+        let is_secrets = *collection == Collection::new("", "secrets");
+        if let Some(commit) = is_secrets.then(|| self.before_list.lock().ok()?.take()).flatten() {
+            // The store in memory never waits: once polled, it is done.
+            let mut commit = self.inner.commit(workspace, commit);
+            let done = commit.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(done, Poll::Ready(Ok(_))), "{done:?}");
+        }
         self.inner.list(workspace, collection, at)
     }
 
@@ -119,7 +131,7 @@ async fn a_count_that_was_overtaken_by_a_charge_is_made_again() -> Result<()> {
     // Given a quota with two secrets charged
     let (gate, open) = watch::channel(true);
     let (waiting, mut held) = watch::channel(0);
-    let store = Arc::new(Gate { inner: MemoryStore::new(), open, waiting });
+    let store = Arc::new(Gate { inner: MemoryStore::new(), open, waiting, before_list: Arc::default() });
     let hub = TestHub::start_on(store, Default::default()).await?;
     let client = hub.admin().await?;
     mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
@@ -152,7 +164,7 @@ async fn nobody_waits_for_a_count() -> Result<()> {
     // Given a count that does not come to an end
     let (gate, open) = watch::channel(true);
     let (waiting, mut held) = watch::channel(0);
-    let store = Arc::new(Gate { inner: MemoryStore::new(), open, waiting });
+    let store = Arc::new(Gate { inner: MemoryStore::new(), open, waiting, before_list: Arc::default() });
     let hub = TestHub::start_on(store, Default::default()).await?;
     let client = hub.admin().await?;
     mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
@@ -171,4 +183,48 @@ async fn nobody_waits_for_a_count() -> Result<()> {
         Ok((used(&client, "q").await? == json!({"secrets": "20"})).then_some(()))
     })
     .await
+}
+
+#[tokio::test]
+async fn a_count_that_agrees_by_chance_is_not_believed() -> Result<()> {
+    // Given a quota that says two secrets, and so many are there
+    let (_gate, open) = watch::channel(true);
+    let before_list = Arc::default();
+    let (waiting, _) = watch::channel(0);
+    let store =
+        Arc::new(Gate { inner: MemoryStore::new(), open, waiting, before_list: Arc::clone(&before_list) });
+    let hub = TestHub::start_on(store.clone(), Default::default()).await?;
+    let client = hub.admin().await?;
+    mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
+    mk_quota(&client, "q", json!({"hard": {"secrets": "10"}})).await?;
+    let secrets = format!("{NAMESPACE}/secrets");
+    for name in ["a", "b"] {
+        mk(&client, &secrets, json!({"metadata": {"name": name}})).await?;
+    }
+    // When between the count's look at the quota and its look at the secrets another one is charged
+    let workspace = WorkspaceId(api::DEFAULT.into());
+    let read = |resource: &str, name: &str| {
+        let key = Key::new("", resource, "shop", name);
+        let object = store.inner.get(&workspace, &key).expect("it is there");
+        (key, object.revision, object.tree().expect("it can be read"))
+    };
+    let (quota, revision, mut charged) = read("resourcequotas", "q");
+    charged["status"]["used"]["secrets"] = json!("3");
+    let (_, _, mut secret) = read("secrets", "b");
+    secret["metadata"]["name"] = json!("c");
+    let put = |key, expect, tree| -> Result<Write> {
+        let change = Change::Put { draft: Draft::encode(tree)?, expires: None };
+        Ok(Write { key, expect, change })
+    };
+    let writes = vec![
+        put(Key::new("", "secrets", "shop", "c"), Expect::Absent, &secret)?,
+        put(quota, Expect::At(revision), &charged)?,
+    ];
+    *before_list.lock().expect("nobody panicked") = Some(Commit { guards: Vec::new(), writes });
+    client.delete(&format!("{secrets}/a")).await?;
+    // Then the count, two as the quota said before, is made again against what the quota says now
+    eventually_used(&client, "q", json!({"secrets": "2"})).await?;
+    let there = client.get(&secrets).await?.json()["items"].as_array().map_or(0, Vec::len);
+    assert_eq!(there, 2);
+    Ok(())
 }

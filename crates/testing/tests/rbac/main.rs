@@ -254,17 +254,17 @@ async fn subresources_and_wildcards() -> Result<()> {
 #[tokio::test]
 async fn paths_that_are_not_resources() -> Result<()> {
     let (_hub, admin, jane) = hub_with_jane().await?;
-    let urls = json!({"nonResourceURLs": ["/metrics", "/livez/*"], "verbs": ["get"]});
+    let urls = json!({"nonResourceURLs": ["/openid/v1/jwks", "/livez/*"], "verbs": ["get"]});
     mk_cluster_role(&admin, "urls", &[urls]).await?;
     bind_everywhere(&admin, "urls", &user("jane")).await?;
-    assert_eq!(code(&jane, "/metrics").await?, 200);
+    assert_eq!(code(&jane, "/openid/v1/jwks").await?, 200);
     assert_eq!(code(&jane, "/livez/ping").await?, 200);
     assert_eq!(code(&jane, "/readyz/ping").await?, 403);
-    assert_eq!(code(&jane, "/metrics/slis").await?, 403);
-    assert_eq!(jane.post("/metrics", &json!({})).await?.code, 403);
+    assert_eq!(code(&jane, "/openid/v1/jwks/slis").await?, 403);
+    assert_eq!(jane.post("/openid/v1/jwks", &json!({})).await?.code, 403);
     // Only a binding for the whole cluster reaches paths.
     let role = json!({
-        "metadata": {"name": "urls"}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+        "metadata": {"name": "urls"}, "rules": [{"nonResourceURLs": ["/openid/v1/jwks"], "verbs": ["get"]}],
     });
     let refused = admin.post(&format!("{RBAC}/namespaces/default/roles"), &role).await?;
     assert_eq!(refused.code, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.text());

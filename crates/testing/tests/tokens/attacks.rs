@@ -313,3 +313,25 @@ async fn keys_are_out_of_reach() -> Result<()> {
     assert_eq!(place.admin.post(path, &definition).await?.code, 422);
     Ok(())
 }
+
+#[tokio::test]
+async fn long_tokens_are_not_remembered_and_longer_ones_not_read() -> Result<()> {
+    let place = Place::with_robot().await?;
+    let token = place.token("", "robot", json!({})).await?;
+    let key = key_of(&place)?;
+    let padded = |bytes: usize| {
+        let mut claims = claims(&token);
+        claims["padding"] = json!("x".repeat(bytes));
+        sign(&key, &header(&token), &claims)
+    };
+    let hits = async || place.metric("authentication_token_cache_request_total{status=\"hit\"}").await;
+    for (bytes, authenticated, remembered) in [(1000, true, 1), (10_000, true, 0), (60_000, false, 0)] {
+        let (token, before) = (padded(bytes), hits().await?);
+        for _ in 0..2 {
+            let status = place.review("", &token, &[]).await?;
+            assert_eq!(status["authenticated"] == true, authenticated, "{bytes}: {status}");
+        }
+        assert_eq!(hits().await? - before, remembered, "{bytes}");
+    }
+    Ok(())
+}

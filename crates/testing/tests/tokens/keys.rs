@@ -137,6 +137,28 @@ async fn old_tokens_are_good_until_their_key_is_forgotten() -> Result<()> {
 }
 
 #[tokio::test]
+async fn rotations_at_once_are_done_one_by_one_or_told_to_wait() -> Result<()> {
+    let place = Place::with_robot().await?;
+    let asked = (0..20).map(|_| {
+        let admin = place.admin.clone();
+        tokio::spawn(async move { admin.post("/openid/v1/rotation?keys=only-new", &json!({})).await })
+    });
+    let mut done = 0;
+    for answer in asked.collect::<Vec<_>>() {
+        let answer = answer.await??;
+        match answer.code.as_u16() {
+            200 => done += 1,
+            code => {
+                assert_eq!(code, 429, "{}", answer.text());
+                assert_eq!(answer.headers.get("retry-after").map(|it| it.as_bytes()), Some(&b"1"[..]));
+            }
+        }
+    }
+    assert!(done > 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_signature_is_verified_once() -> Result<()> {
     let place = Place::with_robot().await?;
     let token = place.token("", "robot", json!({})).await?;

@@ -182,3 +182,21 @@ async fn a_token_is_bound_to_a_pod_and_knows_its_node() -> Result<()> {
     assert!(other.text().contains("to pod running with different serviceaccount name."), "{}", other.text());
     Ok(())
 }
+
+#[tokio::test]
+async fn audiences_are_bounded() -> Result<()> {
+    let place = Place::with_robot().await?;
+    let many = |count: usize, bytes: usize| -> Vec<String> {
+        (0..count).map(|number| format!("{number:0bytes$}")).collect()
+    };
+    for (audiences, code, told) in [
+        (many(64, 60), 201, ""),
+        (many(65, 2), 422, "spec.audiences: Too many: 65: must have at most 64 items"),
+        (many(2, 3000), 422, "spec.audiences: Too long: may not be more than 4096 bytes"),
+    ] {
+        let answer = place.request("", "robot", json!({"audiences": audiences})).await?;
+        assert_eq!(answer.code.as_u16(), code, "{}", answer.text());
+        assert!(answer.text().contains(told), "{}", answer.text());
+    }
+    Ok(())
+}

@@ -231,3 +231,45 @@ async fn denials_with_strange_statuses_are_answers_all_the_same() -> Result<()> 
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn many_validating_webhooks_are_heard_in_order_and_too_many_not_at_all() -> Result<()> {
+    let hub = TestHub::start().await?;
+    let webhook = Webhook::start(|asked| {
+        let path = asked.path.split('?').next().unwrap_or_default().replace('/', "");
+        reviewed(asked, json!({"allowed": true, "warnings": [path]}))
+    })
+    .await?;
+    let client = hub.admin().await?;
+    let hooks: Vec<Value> = (0..50).map(|number| hook(&webhook, &format!("/v{number}"))).collect();
+    made(&client, VALIDATING, &configuration("c", &hooks)).await?;
+    let answer = client.post(MAPS, &map("m")).await?;
+    assert_eq!(answer.code, StatusCode::CREATED, "{}", answer.text());
+    let warnings: Vec<String> = answer
+        .headers
+        .get_all("warning")
+        .iter()
+        .filter_map(|value| value.to_str().ok()?.strip_prefix("299 - ").map(str::to_owned))
+        .collect();
+    let expected: Vec<String> = (0..50).map(|number| format!("\"v{number}\"")).collect();
+    assert_eq!(warnings, expected);
+    assert_eq!(webhook.take().len(), 50);
+    // No request is worth so many questions, whatever becomes of them if they fail
+    let many: Vec<Value> = (0..960)
+        .map(|number| {
+            let mut hook = hook(&webhook, &format!("/w{number}"));
+            hook["failurePolicy"] = json!("Ignore");
+            hook["clientConfig"] = json!({"url": "https://127.0.0.1:1/"});
+            hook
+        })
+        .collect();
+    made(&client, VALIDATING, &configuration("d", &many)).await?;
+    let refused = client.post(MAPS, &map("n")).await?;
+    assert_eq!(refused.code, StatusCode::FORBIDDEN, "{}", refused.text());
+    assert!(message(&refused).contains("concerns 1010 validating webhooks"), "{}", message(&refused));
+    assert!(webhook.take().is_empty());
+    // It can be mended
+    assert_eq!(client.delete(&format!("{VALIDATING}/d")).await?.code, StatusCode::OK);
+    made(&client, MAPS, &map("n")).await?;
+    Ok(())
+}

@@ -34,7 +34,8 @@ async fn annotations(level: &str) -> Result<Value> {
     let webhook = Webhook::start(|asked| match asked.path.split('?').next().unwrap_or_default() {
         "/patch" => patched(asked, &json!([{"op": "add", "path": "/data/b", "value": "2"}])),
         "/notes" => {
-            let notes = json!({"checked": "yes", "not a key!": "dropped"});
+            let long = "ü".repeat(10_000);
+            let notes = json!({"checked": "yes", "not a key!": "dropped", "long": long});
             reviewed(asked, json!({"allowed": true, "auditAnnotations": notes}))
         }
         _ => Reply::Close,
@@ -74,6 +75,11 @@ async fn what_webhooks_say_and_do_is_recorded() -> Result<()> {
         );
         assert_eq!(found["notes.webhooks.io/checked"], "yes");
         assert!(!found.to_string().contains("dropped"), "{found}");
+        assert_eq!(
+            found["notes.webhooks.io/long"].as_str().map(str::len),
+            Some(10 * 1024),
+            "the rest is cut off"
+        );
         let patch = &found["patch.webhook.admission.k8s.io/round_0_index_0"];
         assert_eq!(patch.is_string(), has_patch, "{level}: {found}");
     }

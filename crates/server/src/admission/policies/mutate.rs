@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use machinery::{
     admission::{
+        allowance::RequestBudget,
         conditions::Matched,
         error_type,
         evaluate::Inputs,
@@ -19,7 +20,7 @@ use serde_json::Value;
 use super::{
     super::{Admission, seen::Seen},
     Hook, Invocation, about, is_exempt, select,
-    surroundings::{Requests, Surroundings},
+    surroundings::{Params, Requests, Surroundings},
 };
 use crate::managers;
 
@@ -36,6 +37,7 @@ pub struct Rounds {
     previously: HashSet<Invoked>,
     again: HashSet<Invoked>,
     last: Option<Tree>,
+    budget: RequestBudget,
 }
 
 impl Rounds {
@@ -114,7 +116,8 @@ impl Changing<'_> {
                 Some(around) => &*around,
                 none => none.insert(Surroundings::of(self.seen)?),
             };
-            for params in self.params(hook, binding, around).await {
+            let Some(mut all) = self.params(hook, binding, around) else { continue };
+            while let Some(params) = self.next(&hook.policy, binding, &mut all).await {
                 let turn = Turn { policy: &hook.policy, binding, target, params: params.as_ref(), around };
                 self.take_turn(&turn, object, rounds).await?;
                 // Expressions may take long; others of this thread are to have their turn.
@@ -124,24 +127,34 @@ impl Changing<'_> {
         Ok(())
     }
 
-    async fn params(
+    fn params<'s>(
         &mut self,
         hook: &Hook,
         binding: &Binding,
-        around: &Surroundings<'_>,
-    ) -> Vec<Option<Tree>> {
+        around: &Surroundings<'s>,
+    ) -> Option<Params<'s>> {
         let policy = &*hook.policy;
         if let Some(kind) = &policy.param_kind
             && around.param_resource(kind).is_none()
         {
             self.refusals.misconfigured(policy, None, &kind.unknown());
-            return Vec::new();
+            return None;
         }
-        match around.params(policy, binding).await {
+        let params = around.params(policy, binding);
+        params.map_err(|why| self.refusals.misconfigured(policy, Some(binding), &why)).ok()
+    }
+
+    async fn next(
+        &mut self,
+        policy: &Policy,
+        binding: &Binding,
+        params: &mut Params<'_>,
+    ) -> Option<Option<Tree>> {
+        match params.next().await {
             Ok(params) => params,
             Err(why) => {
                 self.refusals.misconfigured(policy, Some(binding), &why);
-                Vec::new()
+                None
             }
         }
     }
@@ -157,7 +170,7 @@ impl Changing<'_> {
         let requests = turn.around.requests(turn.target);
         let conditions =
             Inputs { request: &requests.conditions, ..turn.inputs(&requests, &before, old.as_ref()) };
-        match turn.policy.concerns(&conditions) {
+        match turn.policy.concerns(&conditions, &rounds.budget) {
             Matched::Yes => {}
             Matched::No(_) => return Ok(()),
             Matched::Failed(why) => {
@@ -175,7 +188,7 @@ impl Changing<'_> {
             let metrics = &self.seen.admission.context.hub.metrics;
             let resource = self.seen.resource_at(turn.target)?;
             let ty = managers::type_of(&resource).ok_or_else(|| Status::internal("no schema"))?;
-            match turn.policy.mutate(mutation, &inputs, &now, ty) {
+            match turn.policy.mutate(mutation, &inputs, &now, ty, &rounds.budget) {
                 Ok(changed) => {
                     metrics.mutating_policy("no_error");
                     now = self.read_back(changed, turn.target)?;

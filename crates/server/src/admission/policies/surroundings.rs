@@ -1,9 +1,10 @@
 //! What a policy is told about a request beside the object: who asks for what, in which namespace, with which
 //! parameters.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use machinery::{
+    Object,
     admission::{
         authorize::{Authorizer as Ask, ResourceCheck},
         policy::{Binding, ParamKind, Policy, Wanted},
@@ -70,7 +71,7 @@ impl<'a> Surroundings<'a> {
     fn request(&self, target: &Target) -> Tree {
         let (seen, context) = (self.seen, self.seen.admission.context);
         let request = Request {
-            operation: seen.admission.operation.into(),
+            operation: seen.admission.operation,
             seen: target,
             sent: &seen.target,
             subresource: &context.target.subresource,
@@ -88,19 +89,25 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// The parameters to evaluate a policy with, once with each; `None` is to evaluate it without any.
-    pub async fn params(&self, policy: &Policy, binding: &Binding) -> Result<Vec<Option<Tree>>, String> {
-        let Some(kind) = &policy.param_kind else { return Ok(vec![None]) };
+    /// The parameters to evaluate a policy with, once with each.
+    pub fn params(&self, policy: &Policy, binding: &Binding) -> Result<Params<'a>, String> {
+        let context = self.seen.admission.context;
+        let Some(kind) = &policy.param_kind else { return Ok(Params::without(context)) };
         let resource = self.param_resource(kind).ok_or_else(|| kind.unknown())?;
         let wanted = binding.params(Some(resource.namespaced), self.seen.namespace())?;
         let found = match wanted {
-            Wanted::Nothing => return Ok(vec![None]),
-            wanted => self.find(&resource, wanted).await.map_err(|status| status.message().to_owned())?,
+            Wanted::Nothing => return Ok(Params::without(context)),
+            wanted => self.find(&resource, wanted),
         };
         if found.is_empty() {
             binding.accepts_none()?;
         }
-        Ok(found.into_iter().map(Some).collect())
+        if found.len() > MAX_PARAMS {
+            return Err(format!(
+                "paramRef selects more than {MAX_PARAMS} objects, which is the most there may be"
+            ));
+        }
+        Ok(Params { found, resource: Some(resource), ..Params::new(context) })
     }
 
     /// What serves a kind of parameters.
@@ -111,11 +118,12 @@ impl<'a> Surroundings<'a> {
         found.filter(|resource| resource.is_stored())
     }
 
-    async fn find(&self, resource: &Resource, wanted: Wanted<'_>) -> Result<Vec<Tree>, Status> {
+    /// At most one more than there may be.
+    fn find(&self, resource: &Resource, wanted: Wanted<'_>) -> VecDeque<Arc<Object>> {
         let context = self.seen.admission.context;
         let collection = Collection::new(&resource.stored_group, &resource.plural);
-        let objects = match wanted {
-            Wanted::Nothing => Vec::new(),
+        match wanted {
+            Wanted::Nothing => VecDeque::new(),
             Wanted::One { namespace, name } => {
                 let key = Key { collection, item: ItemKey::new(namespace, name) };
                 context.space.get(&key).into_iter().collect()
@@ -127,17 +135,58 @@ impl<'a> Surroundings<'a> {
                 selected
                     .filter(|(_, it)| selector.matches(&it.head.labels))
                     .map(|(_, it)| it.clone())
+                    .take(MAX_PARAMS + 1)
                     .collect()
             }
-        };
-        let objects = versions::bring_all(&context.hub, resource, objects).await?;
-        let mut trees = Vec::with_capacity(objects.len());
-        for object in objects {
-            let mut tree = object.tree().map_err(Status::internal)?;
-            resource.from_storage(&mut tree);
-            trees.push(tree);
         }
-        Ok(trees)
+    }
+}
+
+/// A policy is evaluated with each of its parameters: there may be as many, and only a few are read at a time.
+const MAX_PARAMS: usize = 1000;
+/// So many are brought to the version of the policy at once.
+const BATCH: usize = 16;
+
+/// What is left of the parameters of a binding.
+pub struct Params<'a> {
+    context: &'a Context,
+    /// To evaluate the policy once, without any.
+    without: bool,
+    resource: Option<Arc<Resource>>,
+    found: VecDeque<Arc<Object>>,
+    /// In the version of the policy.
+    brought: VecDeque<Arc<Object>>,
+}
+
+impl<'a> Params<'a> {
+    fn new(context: &'a Context) -> Self {
+        Params { context, without: false, resource: None, found: VecDeque::new(), brought: VecDeque::new() }
+    }
+
+    fn without(context: &'a Context) -> Self {
+        Params { without: true, ..Params::new(context) }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        !self.without && self.found.is_empty() && self.brought.is_empty()
+    }
+
+    /// The next one; the inner `None` is to evaluate the policy without any.
+    pub async fn next(&mut self) -> Result<Option<Option<Tree>>, String> {
+        if std::mem::take(&mut self.without) {
+            return Ok(Some(None));
+        }
+        let Some(resource) = &self.resource else { return Ok(None) };
+        if self.brought.is_empty() {
+            let batch: Vec<_> = self.found.drain(..BATCH.min(self.found.len())).collect();
+            let brought =
+                versions::bring_all(&self.context.hub, self.context.space.id(), resource, batch).await;
+            self.brought = brought.map_err(|status| status.message().to_owned())?.into();
+        }
+        let Some(object) = self.brought.pop_front() else { return Ok(None) };
+        let mut tree = object.tree().map_err(|error| Status::internal(error).message().to_owned())?;
+        resource.from_storage(&mut tree);
+        Ok(Some(Some(tree)))
     }
 }
 

@@ -1,7 +1,10 @@
 //! Asking policies that refuse.
 
+use std::sync::Arc;
+
 use machinery::{
     admission::{
+        allowance::RequestBudget,
         evaluate::Inputs,
         policy::{Binding, Policy},
         rules::Target,
@@ -33,7 +36,8 @@ pub async fn validate(
     if invocations.is_empty() {
         return Ok(());
     }
-    let mut asking = Asking { seen: &seen, object, views: Vec::new(), verdict: Verdict::default() };
+    let (verdict, budget) = (Verdict::default(), Arc::default());
+    let mut asking = Asking { seen: &seen, object, views: Vec::new(), verdict, budget };
     asking.ask(&invocations).await?;
     let verdict = asking.verdict;
     for checked in &verdict.checked {
@@ -60,6 +64,7 @@ struct Asking<'a> {
     /// Made when a policy needs them.
     views: Vec<View<'a>>,
     verdict: Verdict,
+    budget: Arc<RequestBudget>,
 }
 
 impl<'a> Asking<'a> {
@@ -93,7 +98,7 @@ impl<'a> Asking<'a> {
                     self.verdict.misconfigured(&hook.policy, binding, &why);
                 }
             }
-            // Expressions may take long; others of this thread are to have their turn.
+            // Others of this thread are to have their turn, also if there were no parameters.
             tokio::task::yield_now().await;
         }
         if let Some((policy, done)) = collected {
@@ -116,10 +121,11 @@ impl<'a> Asking<'a> {
             return Err(Misconfigured { policy_wide: true, why: kind.unknown() });
         }
         let of_binding = |why: String| Misconfigured { policy_wide: false, why };
-        let params = around.params(policy, binding).await.map_err(of_binding)?;
+        let mut params = around.params(policy, binding).map_err(of_binding)?;
         if params.is_empty() {
             return Ok(Vec::new());
         }
+        let budget = self.budget.clone();
         let view = self.view(target).await;
         let view = view.map_err(|status| {
             of_binding(format!("failed to convert object version: {}", status.message()))
@@ -134,9 +140,15 @@ impl<'a> Asking<'a> {
                 namespace: around.namespace.as_ref(),
                 authorizer: Some((&around.authorizer, &around.resource)),
             };
-            policy.validate(&inputs, &requests.conditions)
+            policy.validate(&inputs, &requests.conditions, &budget)
         };
-        Ok(params.iter().map(evaluate).collect())
+        let mut said = Vec::new();
+        while let Some(params) = params.next().await.map_err(of_binding)? {
+            said.push(evaluate(&params));
+            // Expressions may take long; others of this thread are to have their turn.
+            tokio::task::yield_now().await;
+        }
+        Ok(said)
     }
 
     async fn view(&mut self, target: &'a Target) -> Result<&View<'a>, Status> {

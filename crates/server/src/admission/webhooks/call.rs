@@ -18,11 +18,13 @@ use super::{
 };
 use crate::{
     admission::seen::Seen,
-    webhook::{Error, Question},
+    webhook::{self, Error, Question},
 };
 
 /// An answer of more bytes is refused: twice what a patch of the largest object takes.
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
+/// Longer audit annotations are cut off, as those of policies are.
+const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
 
 /// Why a request does not go on, or would not.
 pub enum Failure {
@@ -51,9 +53,8 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn about(&self) -> Asked<'_> {
+    fn about(&self) -> Asked {
         Asked {
-            name: &self.hook.name,
             step: if self.mutating { "admit" } else { "validating" },
             operation: self.seen.admission.operation.as_str(),
         }
@@ -70,9 +71,10 @@ impl Call<'_> {
         }
         let mut answer = self.answer().await?;
         warnings.append(&mut answer.warnings);
-        for (key, value) in std::mem::take(&mut answer.audit_annotations) {
+        for (key, mut value) in std::mem::take(&mut answer.audit_annotations) {
             let key = format!("{}/{key}", self.hook.name);
             if is_annotation_key(&key) {
+                value.truncate(value.floor_char_boundary(MAX_ANNOTATION_BYTES));
                 self.seen.admission.context.audit.annotate(key, value);
             }
         }
@@ -89,27 +91,26 @@ impl Call<'_> {
         let unreachable = |why: &String| Failure::calling(format!("could not get REST client: {why}"), 500);
         let target = self.hook.target.as_ref().map_err(unreachable)?;
         let uid = context.hub.new_uid();
-        let document = review::review(
-            version,
-            &uid,
-            &Request {
-                operation: admission.operation.into(),
-                seen: self.target,
-                sent: &self.seen.target,
-                subresource: &context.target.subresource,
-                name: self.seen.name(),
-                namespace: self.seen.namespace(),
-                user: context.user.as_author(),
-                object: self.object,
-                old: self.old,
-                dry_run: admission.dry_run,
-                options: &self.seen.options(),
-            },
-        );
+        let options = self.seen.options();
+        let request = Request {
+            operation: admission.operation,
+            seen: self.target,
+            sent: &self.seen.target,
+            subresource: &context.target.subresource,
+            name: self.seen.name(),
+            namespace: self.seen.namespace(),
+            user: context.user.as_author(),
+            object: self.object,
+            old: self.old,
+            dry_run: admission.dry_run,
+            options: &options,
+        };
         let all = context.hub.options.request_timeout;
         let question = Question {
+            workspace: context.space.id(),
             target,
-            document: &document,
+            document: &|| review::review(version, &uid, &request),
+            bytes: webhook::weight(self.object.into_iter().chain(self.old)),
             limit: self.hook.timeout.unwrap_or(all).min(all),
             tells_limit: true,
             max_answer: MAX_ANSWER_BYTES,

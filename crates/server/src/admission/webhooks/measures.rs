@@ -1,7 +1,7 @@
-//! What is measured about webhooks, under kube-apiserver's names.
+//! What is measured about webhooks, under kube-apiserver's names. Webhooks are not told apart by theirs: workspaces choose
+//! those, could grow the metrics without bound, and would be seen by whoever reads them.
 
 use std::{
-    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -9,20 +9,14 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder},
     metrics::{MetricType, TypedMetric, counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
 
-/// So many webhooks are told apart by name; the rest is counted together, or tenants could grow this without bound.
-const MAX_NAMES: usize = 1000;
-const OTHERS: &str = "(other)";
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Timed {
-    name: String,
     r#type: &'static str,
     operation: &'static str,
     rejected: String,
@@ -30,7 +24,6 @@ struct Timed {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Requested {
-    name: String,
     r#type: &'static str,
     operation: &'static str,
     code: u16,
@@ -39,7 +32,6 @@ struct Requested {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Rejected {
-    name: String,
     r#type: &'static str,
     operation: &'static str,
     error_type: &'static str,
@@ -48,7 +40,6 @@ struct Rejected {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Opened {
-    name: String,
     r#type: &'static str,
 }
 
@@ -97,10 +88,9 @@ impl Because {
     }
 }
 
-/// Which webhook was asked about what.
+/// What kind of webhook was asked about what.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    pub name: &'a str,
+pub struct Asked {
     /// `admit` or `validating`.
     pub step: &'static str,
     pub operation: &'static str,
@@ -111,7 +101,6 @@ pub struct Measures {
     requests: Family<Requested, Counter>,
     rejections: Family<Rejected, Count>,
     opened: Family<Opened, Count>,
-    names: Mutex<HashSet<String>>,
 }
 
 fn timing() -> Histogram {
@@ -125,11 +114,10 @@ impl Measures {
             requests: Family::default(),
             rejections: Family::default(),
             opened: Family::default(),
-            names: Mutex::default(),
         };
         registry.register(
             "apiserver_admission_webhook_admission_duration_seconds",
-            "Time that admission webhooks take, by name, type and operation",
+            "Time that admission webhooks take, by type and operation",
             measures.durations.clone(),
         );
         registry.register(
@@ -150,37 +138,25 @@ impl Measures {
         measures
     }
 
-    fn name(&self, name: &str) -> String {
-        let mut names = self.names.lock();
-        if names.contains(name) {
-            return name.to_owned();
-        }
-        if names.len() >= MAX_NAMES {
-            return OTHERS.to_owned();
-        }
-        names.insert(name.to_owned());
-        name.to_owned()
-    }
-
     /// One call, and the code of what came of it.
-    pub fn asked(&self, asked: Asked<'_>, took: Duration, rejected: bool, code: u16) {
-        let (name, Asked { step, operation, .. }) = (self.name(asked.name), asked);
+    pub fn asked(&self, asked: Asked, took: Duration, rejected: bool, code: u16) {
+        let Asked { step, operation } = asked;
         let rejected = rejected.to_string();
-        let timed = Timed { name: name.clone(), r#type: step, operation, rejected: rejected.clone() };
+        let timed = Timed { r#type: step, operation, rejected: rejected.clone() };
         self.durations.get_or_create(&timed).observe(took.as_secs_f64());
-        let requested = Requested { name, r#type: step, operation, code: code.min(600), rejected };
+        let requested = Requested { r#type: step, operation, code: code.min(600), rejected };
         self.requests.get_or_create(&requested).inc();
     }
 
-    pub fn rejected(&self, asked: Asked<'_>, because: Because, code: u16) {
-        let (name, Asked { step, operation, .. }) = (self.name(asked.name), asked);
+    pub fn rejected(&self, asked: Asked, because: Because, code: u16) {
+        let Asked { step, operation } = asked;
         let (error_type, rejection_code) = (because.as_str(), code.min(600));
         self.rejections
-            .get_or_create(&Rejected { name, r#type: step, operation, error_type, rejection_code })
+            .get_or_create(&Rejected { r#type: step, operation, error_type, rejection_code })
             .inc();
     }
 
-    pub fn failed_open(&self, asked: Asked<'_>) {
-        self.opened.get_or_create(&Opened { name: self.name(asked.name), r#type: asked.step }).inc();
+    pub fn failed_open(&self, asked: Asked) {
+        self.opened.get_or_create(&Opened { r#type: asked.step }).inc();
     }
 }

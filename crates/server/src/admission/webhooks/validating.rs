@@ -1,10 +1,19 @@
-//! Validating webhooks: all that a request concerns are asked at once.
+//! Validating webhooks: those that a request concerns are asked beside each other, a few at once.
 
-use futures_util::future::join_all;
-use machinery::{admission::rules::Target, resource::Tree, status::Status};
+use futures_util::{StreamExt, stream};
+use machinery::{
+    admission::rules::Target,
+    resource::Tree,
+    status::{Reason, Status},
+};
 
 use super::{call::Call, conditions, hooks::Hook};
 use crate::admission::{Notes, seen::Seen};
+
+/// So many webhooks are asked at once about one request.
+const AT_ONCE: usize = 16;
+/// A request that concerns more webhooks is refused: it would not end in time, and costs too much.
+const MOST_HOOKS: usize = 1000;
 
 /// The objects of a request in one version.
 struct Version {
@@ -38,6 +47,13 @@ pub async fn dispatch(
             relevant.push((hook, at));
         }
     }
+    if relevant.len() > MOST_HOOKS {
+        let message = format!(
+            "the request concerns {} validating webhooks, and no more than {MOST_HOOKS} are asked; narrow their rules",
+            relevant.len()
+        );
+        return Err(Status::new(Reason::Forbidden, message));
+    }
     let calls = relevant.iter().enumerate().map(|(index, (hook, at))| {
         let version = &versions[*at];
         let call = Call {
@@ -50,8 +66,11 @@ pub async fn dispatch(
         };
         ask(call, index)
     });
+    let calls: Vec<_> = calls.collect();
+    let mut answers: Vec<_> = stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
+    answers.sort_by_key(|(index, ..)| *index);
     let mut refusal = None;
-    for (mut warnings, outcome) in join_all(calls).await {
+    for (_, mut warnings, outcome) in answers {
         notes.warnings.append(&mut warnings);
         if let Err(status) = outcome {
             refusal.get_or_insert(status);
@@ -80,7 +99,7 @@ fn concerned<'s>(
     Ok(found)
 }
 
-async fn ask(call: Call<'_>, index: usize) -> (Vec<String>, Result<(), Status>) {
+async fn ask(call: Call<'_>, index: usize) -> (usize, Vec<String>, Result<(), Status>) {
     let context = call.seen.admission.context;
     let started = context.hub.env.clock.elapsed();
     let mut warnings = Vec::new();
@@ -90,5 +109,5 @@ async fn ask(call: Call<'_>, index: usize) -> (Vec<String>, Result<(), Status>) 
         let key = format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}");
         context.audit.annotate(key, call.hook.name.as_str());
     });
-    (warnings, judged.map(|_| ()))
+    (index, warnings, judged.map(|_| ()))
 }

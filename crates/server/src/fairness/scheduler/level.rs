@@ -1,6 +1,6 @@
 //! One priority level of one tenant: its share, its queues, and which of them is next.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -47,8 +47,12 @@ pub(super) struct Level<W> {
     pub(super) config: Option<LevelConfig>,
     pub(super) held: u32,
     pub(super) waiting: usize,
-    /// Only while somebody waits.
+    /// Only while somebody waits, and then only those that others would have to be fair to.
     queues: Queues<W>,
+    /// Queues with somebody in them, by who is next: what they have had, and the number of their first request.
+    order: BTreeSet<(u64, u64, u32)>,
+    /// Queues with nobody in them, by what they have had.
+    emptied: BTreeSet<(u64, u32)>,
     /// Virtual: how much the queue that was served last had had by then.
     clock: u64,
 }
@@ -60,7 +64,15 @@ pub(super) fn part(entitled: u32, shares: u32, of: u32) -> u64 {
 
 impl<W> Level<W> {
     pub(super) fn new(config: LevelConfig) -> Self {
-        Self { config: Some(config), held: 0, waiting: 0, queues: Queues::new(), clock: 0 }
+        Self {
+            config: Some(config),
+            held: 0,
+            waiting: 0,
+            queues: Queues::new(),
+            order: BTreeSet::new(),
+            emptied: BTreeSet::new(),
+            clock: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -86,10 +98,15 @@ impl<W> Level<W> {
     }
 
     /// What stays its own when it lends.
-    pub(super) fn least(&self, entitled: u32, of: u32) -> u32 {
+    fn least(&self, entitled: u32, of: u32) -> u32 {
         let Some(limits) = self.limits() else { return 0 };
         let kept = u64::from(100u32.saturating_sub(limits.lendable_percent));
         (part(entitled, limits.shares, of) * kept / (100 * SCALE)) as u32
+    }
+
+    /// What it holds, or does not lend to others.
+    pub(super) fn kept(&self, entitled: u32, of: u32) -> u64 {
+        u64::from(self.held.max(self.least(entitled, of)))
     }
 
     /// How many seats a request takes that is worth so many: wide ones must not take the whole level.
@@ -138,53 +155,89 @@ impl<W> Level<W> {
 
     pub(super) fn push(&mut self, queue: u32, number: u64, width: u32, waiter: W) {
         let clock = self.clock;
-        let queue =
-            self.queues.entry(queue).or_insert_with(|| Queue { waiting: Default::default(), served: clock });
-        if queue.waiting.is_empty() {
-            // Who was not here before has no claim from then.
-            queue.served = queue.served.max(clock);
-        }
-        queue.waiting.push_back(Waiting { number, width, waiter });
+        self.change(queue, |queue| {
+            if queue.waiting.is_empty() {
+                // Who was not here before has no claim from then.
+                queue.served = queue.served.max(clock);
+            }
+            queue.waiting.push_back(Waiting { number, width, waiter });
+        });
         self.waiting += 1;
     }
 
     /// The queue that has been served least, and how wide its first request is.
     pub(super) fn next(&self) -> Option<(u32, u32)> {
-        let waiting = self.queues.iter().filter_map(|(at, queue)| Some((at, queue, queue.waiting.front()?)));
-        let (at, _, first) = waiting.min_by_key(|(_, queue, first)| (queue.served, first.number))?;
-        Some((*at, first.width))
+        let (_, _, at) = self.order.first()?;
+        Some((*at, self.queues.get(at)?.waiting.front()?.width))
     }
 
     pub(super) fn pop(&mut self, queue: u32, width: u32) -> Option<W> {
-        let queue = self.queues.get_mut(&queue)?;
-        let first = queue.waiting.pop_front()?;
-        self.clock = self.clock.max(queue.served);
-        queue.served = queue.served.saturating_add(cost(width, GUESS));
+        self.clock = self.clock.max(self.queues.get(&queue)?.served);
+        let first = self.change(queue, |queue| {
+            let first = queue.waiting.pop_front()?;
+            queue.served = queue.served.saturating_add(cost(width, GUESS));
+            queue.running += 1;
+            Some(first)
+        })?;
         self.waiting -= 1;
-        self.clear_when_idle();
+        self.clear_away();
         Some(first.waiter)
     }
 
     pub(super) fn remove(&mut self, queue: u32, number: u64) -> Option<W> {
-        let waiting = &mut self.queues.get_mut(&queue)?.waiting;
-        let at = waiting.iter().position(|it| it.number == number)?;
-        let gone = waiting.remove(at)?;
+        self.queues.get(&queue)?;
+        let gone = self.change(queue, |queue| {
+            let at = queue.waiting.iter().position(|it| it.number == number)?;
+            queue.waiting.remove(at)
+        })?;
         self.waiting -= 1;
-        self.clear_when_idle();
+        self.clear_away();
         Some(gone.waiter)
     }
 
     /// A request took so long, not as long as was guessed.
     pub(super) fn charge(&mut self, queue: u32, width: u32, took: Duration) {
-        if let Some(queue) = self.queues.get_mut(&queue) {
-            let known = queue.served.saturating_sub(cost(width, GUESS));
-            queue.served = known.saturating_add(cost(width, took));
+        if self.queues.contains_key(&queue) {
+            self.change(queue, |queue| {
+                let known = queue.served.saturating_sub(cost(width, GUESS));
+                queue.served = known.saturating_add(cost(width, took));
+                queue.running = queue.running.saturating_sub(1);
+            });
+            self.clear_away();
         }
     }
 
-    fn clear_when_idle(&mut self) {
+    /// Changes a queue, which is made if there is none, and keeps its place among the others.
+    fn change<T>(&mut self, at: u32, change: impl FnOnce(&mut Queue<W>) -> T) -> T {
+        let clock = self.clock;
+        let queue = self.queues.entry(at).or_insert_with(|| Queue::new(clock));
+        match queue.waiting.front() {
+            Some(first) => self.order.remove(&(queue.served, first.number, at)),
+            None => self.emptied.remove(&(queue.served, at)),
+        };
+        let changed = change(queue);
+        match queue.waiting.front() {
+            Some(first) => self.order.insert((queue.served, first.number, at)),
+            // While its requests run, it is not known yet what it has had.
+            None if queue.running > 0 => false,
+            None => self.emptied.insert((queue.served, at)),
+        };
+        changed
+    }
+
+    /// Forgets queues that nobody waits in, and that had no more than they would be counted as having had if they came
+    /// again.
+    fn clear_away(&mut self) {
         if self.waiting == 0 {
             self.queues.clear();
+            self.order.clear();
+            self.emptied.clear();
+        }
+        while let Some((served, at)) =
+            self.emptied.first().copied().filter(|(served, _)| *served <= self.clock)
+        {
+            self.emptied.remove(&(served, at));
+            self.queues.remove(&at);
         }
     }
 }
@@ -218,6 +271,56 @@ fn deal(flow: u64, queues: u32, hand: u32) -> SmallVec<[u32; MAX_HAND as usize]>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_go_when_they_are_empty_though_others_are_not() {
+        let queuing = Queuing { queues: 1000, hand: 1, length: 100_000 };
+        let shares =
+            Shares { shares: 1, lendable_percent: 0, borrowing_percent: None, queuing: Some(queuing) };
+        let mut level = Level::new(LevelConfig { name: "a".into(), limits: Some(shares) });
+        // Somebody always waits in queue 0, so that the level is never idle.
+        for number in 0..10_000 {
+            level.push(0, number, 1, ());
+        }
+        for number in 10_000..12_000 {
+            let queue = 1 + number as u32 % 999;
+            level.push(queue, number, 1, ());
+            while let Some((next, width)) = level.next() {
+                level.pop(next, width);
+                level.charge(next, width, GUESS);
+                if next == queue {
+                    break;
+                }
+            }
+        }
+        assert!(level.waiting > 0);
+        assert!(level.queues.len() <= 3, "{}", level.queues.len());
+        assert_eq!(level.order.len() + level.emptied.len(), level.queues.len());
+    }
+
+    #[test]
+    fn who_comes_again_and_again_is_counted_as_who_waits_all_the_time() {
+        let queuing = Queuing { queues: 2, hand: 1, length: 1000 };
+        let shares =
+            Shares { shares: 1, lendable_percent: 0, borrowing_percent: None, queuing: Some(queuing) };
+        let mut level = Level::new(LevelConfig { name: "a".into(), limits: Some(shares) });
+        for number in 0..200 {
+            level.push(0, number, 1, ());
+        }
+        // Queue 1 never has more than one request, and each takes nine times as long as those of queue 0.
+        let (mut served, mut number) = ([0, 0], 1000);
+        for _ in 0..100 {
+            if level.queues.get(&1).is_none_or(|it| it.waiting.is_empty()) {
+                level.push(1, number, 1, ());
+                number += 1;
+            }
+            let (queue, width) = level.next().unwrap();
+            level.pop(queue, width);
+            level.charge(queue, width, GUESS * if queue == 1 { 9 } else { 1 });
+            served[queue as usize] += 1;
+        }
+        assert!((85..=92).contains(&served[0]), "{served:?}");
+    }
 
     #[test]
     fn hands_are_of_different_queues_and_spread_over_all() {

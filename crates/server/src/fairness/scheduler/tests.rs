@@ -312,3 +312,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn levels_that_are_gone_and_not_empty_are_bounded_too() {
+    let mut sim = Sim::new(600);
+    let catch_all = mk_level("catch-all", 1, 0, queues(8, 2, 50));
+    let mut known = None;
+    let mut seats = Vec::new();
+    // Somebody sits in each level when it goes.
+    for round in 0..20 {
+        let mut configs: Vec<_> =
+            (0..64).map(|at| mk_level(&format!("{round}-{at}"), 1, 0, queues(8, 2, 50))).collect();
+        configs.push(catch_all.clone());
+        let (tenant, levels) = sim.configure(known, &configs);
+        known = Some(tenant);
+        for level in &levels {
+            if let Decision::Admit(seat) = ask(&mut sim, tenant, *level, 1, 0) {
+                seats.push(seat);
+            }
+        }
+        let count = sim.tenants[tenant.0].as_ref().unwrap().levels.len();
+        assert!(count <= MAX_LEVELS, "{count}");
+        let shares: u32 = sim.tenants[tenant.0].as_ref().unwrap().levels.iter().map(Level::shares).sum();
+        assert_eq!(sim.tenants[tenant.0].as_ref().unwrap().shares, shares);
+    }
+    for seat in seats {
+        sim.finish(seat, NOW);
+        sim.check();
+    }
+    let (tenant, levels) = sim.configure(known, &[mk_level("new", 1, 0, None), catch_all]);
+    assert_ne!(levels[0], levels[1], "there is room again");
+    assert!(matches!(ask(&mut sim, tenant, levels[0], 1, 0), Decision::Admit(_)));
+}

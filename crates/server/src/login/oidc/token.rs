@@ -4,6 +4,8 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
+use crate::tokens::MAX_TOKEN_BYTES;
+
 /// What issuers may sign with. No secret that is shared, and never nothing.
 const ALGORITHMS: [&str; 9] =
     ["ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"];
@@ -26,6 +28,9 @@ pub struct Token<'a> {
 impl<'a> Token<'a> {
     /// `None` if it has not the form of such a token.
     pub fn parse(text: &'a str) -> Option<Token<'a>> {
+        if text.len() > MAX_TOKEN_BYTES {
+            return None;
+        }
         let (signed, signature) = text.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
         let object = |part: &str| -> Option<Map<String, Value>> {
