@@ -1,10 +1,11 @@
-//! A controller that panics has failed once; it and all others go on.
+//! What goes wrong at the worst moment, by a store that sees to it: a controller that panics has failed once, and it and
+//! all others go on; a workspace that goes while it is asked for is gone.
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicI32, Ordering},
 };
 
 use anyhow::Result;
@@ -30,6 +31,15 @@ const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefini
 struct Trap {
     inner: MemoryStore,
     sprung: AtomicBool,
+    /// How often the workspace `team` is still found; below zero: always.
+    finds: AtomicI32,
+}
+
+impl Trap {
+    fn set(sprung: bool) -> Arc<Trap> {
+        let (inner, finds) = (MemoryStore::new(), AtomicI32::new(-1));
+        Arc::new(Trap { inner, sprung: AtomicBool::new(sprung), finds })
+    }
 }
 
 impl Store for Trap {
@@ -53,6 +63,13 @@ impl Store for Trap {
             *key != Key::new(DEFINITIONS.0, DEFINITIONS.1, "", "leases.coordination.k8s.io"),
             "on purpose"
         );
+        if *key == Key::new(api::GROUP, "workspaces", "", "team") {
+            let next = |left: i32| (left > 0).then(|| left - 1);
+            let left = self.finds.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+            if left == Err(0) {
+                return None;
+            }
+        }
         self.inner.get(workspace, key)
     }
 
@@ -131,8 +148,7 @@ async fn until_panics(client: &Client, count: u32) -> Result<()> {
 
 #[tokio::test]
 async fn a_worker_that_panics_tries_again() -> Result<()> {
-    let store = Arc::new(Trap { inner: MemoryStore::new(), sprung: AtomicBool::new(false) });
-    let hub = TestHub::start_on(store, Default::default()).await?;
+    let hub = TestHub::start_on(Trap::set(false), Default::default()).await?;
     let client = hub.admin().await?;
     create(&client, NAMESPACES, json!({"metadata": {"name": "first"}})).await?;
     outfitted(&client, &format!("{NAMESPACES}/first")).await?;
@@ -141,8 +157,7 @@ async fn a_worker_that_panics_tries_again() -> Result<()> {
 
 #[tokio::test]
 async fn changes_are_followed_after_one_that_made_a_controller_panic() -> Result<()> {
-    let store = Arc::new(Trap { inner: MemoryStore::new(), sprung: AtomicBool::new(true) });
-    let hub = TestHub::start_on(store, Default::default()).await?;
+    let hub = TestHub::start_on(Trap::set(true), Default::default()).await?;
     let client = hub.admin().await?;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     create(&client, leases, json!({"metadata": {"name": "l"}, "spec": {}})).await?;
@@ -150,4 +165,24 @@ async fn changes_are_followed_after_one_that_made_a_controller_panic() -> Result
     until_panics(&client, 1).await?;
     create(&client, NAMESPACES, json!({"metadata": {"name": "second"}})).await?;
     outfitted(&client, &format!("{NAMESPACES}/second")).await
+}
+
+#[tokio::test]
+async fn a_workspace_that_goes_while_it_is_asked_for_is_not_remembered() -> Result<()> {
+    // Given a workspace that somebody asks for
+    let store = Trap::set(true);
+    let hub = TestHub::start_on(store.clone(), Default::default()).await?;
+    let client = hub.admin().await?;
+    let path = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
+    create(&client, path, json!({"metadata": {"name": "team"}})).await?;
+    let hub = &hub.peer.hub;
+    let id = hub.space("team").map_err(|status| anyhow::anyhow!("{status}"))?.id().clone();
+    assert!(hub.space_by_id(&id).is_some());
+    // When it is found, and is forgotten and gone right after that
+    hub.forget_space("team", &id);
+    store.finds.store(1, Ordering::SeqCst);
+    // Then it is not there, neither by its name nor by its id
+    assert!(hub.space("team").is_err());
+    assert!(hub.space_by_id(&id).is_none());
+    Ok(())
 }
