@@ -92,8 +92,8 @@ pub fn seal(template: &Tree, place: &Place, item: &ItemKey) -> Option<Arc<Object
     for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
         entry["time"] = json!(created);
     }
-    if kind == "ConfigMap" {
-        tree.insert("data".into(), json!({"ca.crt": **authority_pem}));
+    if let Some(pem) = tree.get_mut("data").and_then(|data| data.get_mut("ca.crt")) {
+        *pem = json!(**authority_pem);
     }
     let conditions = tree.get_mut("status").and_then(|status| status.get_mut("conditions"));
     for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {

@@ -8,6 +8,7 @@ pub mod accepted;
 pub mod client;
 pub mod compare;
 pub mod hub;
+pub mod interposed;
 pub mod process;
 pub mod real;
 pub mod webhook;

@@ -11,16 +11,13 @@ use std::sync::{
 use anyhow::Result;
 use env::BoxFuture;
 use http::StatusCode;
-use jiff::Timestamp;
-use machinery::{Object, Revision};
+use machinery::Object;
 use serde_json::{Value, json};
-use store::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
-    memory::MemoryStore,
-};
+use store::{Commit, Committed, Error, Key, Store, WorkspaceId, memory::MemoryStore};
 use testing::{
     client::Client,
     hub::{TestHub, eventually, outfitted},
+    interposed::{Between, Interposed},
 };
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -29,36 +26,31 @@ const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefini
 /// A store that panics where only controllers come by: when a lease is gone, its definition is looked for by whoever
 /// reads the feed, and the first account `default` of a namespace is made by a worker.
 struct Trap {
-    inner: MemoryStore,
     sprung: AtomicBool,
     /// How often the workspace `team` is still found; below zero: always.
     finds: AtomicI32,
 }
 
 impl Trap {
-    fn set(sprung: bool) -> Arc<Trap> {
-        let (inner, finds) = (MemoryStore::new(), AtomicI32::new(-1));
-        Arc::new(Trap { inner, sprung: AtomicBool::new(sprung), finds })
+    fn set(sprung: bool) -> Arc<Interposed<Trap>> {
+        Interposed::new(Trap { sprung: AtomicBool::new(sprung), finds: AtomicI32::new(-1) })
     }
 }
 
-impl Store for Trap {
+impl Between for Trap {
     fn commit(
         &self,
+        store: &MemoryStore,
         workspace: &WorkspaceId,
         commit: Commit,
     ) -> BoxFuture<'static, Result<Vec<Committed>, Error>> {
         let account = Key::new("", "serviceaccounts", "first", "default");
         let is_account = commit.writes.iter().any(|write| write.key == account);
         assert!(!is_account || self.sprung.swap(true, Ordering::SeqCst), "on purpose");
-        self.inner.commit(workspace, commit)
+        store.commit(workspace, commit)
     }
 
-    fn head(&self, workspace: &WorkspaceId) -> Revision {
-        self.inner.head(workspace)
-    }
-
-    fn get(&self, workspace: &WorkspaceId, key: &Key) -> Option<Arc<Object>> {
+    fn get(&self, store: &MemoryStore, workspace: &WorkspaceId, key: &Key) -> Option<Arc<Object>> {
         assert!(
             *key != Key::new(DEFINITIONS.0, DEFINITIONS.1, "", "leases.coordination.k8s.io"),
             "on purpose"
@@ -70,65 +62,7 @@ impl Store for Trap {
                 return None;
             }
         }
-        self.inner.get(workspace, key)
-    }
-
-    fn list(
-        &self,
-        workspace: &WorkspaceId,
-        collection: &Collection,
-        at: Option<Revision>,
-    ) -> Result<Listing, Error> {
-        self.inner.list(workspace, collection, at)
-    }
-
-    fn last_change(&self, workspace: &WorkspaceId, collection: &Collection) -> Revision {
-        self.inner.last_change(workspace, collection)
-    }
-
-    fn collections(&self, workspace: &WorkspaceId) -> Vec<Collection> {
-        self.inner.collections(workspace)
-    }
-
-    fn workspaces(&self) -> Vec<WorkspaceId> {
-        self.inner.workspaces()
-    }
-
-    fn commit_at(
-        &self,
-        workspace: &WorkspaceId,
-        after: Revision,
-        records: Vec<(Revision, Write)>,
-    ) -> BoxFuture<'static, Result<(), Error>> {
-        self.inner.commit_at(workspace, after, records)
-    }
-
-    fn watch(&self, workspace: &WorkspaceId, span: Span, after: Revision) -> Result<Watch, Error> {
-        self.inner.watch(workspace, span, after)
-    }
-
-    fn feed(&self) -> Feed {
-        self.inner.feed()
-    }
-
-    fn begin_epoch(
-        &self,
-        workspace: &WorkspaceId,
-        epoch: u32,
-    ) -> BoxFuture<'static, Result<Revision, Error>> {
-        self.inner.begin_epoch(workspace, epoch)
-    }
-
-    fn compact(&self, workspace: &WorkspaceId, upto: Revision) -> BoxFuture<'static, Result<(), Error>> {
-        self.inner.compact(workspace, upto)
-    }
-
-    fn remove_workspace(&self, workspace: &WorkspaceId) -> BoxFuture<'static, Result<(), Error>> {
-        self.inner.remove_workspace(workspace)
-    }
-
-    fn expire(&self, now: Timestamp) -> BoxFuture<'static, Result<usize, Error>> {
-        self.inner.expire(now)
+        store.get(workspace, key)
     }
 }
 
@@ -180,7 +114,7 @@ async fn a_workspace_that_goes_while_it_is_asked_for_is_not_remembered() -> Resu
     assert!(hub.space_by_id(&id).is_some());
     // When it is found, and is forgotten and gone right after that
     hub.forget_space("team", &id);
-    store.finds.store(1, Ordering::SeqCst);
+    store.between.finds.store(1, Ordering::SeqCst);
     // Then it is not there, neither by its name nor by its id
     assert!(hub.space("team").is_err());
     assert!(hub.space_by_id(&id).is_none());

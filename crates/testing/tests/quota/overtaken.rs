@@ -7,21 +7,21 @@ use std::{
 
 use anyhow::Result;
 use env::BoxFuture;
-use jiff::Timestamp;
-use machinery::{Draft, Object, Revision};
+use machinery::Draft;
 use serde_json::{Value, json};
 use store::{
-    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Span, Store, Watch,
-    WorkspaceId, Write, memory::MemoryStore,
+    Change, Collection, Commit, Committed, Error, Expect, Key, Store, WorkspaceId, Write, memory::MemoryStore,
 };
-use testing::hub::{TestHub, eventually};
+use testing::{
+    hub::{TestHub, eventually},
+    interposed::{Between, Interposed},
+};
 use tokio::sync::watch;
 
 use crate::{NAMESPACE, eventually_used, mk, mk_quota, used};
 
 /// A store that holds counts back: commits of a quota alone wait until they may pass.
 struct Gate {
-    inner: MemoryStore,
     open: watch::Receiver<bool>,
     waiting: watch::Sender<usize>,
     /// Done once, just before secrets are listed.
@@ -34,14 +34,15 @@ impl Gate {
     }
 }
 
-impl Store for Gate {
+impl Between for Gate {
     fn commit(
         &self,
+        store: &MemoryStore,
         workspace: &WorkspaceId,
         commit: Commit,
     ) -> BoxFuture<'static, Result<Vec<Committed>, Error>> {
         let (is_count, mut open) = (Gate::is_count(&commit), self.open.clone());
-        let passed = self.inner.commit(workspace, commit);
+        let passed = store.commit(workspace, commit);
         let waiting = self.waiting.clone();
         Box::pin(async move {
             if is_count && !*open.borrow() {
@@ -52,77 +53,14 @@ impl Store for Gate {
         })
     }
 
-    fn head(&self, workspace: &WorkspaceId) -> Revision {
-        self.inner.head(workspace)
-    }
-
-    fn get(&self, workspace: &WorkspaceId, key: &Key) -> Option<Arc<Object>> {
-        self.inner.get(workspace, key)
-    }
-
-    fn list(
-        &self,
-        workspace: &WorkspaceId,
-        collection: &Collection,
-        at: Option<Revision>,
-    ) -> Result<Listing, Error> {
+    fn before_list(&self, store: &MemoryStore, workspace: &WorkspaceId, collection: &Collection) {
         let is_secrets = *collection == Collection::new("", "secrets");
         if let Some(commit) = is_secrets.then(|| self.before_list.lock().ok()?.take()).flatten() {
             // The store in memory never waits: once polled, it is done.
-            let mut commit = self.inner.commit(workspace, commit);
+            let mut commit = store.commit(workspace, commit);
             let done = commit.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(matches!(done, Poll::Ready(Ok(_))), "{done:?}");
         }
-        self.inner.list(workspace, collection, at)
-    }
-
-    fn last_change(&self, workspace: &WorkspaceId, collection: &Collection) -> Revision {
-        self.inner.last_change(workspace, collection)
-    }
-
-    fn collections(&self, workspace: &WorkspaceId) -> Vec<Collection> {
-        self.inner.collections(workspace)
-    }
-
-    fn workspaces(&self) -> Vec<WorkspaceId> {
-        self.inner.workspaces()
-    }
-
-    fn commit_at(
-        &self,
-        workspace: &WorkspaceId,
-        after: Revision,
-        records: Vec<(Revision, Write)>,
-    ) -> BoxFuture<'static, Result<(), Error>> {
-        self.inner.commit_at(workspace, after, records)
-    }
-
-    fn watch(&self, workspace: &WorkspaceId, span: Span, after: Revision) -> Result<Watch, Error> {
-        self.inner.watch(workspace, span, after)
-    }
-
-    fn feed(&self) -> Feed {
-        self.inner.feed()
-    }
-
-    fn begin_epoch(
-        &self,
-        workspace: &WorkspaceId,
-        epoch: u32,
-    ) -> BoxFuture<'static, Result<Revision, Error>> {
-        self.inner.begin_epoch(workspace, epoch)
-    }
-
-    fn compact(&self, workspace: &WorkspaceId, upto: Revision) -> BoxFuture<'static, Result<(), Error>> {
-        self.inner.compact(workspace, upto)
-    }
-
-    fn remove_workspace(&self, workspace: &WorkspaceId) -> BoxFuture<'static, Result<(), Error>> {
-        self.inner.remove_workspace(workspace)
-    }
-
-    fn expire(&self, now: Timestamp) -> BoxFuture<'static, Result<usize, Error>> {
-        self.inner.expire(now)
     }
 }
 
@@ -131,7 +69,7 @@ async fn a_count_that_was_overtaken_by_a_charge_is_made_again() -> Result<()> {
     // Given a quota with two secrets charged
     let (gate, open) = watch::channel(true);
     let (waiting, mut held) = watch::channel(0);
-    let store = Arc::new(Gate { inner: MemoryStore::new(), open, waiting, before_list: Arc::default() });
+    let store = Interposed::new(Gate { open, waiting, before_list: Arc::default() });
     let hub = TestHub::start_on(store, Default::default()).await?;
     let client = hub.admin().await?;
     mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
@@ -164,7 +102,7 @@ async fn nobody_waits_for_a_count() -> Result<()> {
     // Given a count that does not come to an end
     let (gate, open) = watch::channel(true);
     let (waiting, mut held) = watch::channel(0);
-    let store = Arc::new(Gate { inner: MemoryStore::new(), open, waiting, before_list: Arc::default() });
+    let store = Interposed::new(Gate { open, waiting, before_list: Arc::default() });
     let hub = TestHub::start_on(store, Default::default()).await?;
     let client = hub.admin().await?;
     mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
@@ -191,8 +129,7 @@ async fn a_count_that_agrees_by_chance_is_not_believed() -> Result<()> {
     let (_gate, open) = watch::channel(true);
     let before_list = Arc::default();
     let (waiting, _) = watch::channel(0);
-    let store =
-        Arc::new(Gate { inner: MemoryStore::new(), open, waiting, before_list: Arc::clone(&before_list) });
+    let store = Interposed::new(Gate { open, waiting, before_list: Arc::clone(&before_list) });
     let hub = TestHub::start_on(store.clone(), Default::default()).await?;
     let client = hub.admin().await?;
     mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
@@ -205,7 +142,7 @@ async fn a_count_that_agrees_by_chance_is_not_believed() -> Result<()> {
     let workspace = WorkspaceId(api::DEFAULT.into());
     let read = |resource: &str, name: &str| {
         let key = Key::new("", resource, "shop", name);
-        let object = store.inner.get(&workspace, &key).expect("it is there");
+        let object = store.store.get(&workspace, &key).expect("it is there");
         (key, object.revision, object.tree().expect("it can be read"))
     };
     let (quota, revision, mut charged) = read("resourcequotas", "q");
