@@ -318,7 +318,7 @@ async fn take_in_one(
             None => {
                 let _order = shared.order.lock();
                 shared.live.remove_workspace(&workspace);
-                shared.change(|state| drop(state.applied.remove(&workspace)));
+                shared.change(|state| state.applied.remove(&workspace));
             }
         }
     }

@@ -94,7 +94,9 @@ pub(super) async fn claim(shared: &Shared, workspace: &WorkspaceId) -> Result<()
         return Ok(());
     }
     // However it ends, also if nobody waits for it any more.
-    let _done = OnDrop(|| shared.change(|state| drop(state.claiming.remove(workspace))));
+    let _done = OnDrop(|| {
+        shared.change(|state| state.claiming.remove(workspace));
+    });
     let lease = shared.state().lease.filter(|lease| shared.now() < lease.until);
     let lease = lease.ok_or_else(|| Error::Unavailable("etcd was not heard of for too long".to_owned()))?;
     let Some(claimed) = try_claim(shared, workspace, lease.id).await.map_err(store_error)? else {

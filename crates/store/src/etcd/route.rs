@@ -109,7 +109,7 @@ async fn route(shared: &Arc<Shared>, request: Request) {
                 let _ = request.reply.send(Err(Failure::NotLeader));
                 return;
             }
-            Standing::Theirs(_, registration) => match forward(shared, &registration, &request).await {
+            Standing::Theirs(registration) => match forward(shared, &registration, &request).await {
                 Some(result) => {
                     let _ = request.reply.send(result);
                     return;

@@ -94,7 +94,7 @@ pub(super) enum Verdict {
 /// Who is to be asked to write to a workspace.
 pub(super) enum Standing {
     Mine,
-    Theirs(CompactString, Registration),
+    Theirs(Registration),
     /// Somebody who has not said how it is reached, or is about to go.
     Unclear,
     Nobody,
@@ -220,7 +220,7 @@ impl Shared {
             // A key of an earlier lease, or one that is not followed yet.
             Some(name) if *name == self.name => Standing::Nobody,
             Some(name) => match state.servers.get(name) {
-                Some(registration) => Standing::Theirs(name.clone(), registration.clone()),
+                Some(registration) => Standing::Theirs(registration.clone()),
                 None => Standing::Unclear,
             },
         }
