@@ -50,6 +50,8 @@ pub struct Options {
     pub max_mutating_requests_inflight: u32,
     /// Connections at once; 0: no limit.
     pub max_connections: usize,
+    /// For at least so long clients can go on from what they saw last.
+    pub history_kept: Duration,
 }
 
 impl Options {
@@ -73,6 +75,7 @@ impl Default for Options {
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             max_connections: 10_000,
+            history_kept: Duration::from_secs(5 * 60),
         }
     }
 }
