@@ -114,6 +114,22 @@ pub struct EtcdStore {
     shared: Arc<Shared>,
 }
 
+/// What one server is doing among the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The etcd revision up to which it has followed.
+    pub followed: i64,
+    /// How long nobody can take over from it, if it is not heard of any more.
+    pub lease_left: Duration,
+    /// How many workspaces it leads.
+    pub led: usize,
+    /// How many servers there are, this one among them.
+    pub servers: usize,
+    /// A transaction was sent, and its outcome is not known yet.
+    pub under_way: bool,
+    pub on_duty: bool,
+}
+
 /// What all servers agree on; made by the first.
 async fn meta(etcd: &dyn Etcd, layout: &Layout) -> Result<Meta, OpenError> {
     let fresh = Meta { format: FORMAT, first_epoch: 1 };
@@ -205,6 +221,20 @@ impl EtcdStore {
     /// The secret that letters to this server must come with.
     pub fn secret(&self) -> &str {
         &self.shared.registration.secret
+    }
+
+    /// How this server stands, for whoever runs it.
+    pub fn standing(&self) -> Standing {
+        let state = self.shared.state();
+        let lease = state.lease.map(|lease| lease.until.saturating_sub(self.shared.now()));
+        Standing {
+            followed: state.followed,
+            lease_left: lease.unwrap_or_default(),
+            led: state.led.len(),
+            servers: state.servers.len(),
+            under_way: state.flight.is_some(),
+            on_duty: self.shared.on_duty(),
+        }
     }
 
     fn ask(&self, workspace: &WorkspaceId, deed: Deed) -> BoxFuture<'static, Result<Done, Error>> {

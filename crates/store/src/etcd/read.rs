@@ -58,9 +58,22 @@ pub(super) fn level(
                 }
             }
         }
-        let head = ask(&shared, &workspace).await?;
-        shared.until_applied(&workspace, head).await
+        match ask(&shared, &workspace).await? {
+            0 => until_gone(&shared, &workspace).await,
+            head => shared.until_applied(&workspace, head).await,
+        }
     }))
+}
+
+/// There was no head: whatever is known of the workspace is old, unless it is newer than that answer.
+async fn until_gone(shared: &Shared, workspace: &WorkspaceId) -> Result<(), Error> {
+    let before = shared.state().applied.get(workspace).copied();
+    let gone = |state: &State| {
+        let applied = state.applied.get(workspace);
+        (applied.is_none() || applied != before.as_ref()).then_some(())
+    };
+    let found = shared.until_or(shared.options.patience, gone).await;
+    found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
 }
 
 /// The etcd revision of a workspace's head, or 0: as it was after the call at the earliest.

@@ -55,6 +55,8 @@ pub(super) struct State {
     pub led: HashMap<WorkspaceId, EtcdRevision>,
     /// Workspaces that this server is about to lead.
     pub claiming: HashSet<WorkspaceId>,
+    /// Everything is being read again: nothing may be led meanwhile.
+    pub resyncing: bool,
     pub flight: Option<Flight>,
     /// How many transactions have come to their end.
     pub landed: u64,
@@ -94,7 +96,7 @@ pub(super) enum Verdict {
 /// Who is to be asked to write to a workspace.
 pub(super) enum Standing {
     Mine,
-    Theirs(CompactString, Registration),
+    Theirs(Registration),
     /// Somebody who has not said how it is reached, or is about to go.
     Unclear,
     Nobody,
@@ -176,12 +178,9 @@ impl Shared {
     }
 
     /// As [`Shared::until`], but not longer than `patience`.
-    pub async fn until_or<T>(
-        &self,
-        patience: Duration,
-        look: impl FnMut(&State) -> Option<T>,
-    ) -> Option<T> {
+    pub async fn until_or<T>(&self, patience: Duration, look: impl FnMut(&State) -> Option<T>) -> Option<T> {
         tokio::select! {
+            biased;
             found = self.until(look) => Some(found),
             () = self.env.clock.sleep(patience) => None,
         }
@@ -220,7 +219,7 @@ impl Shared {
             // A key of an earlier lease, or one that is not followed yet.
             Some(name) if *name == self.name => Standing::Nobody,
             Some(name) => match state.servers.get(name) {
-                Some(registration) => Standing::Theirs(name.clone(), registration.clone()),
+                Some(registration) => Standing::Theirs(registration.clone()),
                 None => Standing::Unclear,
             },
         }
