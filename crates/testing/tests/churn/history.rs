@@ -114,7 +114,8 @@ impl<'a> Check<'a> {
                     place.with_context(|| format!("{name} never was at {version}"))? + 1
                 }
                 None => {
-                    let later = entries.iter().position(|entry| matches!(entry, Entry::Put(put) if *put > at));
+                    let later =
+                        entries.iter().position(|entry| matches!(entry, Entry::Put(put) if *put > at));
                     later.unwrap_or(entries.len())
                 }
             };
@@ -227,7 +228,9 @@ mod tests {
             "{LISTED_AT_2}changed MODIFIED a 4\nchanged DELETED a 5\nopened 5\nchanged MODIFIED b 6\nchanged ADDED c 7"
         );
         assert_eq!(check(&all).unwrap(), Tally { changed: 4, initialized: 1, ..Tally::default() });
-        let again = format!("{LISTED_AT_2}expired\ninit\nlisted b 6\nlisted c 7\ninitialized 9\nbookmark 11\nopened 11");
+        let again = format!(
+            "{LISTED_AT_2}expired\ninit\nlisted b 6\nlisted c 7\ninitialized 9\nbookmark 11\nopened 11"
+        );
         assert_eq!(check(&again).unwrap(), Tally { initialized: 2, expired: 1, ..Tally::default() });
     }
 

@@ -36,11 +36,8 @@ const WRITERS: usize = 8;
 const NAMESPACE: &str = "churn";
 const COLLECTION: &str = "/api/v1/namespaces/churn/configmaps";
 /// How the server goes, and how long it is away: also so long that clients have to begin again.
-const RESTARTS: [(Way, Duration); 3] = [
-    (Way::Told, Duration::ZERO),
-    (Way::Killed, Duration::ZERO),
-    (Way::Killed, Duration::from_secs(4)),
-];
+const RESTARTS: [(Way, Duration); 3] =
+    [(Way::Told, Duration::ZERO), (Way::Killed, Duration::ZERO), (Way::Killed, Duration::from_secs(4))];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -80,7 +77,8 @@ impl Server {
             Way::Killed => hub.kill(),
         })?;
         sleep(away).await;
-        let again = tokio::task::block_in_place(|| HubProcess::start_with(&self.data, self.port, &self.flags))?;
+        let again =
+            tokio::task::block_in_place(|| HubProcess::start_with(&self.data, self.port, &self.flags))?;
         self.hub = Some(again);
         Ok(())
     }
@@ -94,7 +92,8 @@ fn seconds(name: &str, otherwise: u64) -> Result<Duration> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn caches_of_others_equal_the_server_after_churn_compaction_and_restarts() -> Result<()> {
-    let programs = std::env::var_os("HANSE_CHURN_CLIENTS").context("set it to what tests/clients/churn prints")?;
+    let programs =
+        std::env::var_os("HANSE_CHURN_CLIENTS").context("set it to what tests/clients/churn prints")?;
     let load = seconds("HANSE_CHURN_SECONDS", 60)?;
     let mut server = Server::start(seconds("HANSE_CHURN_COMPACTION", 1)?)?;
     let address = Address::new(server.hub()?.admin()?, COLLECTION);
@@ -212,10 +211,13 @@ impl Old {
             let answer = client.get(&path).await?;
             ensure!(answer.code == 410 && answer.json()["reason"] == "Expired", "{path}: {}", answer.text());
         }
-        let mut events = client.watch(&format!("{COLLECTION}?watch=1&resourceVersion={}", self.version)).await?;
+        let mut events =
+            client.watch(&format!("{COLLECTION}?watch=1&resourceVersion={}", self.version)).await?;
         let event = events.expect().await?;
         ensure!(
-            event["type"] == "ERROR" && event["object"]["code"] == 410 && event["object"]["reason"] == "Expired",
+            event["type"] == "ERROR"
+                && event["object"]["code"] == 410
+                && event["object"]["reason"] == "Expired",
             "a watch from the past: {event}"
         );
         Ok(())

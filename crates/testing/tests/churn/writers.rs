@@ -130,7 +130,9 @@ impl Writer {
                 Ok(answer) if answer.code == StatusCode::TOO_MANY_REQUESTS => {
                     sleep(Duration::from_millis(200)).await;
                 }
-                Ok(answer) if answer.code.is_success() && serde_json::from_slice::<Value>(&answer.bytes).is_ok() => {
+                Ok(answer)
+                    if answer.code.is_success() && serde_json::from_slice::<Value>(&answer.bytes).is_ok() =>
+                {
                     let entry = if act == Act::Delete { Entry::Deleted } else { put(&answer.json())? };
                     self.entries[name].push(entry);
                     return Ok(());
@@ -183,7 +185,11 @@ impl Writer {
                 if before.map(Entry::Put) == Some(entry) {
                     return Ok(());
                 }
-                ensure!(object["data"]["value"] == value, "{} is not what was written: {object}", self.names[name]);
+                ensure!(
+                    object["data"]["value"] == value,
+                    "{} is not what was written: {object}",
+                    self.names[name]
+                );
                 self.entries[name].push(entry);
             }
             (None, false) => {}
