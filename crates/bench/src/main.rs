@@ -1,14 +1,17 @@
 //! Measures Hanse beside kube-apiserver + etcd, in one run on one machine, and prints the ratios.
 //!
 //! ```text
-//!   api ──┬── servers    start, restart and stop either server; its process ids
+//!   api ──┬── servers    start, restart and stop a server; its process ids
+//!         ├── setting    what is switched on in all of them: roles, policies, quota, audit
 //!         ├── machine    CPU time, memory and bytes written of those processes
 //!         ├── client     HTTP/2 over TLS with a client certificate
+//!         ├── session    the rows of one server that runs
 //!         ├── load       N workers, each waiting for its answer: create, update, patch, get, delete
 //!         ├── definitions from a custom resource definition to its first object
 //!         ├── lists      whole lists, pages, informer starts
 //!         ├── stages     where a write spends its time inside of Hanse
 //!         ├── watches    many watchers on one stream of writes
+//!         ├── watchers   very many that wait
 //!         └── report     figures of all repetitions → one Markdown page
 //! ```
 //!
@@ -29,7 +32,10 @@ mod machine;
 mod objects;
 mod report;
 mod servers;
+mod session;
+mod setting;
 mod stages;
+mod watchers;
 mod watches;
 
 use anyhow::{Result, bail};
