@@ -146,7 +146,7 @@ async fn all(plan: &Plan, mut server: Server, found: &mut Found) -> Result<()> {
     let ready = server.start().await?;
     found.ready_empty = ready.after;
     found.version = server.version(&ready.endpoint).await?;
-    let bench = Bench::open(plan, &server, ready.endpoint).await?;
+    let bench = Bench::new(&server, ready.endpoint);
     // Whatever is made with the first workspace is not of each.
     bench.make_first().await?;
     sleep(plan.settle).await;
@@ -181,7 +181,7 @@ async fn all(plan: &Plan, mut server: Server, found: &mut Found) -> Result<()> {
     server.stop().await?;
     let ready = server.start().await?;
     found.ready_full = ready.after;
-    let bench = Bench::open(plan, &server, ready.endpoint).await?;
+    let bench = Bench::new(&server, ready.endpoint);
     sleep(plan.settle).await;
     bench.weigh(found, "started again")?;
     found.idle.push(Idle { when: "started again", usage: bench.idle(plan.idle).await? });
@@ -212,12 +212,13 @@ enum Work {
     Delete,
 }
 
-/// A running server, connected to.
+/// A running server. Every step makes its own connections: a server hangs up on those that say nothing.
 struct Bench {
     endpoint: Endpoint,
-    connections: Vec<Connection>,
     pids: Vec<u32>,
 }
+
+const CONNECTIONS: usize = 4;
 
 pub const WORKSPACES: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
 const USER: &str = "tenant";
@@ -243,16 +244,15 @@ pub fn post(endpoint: &Endpoint, path: &str, body: Bytes) -> Result<client::Requ
 }
 
 impl Bench {
-    async fn open(plan: &Plan, server: &Server, endpoint: Endpoint) -> Result<Self> {
-        let connections = endpoint.connect_many(4.min(plan.workers)).await?;
-        Ok(Self { endpoint, connections, pids: server.pids() })
+    fn new(server: &Server, endpoint: Endpoint) -> Self {
+        Self { endpoint, pids: server.pids() }
     }
 
     /// One workspace that everything is done to, and that is gone again.
     async fn make_first(&self) -> Result<()> {
-        let connection = self.connections.first().context("no connection")?;
+        let mut connection = self.endpoint.connect().await?;
         for work in [Work::Create, Work::Touch, Work::Bind, Work::ListAsUser, Work::Delete] {
-            perform(&self.endpoint, &mut connection.clone(), "first", work).await?;
+            perform(&self.endpoint, &mut connection, "first", work).await?;
         }
         self.until_gone().await
     }
@@ -277,7 +277,7 @@ impl Bench {
     }
 
     async fn series(&self) -> Result<usize> {
-        let mut connection = self.connections.first().context("no connection")?.clone();
+        let mut connection = self.endpoint.connect().await?;
         let text = connection.call(client::get(self.endpoint.server_uri("/clusters/root/metrics")?)).await?;
         let text = String::from_utf8_lossy(&text);
         Ok(text.lines().filter(|line| !line.starts_with('#')).count())
@@ -290,12 +290,13 @@ impl Bench {
         range: std::ops::Range<usize>,
         work: Work,
     ) -> Result<Step> {
+        let connections = self.endpoint.connect_many(CONNECTIONS.min(workers)).await?;
         let before = Reading::take(&self.pids)?;
         let operations = range.len();
         let next = Arc::new(AtomicUsize::new(range.start));
         let tally = Arc::new(Mutex::new((Latencies::default(), Errors::default())));
         let mut tasks = JoinSet::new();
-        for connection in self.connections.iter().cycle().take(workers) {
+        for connection in connections.iter().cycle().take(workers) {
             let (mut connection, endpoint) = (connection.clone(), self.endpoint.clone());
             let (next, tally, end) = (next.clone(), tally.clone(), range.end);
             tasks.spawn(async move {
@@ -332,7 +333,7 @@ impl Bench {
 
     /// Waits until root lists no workspace.
     async fn until_gone(&self) -> Result<()> {
-        let mut connection = self.connections.first().context("no connection")?.clone();
+        let mut connection = self.endpoint.connect().await?;
         let deadline = Instant::now() + Duration::from_secs(300);
         loop {
             let path = format!("{WORKSPACES}?limit=1");
