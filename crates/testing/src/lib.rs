@@ -9,6 +9,7 @@ pub mod client;
 pub mod compare;
 pub mod hub;
 pub mod interposed;
+pub mod linear;
 pub mod process;
 pub mod real;
 pub mod webhook;
