@@ -31,6 +31,7 @@
 //! [`suite`] holds these as tests that every implementation runs.
 
 pub mod embedded;
+pub mod etcd;
 pub mod live;
 pub mod memory;
 pub mod suite;
@@ -291,6 +292,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// The workspaces that have a history.
     fn workspaces(&self) -> Vec<WorkspaceId>;
+
+    /// Resolves when `get`, `list` and `watch` of `workspace` see every commit that was acknowledged, by any process,
+    /// before the call. `None`: they do. `Err`: it cannot be known now.
+    fn level(&self, _workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        None
+    }
+
+    /// Whether this process looks after all workspaces: of those that share a store, one does, most of the time.
+    /// `None`: it always does.
+    fn duty(&self) -> Option<tokio::sync::watch::Receiver<bool>> {
+        None
+    }
 
     /// Makes `commit` durable and visible, or changes nothing. Once polled, dropping the future does not stop it.
     fn commit(
