@@ -4,6 +4,7 @@
 //! ```text
 //!   History ──> rules   what revisions alone decide: order, uniqueness, nothing invented        (no search)
 //!          ├──> search  is there one order of all operations that explains every answer?         (per object, then whole)
+//!          ├──> watched what watchers were told: the same everywhere, in order, without gaps
 //!          └──> shrink  the fewest operations that no order explains, to be read by a person
 //! ```
 //!
@@ -20,6 +21,7 @@ mod shrink;
 mod simulated;
 #[cfg(test)]
 mod tests;
+pub mod watched;
 
 use rules::Revisions;
 

@@ -1,7 +1,7 @@
 //! What revisions decide without any search.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt::Display,
 };
 
@@ -82,6 +82,9 @@ impl Revisions {
             }
         }
         found.check_unique(&by_id)?;
+        if let Some(log) = log {
+            check_logged(history, log)?;
+        }
         Ok(found)
     }
 
@@ -97,6 +100,16 @@ impl Revisions {
             }
         }
         Ok(())
+    }
+}
+
+/// Every acknowledged write is in the log; of deletes the search finds out.
+fn check_logged(history: &History, log: &[Commit]) -> Result<(), Violation> {
+    let logged: HashSet<OpId> = log.iter().filter_map(|it| Some(it.content?.last_writer())).collect();
+    let is_lost = |op: &&Op| matches!(op.outcome, Outcome::Written(_)) && !logged.contains(&op.id);
+    match history.ops.iter().find(is_lost) {
+        Some(op) => Err(violation("what is acknowledged is in the log", op)),
+        None => Ok(()),
     }
 }
 
