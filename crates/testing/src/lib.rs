@@ -10,6 +10,7 @@ pub mod compare;
 pub mod etcd;
 pub mod hub;
 pub mod interposed;
+pub mod linear;
 pub mod process;
 pub mod real;
 pub mod webhook;
