@@ -41,7 +41,8 @@ use self::{
     writer::{Deed, Done, Failure, Writer},
 };
 use crate::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch,
+    WorkspaceId, Write,
     live::{self, Live},
     memory::expiry_commit,
 };
@@ -304,6 +305,10 @@ impl Store for EtcdStore {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.shared.live.workspaces()
+    }
+
+    fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {
+        self.shared.live.snapshot(workspace)
     }
 
     fn level(&self, workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {
