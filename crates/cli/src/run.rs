@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use env::Env;
+use sd_notify::NotifyState;
 use server::{
     Options,
     login::LoginOptions,
@@ -69,8 +70,16 @@ async fn until_told(running: Running) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
     }
     eprintln!("stopping");
+    tell_supervisor(NotifyState::Stopping);
     running.peer.stop().await;
     running.store.close().await.context("the store did not close cleanly")
+}
+
+/// systemd, or whatever else gave this process a `NOTIFY_SOCKET`; nobody else hears it.
+fn tell_supervisor(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "whoever supervises this process cannot be told how it is");
+    }
 }
 
 fn write_private(env: &Env, path: &Path, text: &str) -> anyhow::Result<()> {
@@ -94,6 +103,7 @@ pub async fn serve(
     let path = data.join("admin.kubeconfig");
     write_private(&env, &path, &kubeconfig)?;
     eprintln!("serving on {} (admin: {})", running.peer.url(), path.display());
+    tell_supervisor(NotifyState::Ready);
     until_told(running).await
 }
 

@@ -52,6 +52,7 @@ pub mod service;
 pub mod space;
 mod swagger;
 pub mod tokens;
+pub mod trace;
 pub mod user;
 mod versions;
 mod watch;
