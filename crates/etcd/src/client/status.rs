@@ -12,7 +12,7 @@ use crate::Error;
 pub(crate) enum Failure {
     /// It never left: nobody was there.
     Unsent(String),
-    /// TLS refused, on either side: nothing was read.
+    /// It never left: TLS refused, on either side.
     Distrusted(String),
     /// It left, and the connection broke or time ran out.
     Unanswered(String),
@@ -119,10 +119,6 @@ impl Failure {
     /// Of a connection that broke after something was sent.
     pub(crate) fn after_sending(error: &(dyn StdError + 'static)) -> Self {
         let told = in_full(error);
-        // A server that wants another certificate says so after the handshake, and has read nothing.
-        if is_distrust(error) {
-            return Failure::Distrusted(told);
-        }
         let refused = causes(error).filter_map(|cause| cause.downcast_ref::<h2::Error>());
         // By HTTP/2's rules a stream that is refused was not looked at.
         let mut refused = refused.filter(|error| error.is_remote() && error.is_reset());
