@@ -52,6 +52,8 @@ pub struct Keys {
     pub end: Option<Bytes>,
 }
 
+type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
 impl Keys {
     pub fn one(key: impl Into<Bytes>) -> Self {
         Self { start: key.into(), end: None }
@@ -67,7 +69,7 @@ impl Keys {
     }
 
     /// On etcd's wire an end of the one byte 0 means no end, and an empty one means the one key.
-    pub(crate) fn bounds(&self) -> Option<(Bound<&[u8]>, Bound<&[u8]>)> {
+    pub(crate) fn bounds(&self) -> Option<Bounds<'_>> {
         let start = &self.start[..];
         match self.end.as_deref() {
             None | Some([]) => Some((Bound::Included(start), Bound::Included(start))),
@@ -246,7 +248,7 @@ pub trait Etcd: Send + Sync + 'static {
     /// Deletes a lease and all its keys.
     fn revoke(&self, lease: LeaseId) -> BoxFuture<'static, Result<(), Error>>;
 
-    /// Forgets the history before `revision`. What that one itself deleted is not told to later watches either: they
+    /// Forgets the history before `revision`. What that one itself deleted may not be told to later watches either: they
     /// are safe from the one after it on.
     fn compact(&self, revision: Revision) -> BoxFuture<'static, Result<(), Error>>;
 }
