@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Etcd ─┬─ Client      gRPC to the members of a cluster; TLS, user and password
-//!         └─ SimEtcd     the same rules in memory, with faults that follow from a seed
+//!         ├─ SimEtcd     the same rules in memory, with faults that follow from a seed
+//!         └─ Observed    around one of them: tells somebody how calls go
 //! ```
 //!
 //! [`Etcd`] is a plain account of what etcd does, with nothing hidden: no retries behind the caller's back and no
@@ -19,10 +20,12 @@ use env::BoxFuture;
 
 mod client;
 pub mod limits;
+mod observed;
 mod sim;
 pub mod suite;
 
 pub use client::{Client, Endpoint, Identity, Misconfigured, Options, Tls, User};
+pub use observed::{Observed, Observer};
 pub use sim::{Faults, SimEtcd};
 
 /// The number of a state of the whole store. Every transaction that writes makes the next one.
@@ -227,6 +230,22 @@ pub enum Error {
     /// It had no effect: the request makes no sense to etcd.
     #[error("etcd refuses: {0}")]
     Refused(String),
+}
+
+impl Error {
+    /// Its name among the others, as metrics have it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::Unreachable(_) => "unreachable",
+            Error::Uncertain(_) => "uncertain",
+            Error::Compacted(_) => "compacted",
+            Error::LeaseGone => "lease_gone",
+            Error::TooLarge(_) => "too_large",
+            Error::NoSpace(_) => "no_space",
+            Error::Denied(_) => "denied",
+            Error::Refused(_) => "refused",
+        }
+    }
 }
 
 /// A cluster of etcd members.
