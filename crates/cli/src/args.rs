@@ -2,7 +2,6 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
 use env::Env;
 use server::{Options, login::LoginOptions, operate::Tools};
@@ -138,6 +137,14 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether it answers requests.
+    #[cfg(feature = "otlp")]
+    pub fn serves(&self) -> bool {
+        matches!(self, Command::Dev { .. } | Command::Serve { .. })
+    }
+}
+
 /// How to reach a running peer. Its operators are admins of the workspace root, whatever workspace a context is for.
 #[derive(clap::Args)]
 pub struct ApiArgs {
@@ -227,30 +234,23 @@ pub enum WorkspaceVerb {
 }
 
 /// Runs the command to its end.
-pub fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("hanse")
-        .build()
-        .context("cannot start")?;
-    runtime.block_on(async move {
-        match command {
-            Command::Dev { dir, listen, login, serving } => {
-                let server = Options { tools, ..serving.options() };
-                run::dev(env, &dir, listen, login.options(), server).await
-            }
-            Command::Serve { data, listen, advertise, issuer, store, login, serving } => {
-                let server = Options { tools, ..serving.options() };
-                run::serve(env, &data, listen, advertise, issuer, &store, login.options(), server).await
-            }
-            Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
-            Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,
-            Command::Restore { data, file } => backup::restore(&env, &data, &file),
-            Command::Check { data, file } => backup::check(&env, data.as_deref(), file.as_deref()),
-            Command::Compact { data, api, workspace } => {
-                backup::compact(&env, data.as_deref(), api, workspace.as_deref()).await
-            }
-            Command::LogLevel { api, level, duration } => log::change(&env, api, level, duration).await,
+pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Result<()> {
+    match command {
+        Command::Dev { dir, listen, login, serving } => {
+            let server = Options { tools, ..serving.options() };
+            run::dev(env, &dir, listen, login.options(), server).await
         }
-    })
+        Command::Serve { data, listen, advertise, issuer, store, login, serving } => {
+            let server = Options { tools, ..serving.options() };
+            run::serve(env, &data, listen, advertise, issuer, &store, login.options(), server).await
+        }
+        Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
+        Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,
+        Command::Restore { data, file } => backup::restore(&env, &data, &file),
+        Command::Check { data, file } => backup::check(&env, data.as_deref(), file.as_deref()),
+        Command::Compact { data, api, workspace } => {
+            backup::compact(&env, data.as_deref(), api, workspace.as_deref()).await
+        }
+        Command::LogLevel { api, level, duration } => log::change(&env, api, level, duration).await,
+    }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use env::Env;
+use sd_notify::NotifyState;
 use server::{
     Options,
     login::LoginOptions,
@@ -73,8 +74,16 @@ async fn until_told(running: Running) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
     }
     eprintln!("stopping");
+    tell_supervisor(NotifyState::Stopping);
     running.peer.stop().await;
     running.storage.close().await
+}
+
+/// systemd, or whatever else gave this process a `NOTIFY_SOCKET`; nobody else hears it.
+fn tell_supervisor(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "whoever supervises this process cannot be told how it is");
+    }
 }
 
 fn write_private(env: &Env, path: &Path, text: &str) -> anyhow::Result<()> {
@@ -100,6 +109,7 @@ pub async fn serve(
     let path = data.join("admin.kubeconfig");
     write_private(&env, &path, &kubeconfig)?;
     eprintln!("serving on {} (admin: {})", running.peer.url(), path.display());
+    tell_supervisor(NotifyState::Ready);
     until_told(running).await
 }
 
