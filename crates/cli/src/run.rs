@@ -43,7 +43,10 @@ async fn start(
     let sharing = storage.sharing();
     let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login, sharing };
     match Peer::start(env, storage.store(), options).await {
-        Ok(peer) => Ok(Running { peer, storage }),
+        Ok(peer) => {
+            storage.measure(&peer.hub.metrics.etcd);
+            Ok(Running { peer, storage })
+        }
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
             bail!("{address} is taken: is another hanse running there? Choose another address with --listen")
         }
