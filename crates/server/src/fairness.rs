@@ -13,7 +13,6 @@ mod flows;
 mod scheduler;
 
 use std::{
-    collections::HashMap,
     sync::{Arc, LazyLock, OnceLock},
     time::Duration,
 };
@@ -24,7 +23,7 @@ use machinery::{
     resource::Tree,
     status::{Reason, Status},
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use store::{Collection, Key, WorkspaceId};
 use tokio::sync::oneshot;
@@ -32,6 +31,7 @@ use tokio::sync::oneshot;
 use crate::{
     metrics::{Counted, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels},
     rbac::Attributes,
+    recent::Recent,
     space::Space,
     user::User,
 };
@@ -57,7 +57,10 @@ pub struct Fairness {
     scheduler: Option<Mutex<Scheduler<Notice>>>,
     /// How long a request may wait.
     patience: Duration,
-    spaces: RwLock<HashMap<WorkspaceId, Arc<SpaceFlows>>>,
+    /// Who is forgotten has nobody let in or waiting, and begins anew.
+    spaces: Recent<Arc<SpaceFlows>>,
+    /// Held while a workspace is taken in, so that it is one tenant.
+    taking_in: Mutex<()>,
     schemas: Collection,
     levels: Collection,
     metrics: FlowMetrics,
@@ -129,7 +132,8 @@ impl Fairness {
             env,
             scheduler: (total > 0).then(|| Mutex::new(Scheduler::new(total))),
             patience,
-            spaces: RwLock::default(),
+            spaces: Recent::default(),
+            taking_in: Mutex::default(),
             schemas: Collection::new(defaults::GROUP, "flowschemas"),
             levels: Collection::new(defaults::GROUP, "prioritylevelconfigurations"),
             metrics,
@@ -244,26 +248,36 @@ impl Fairness {
     fn flows_of(&self, space: &Space, scheduler: &Mutex<Scheduler<Notice>>) -> Arc<SpaceFlows> {
         // Read before computing: a change in between makes the next request compute again.
         let at = [space.last_change(&self.schemas), space.last_change(&self.levels)];
-        if let Some(known) = self.spaces.read().get(space.id()).filter(|known| known.at == at) {
-            return known.clone();
+        if let Some(known) = self.spaces.get(space.id()).filter(|known| known.at == at) {
+            return known;
         }
         let flows = self.read(space, at);
         let schemas = flows.schemas().iter().map(|it| self.track(&flows, it)).collect();
-        let mut spaces = self.spaces.write();
-        let before = spaces.get(space.id());
-        if let Some(known) = before.filter(|known| known.at == at) {
+        let alone = self.taking_in.lock();
+        let before = self.spaces.get(space.id());
+        if let Some(known) = before.as_ref().filter(|known| known.at == at) {
             return known.clone();
         }
-        let tenant = before.map(|known| known.tenant);
-        let mut scheduler = scheduler.lock();
-        let (tenant, levels) = scheduler.configure(tenant, flows.levels());
-        let woken = scheduler.catch_up(self.env.clock.elapsed());
-        drop(scheduler);
+        let (tenant, levels, woken) = {
+            let mut scheduler = scheduler.lock();
+            let (tenant, levels) = scheduler.configure(before.map(|known| known.tenant), flows.levels());
+            (tenant, levels, scheduler.catch_up(self.env.clock.elapsed()))
+        };
         let known = Arc::new(SpaceFlows { at, flows, tenant, levels, schemas });
-        spaces.insert(space.id().clone(), known.clone());
-        drop(spaces);
+        self.remember(space, &known, scheduler);
+        drop(alone);
         self.notify(woken);
         known
+    }
+
+    /// Nobody who is about to ask for a seat, holds one or waits for one is forgotten: it would be two tenants for a
+    /// while.
+    fn remember(&self, space: &Space, known: &Arc<SpaceFlows>, scheduler: &Mutex<Scheduler<Notice>>) {
+        let may_go =
+            |known: &Arc<SpaceFlows>| Arc::strong_count(known) == 1 && scheduler.lock().is_idle(known.tenant);
+        for gone in self.spaces.insert_and_forget(space.id(), known.clone(), may_go) {
+            scheduler.lock().forget(gone.tenant);
+        }
     }
 
     fn read(&self, space: &Space, at: [Revision; 2]) -> Arc<Flows> {
@@ -300,7 +314,7 @@ impl Fairness {
     }
 
     pub fn forget(&self, workspace: &WorkspaceId) {
-        let known = self.spaces.write().remove(workspace);
+        let known = self.spaces.forget(workspace);
         if let (Some(known), Some(scheduler)) = (known, &self.scheduler) {
             scheduler.lock().forget(known.tenant);
         }

@@ -40,6 +40,7 @@ mod pods;
 mod present;
 pub mod rbac;
 mod read;
+mod recent;
 pub mod registry;
 mod replace;
 pub mod request;

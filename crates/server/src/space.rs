@@ -35,9 +35,19 @@ pub struct Change {
     pub last: Arc<Object>,
 }
 
+/// The id of no workspace: nothing is ever stored there.
+pub fn nowhere() -> WorkspaceId {
+    WorkspaceId("nowhere".into())
+}
+
 impl Space {
     pub fn new(id: WorkspaceId, name: &str, place: base::Place, store: Arc<dyn Store>) -> Self {
         Self(Arc::new(Inner { id, name: name.to_owned(), place, sealed: RwLock::default(), store }))
+    }
+
+    /// The same, as if it had nothing but the base.
+    pub fn without_own(&self) -> Space {
+        Space::new(nowhere(), self.name(), self.0.place.clone(), self.0.store.clone())
     }
 
     pub fn id(&self) -> &WorkspaceId {
@@ -123,6 +133,11 @@ impl Space {
             }
         }
         Ok(listing)
+    }
+
+    /// What the workspace itself stores, whiteouts included, without the base.
+    pub fn stored(&self, collection: &Collection) -> Listing {
+        self.0.store.list(&self.0.id, collection, None).unwrap_or_else(|_| Listing::empty(self.head()))
     }
 
     pub fn watch(&self, span: Span, after: Revision) -> Result<Watch, Error> {

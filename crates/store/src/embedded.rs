@@ -12,12 +12,14 @@
 
 mod backup;
 mod checkpoint;
+mod forget;
 mod frame;
 mod history;
 mod keeper;
 mod recover;
 mod replay;
 mod segment;
+mod turns;
 mod writer;
 
 use std::{
@@ -42,8 +44,8 @@ use self::{
     writer::{Job, Progress, Reply, Request, Writer},
 };
 use crate::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
-    live::Live, memory::expiry_commit,
+    Bounds, Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Usage, Watch, WorkspaceId,
+    Write, live::Live, memory::expiry_commit,
 };
 
 pub use backup::{Report, check, restore};
@@ -69,6 +71,9 @@ pub struct Options {
     pub queue: usize,
     /// How long nothing must happen before the end of the log is marked.
     pub idle_before_mark: Duration,
+    /// What each workspace may hold, but for those that are not bounded.
+    pub bounds: Bounds,
+    pub unbounded: Vec<WorkspaceId>,
 }
 
 impl Options {
@@ -96,6 +101,8 @@ impl Default for Options {
             batch_commits: 1024,
             queue: 1024,
             idle_before_mark: Duration::from_millis(20),
+            bounds: Bounds::NONE,
+            unbounded: Vec::new(),
         }
     }
 }
@@ -333,6 +340,10 @@ impl Store for EmbeddedStore {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.live.workspaces()
+    }
+
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        self.live.usage(workspace)
     }
 
     fn commit(

@@ -233,6 +233,31 @@ impl Event {
     }
 }
 
+/// What the live objects of a workspace add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub objects: u64,
+    /// Of their encoded bodies.
+    pub bytes: u64,
+}
+
+/// What a workspace may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+impl Bounds {
+    pub const NONE: Bounds = Bounds { objects: u64::MAX, bytes: u64::MAX };
+
+    /// What grows must stay within; what is too much already may stay, and become less.
+    fn allow(&self, before: Usage, after: Usage) -> bool {
+        let allow = |before: u64, after: u64, most: u64| after <= most || after <= before;
+        allow(before.objects, after.objects, self.objects) && allow(before.bytes, after.bytes, self.bytes)
+    }
+}
+
 /// Why the store did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -251,6 +276,9 @@ pub enum Error {
     /// The request makes no sense whatever the state: no writes, a key twice, too large. A bug in the caller.
     #[error("invalid commit: {0}")]
     Invalid(&'static str),
+    /// The workspace holds as much as it may; nothing was changed. Remove something first.
+    #[error("the workspace holds {} objects of {} bytes and may hold {} of {}", usage.objects, usage.bytes, bounds.objects, bounds.bytes)]
+    Full { usage: Usage, bounds: Bounds },
     /// No room on disk; nothing was changed and reads go on. Free some space and try again.
     #[error("no space left: {0}")]
     NoSpace(String),
@@ -282,8 +310,9 @@ pub trait Store: Send + Sync + 'static {
         at: Option<Revision>,
     ) -> Result<Listing, Error>;
 
-    /// The end of the latest commit that touched `collection`; `Revision::ZERO` if none did. What was computed from
-    /// the collection at that revision is still right. After a restart it may be later than the truth, never earlier.
+    /// The end of the latest commit that touched `collection`; `Revision::ZERO` if it was empty when the store was
+    /// opened and none has touched it since. What was computed from the collection at that revision, since then, is
+    /// still right. After a restart it may be later than the truth, never earlier unless the collection is empty.
     fn last_change(&self, workspace: &WorkspaceId, collection: &Collection) -> Revision;
 
     /// The collections of `workspace` that hold, or have held, objects.
@@ -291,6 +320,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// The workspaces that have a history.
     fn workspaces(&self) -> Vec<WorkspaceId>;
+
+    /// What the objects of `workspace` add up to, at the latest commit. Exact, and costs nothing to ask.
+    fn usage(&self, workspace: &WorkspaceId) -> Usage;
 
     /// Makes `commit` durable and visible, or changes nothing. Once polled, dropping the future does not stop it.
     fn commit(

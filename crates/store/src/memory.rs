@@ -8,8 +8,8 @@ use machinery::{Object, Revision};
 use parking_lot::Mutex;
 
 use crate::{
-    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Span, Store, Watch,
-    WorkspaceId, Write,
+    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Span, Store, Usage,
+    Watch, WorkspaceId, Write,
     live::{Live, NoJournal, Options, Stage},
 };
 
@@ -84,6 +84,10 @@ impl Store for MemoryStore {
         self.live.workspaces()
     }
 
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        self.live.usage(workspace)
+    }
+
     fn commit(
         &self,
         workspace: &WorkspaceId,
@@ -139,6 +143,7 @@ impl Store for MemoryStore {
         self.in_order(move |live| {
             if let Some(upto) = live.compaction(&workspace, upto)? {
                 live.compact(&workspace, upto);
+                live.sweep();
             }
             Ok(())
         })
@@ -148,6 +153,7 @@ impl Store for MemoryStore {
         let workspace = workspace.clone();
         self.in_order(move |live| {
             live.remove_workspace(&workspace);
+            live.sweep();
             Ok(())
         })
     }

@@ -199,6 +199,12 @@ impl<W> Scheduler<W> {
         }
     }
 
+    /// Whether nobody of it is let in or waits.
+    pub fn is_idle(&self, id: TenantId) -> bool {
+        let tenant = self.tenants.get(id.0).and_then(Option::as_ref);
+        tenant.is_none_or(|tenant| tenant.held == 0 && tenant.waiting == 0)
+    }
+
     fn clear_away(&mut self, id: TenantId) {
         let idle = self.tenant(id).is_some_and(|it| it.is_leaving && it.held == 0 && it.waiting == 0);
         if idle && let Some(place) = self.tenants.get_mut(id.0) {
