@@ -35,7 +35,10 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let issuer = checked_issuer(issuer)?;
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
-    let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
+    let bounds = server.bounds();
+    let unbounded = vec![server::hub::root_id()];
+    let options = store::embedded::Options { bounds, unbounded, ..Default::default() };
+    let store = EmbeddedStore::open(env, &data.join("store"), options)
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let store = Arc::new(store);
     let server = Options { issuer, ..server };

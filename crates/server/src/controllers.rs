@@ -76,7 +76,7 @@ pub fn start(hub: &Arc<Hub>) {
 /// Reads the feed for ever; after a gap, looks at everything.
 async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
     // The feed began before this look, so nothing falls between them.
-    controllers.look_at_everything();
+    controllers.look_at_everything().await;
     let mut stopping = controllers.hub.stopping.clone();
     loop {
         let item = tokio::select! {
@@ -86,7 +86,7 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
         match item {
             FeedItem::Event(event) => controllers.guarded(|| controllers.observe(&event)),
             FeedItem::WorkspaceRemoved(workspace) => controllers.owners.lock().forget(&workspace),
-            FeedItem::Lagged => controllers.look_at_everything(),
+            FeedItem::Lagged => controllers.look_at_everything().await,
         }
     }
 }
@@ -172,8 +172,10 @@ impl Controllers {
         .await
     }
 
-    fn look_at_everything(&self) {
+    async fn look_at_everything(&self) {
         for workspace in self.hub.store.workspaces() {
+            // There may be many, and others of this thread have their turn.
+            tokio::task::yield_now().await;
             self.guarded(|| quotas::queue_all(self, &workspace));
             for collection in self.hub.store.collections(&workspace) {
                 let Ok(listing) = self.hub.store.list(&workspace, &collection, None) else { continue };

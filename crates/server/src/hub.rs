@@ -24,6 +24,7 @@ use crate::{
     rbac::Authorizer,
     recent::Recent,
     served::{Served, Servings},
+    shares::Shares,
     space::{self, Space},
     tokens::Issuers,
     webhook::Webhooks,
@@ -52,9 +53,22 @@ pub struct Options {
     pub max_mutating_requests_inflight: u32,
     /// Connections at once; 0: no limit.
     pub max_connections: usize,
+    /// Watches that a workspace may have open; 0: no limit.
+    pub max_workspace_watches: usize,
+    /// What a workspace may store; 0: no limit. The store keeps to it.
+    pub max_workspace_objects: u64,
+    pub max_workspace_bytes: u64,
+    /// Memory of requests that are being received, of which a workspace gets a quarter; 0: no limit.
+    pub max_request_bytes_inflight: usize,
 }
 
 impl Options {
+    /// What each workspace but root may store.
+    pub fn bounds(&self) -> store::Bounds {
+        let bound = |most: u64| if most == 0 { u64::MAX } else { most };
+        store::Bounds { objects: bound(self.max_workspace_objects), bytes: bound(self.max_workspace_bytes) }
+    }
+
     /// What the workspace `name` is called as an issuer of tokens.
     pub fn issuer_of(&self, name: &str) -> String {
         format!("{}/clusters/{name}", self.issuer)
@@ -75,6 +89,10 @@ impl Default for Options {
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             max_connections: 10_000,
+            max_workspace_watches: 10_000,
+            max_workspace_objects: 0,
+            max_workspace_bytes: 0,
+            max_request_bytes_inflight: 256 << 20,
         }
     }
 }
@@ -101,6 +119,7 @@ pub struct Hub {
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
     pub fairness: Arc<Fairness>,
+    pub shares: Shares,
     servings: Servings,
     /// Those that were asked for lately.
     spaces: Recent<Space>,
@@ -189,6 +208,7 @@ impl Hub {
         let seats = options.max_requests_inflight.saturating_add(options.max_mutating_requests_inflight);
         let fairness = Fairness::new(env.clone(), seats, options.request_timeout / 4, metrics.flow.clone());
         let installation = Installation::load(&env, &store).await?;
+        let shares = Shares::new(options.max_request_bytes_inflight);
         Ok(Arc::new(Hub {
             env,
             store,
@@ -205,6 +225,7 @@ impl Hub {
             login,
             auditor,
             fairness,
+            shares,
             servings: Servings::new(),
             spaces: Recent::default(),
             names: Mutex::default(),
@@ -365,6 +386,7 @@ pub fn store_refusal(error: store::Error) -> Status {
             Status::expired("The resourceVersion for the provided watch is too old.")
         }
         store::Error::Ahead { current } => too_large(None, current),
+        store::Error::Full { usage, bounds } => full(usage, bounds),
         store::Error::NoSpace(why) => {
             Status::new(Reason::ServiceUnavailable, format!("no space left on the store's disk: {why}"))
                 .retry_after(5)
@@ -377,6 +399,18 @@ pub fn store_refusal(error: store::Error) -> Status {
         store::Error::Conflict { key, .. } => Status::internal(format!("unexpected conflict on {key:?}")),
         other @ (store::Error::Discontinuous { .. } | store::Error::Invalid(_)) => Status::internal(other),
     }
+}
+
+/// As a quota that is used up: trying again does not help.
+fn full(usage: store::Usage, bounds: store::Bounds) -> Status {
+    let part = |held: u64, most: u64, what: &str| match most {
+        u64::MAX => format!("{held} {what}"),
+        most => format!("{held} of {most} {what}"),
+    };
+    let (objects, bytes) =
+        (part(usage.objects, bounds.objects, "objects"), part(usage.bytes, bounds.bytes, "bytes"));
+    let message = format!("the workspace is full: it holds {objects}, {bytes}; delete what is not needed");
+    Status::new(machinery::status::Reason::Forbidden, message)
 }
 
 /// The revision asked for has not happened here yet.

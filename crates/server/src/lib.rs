@@ -49,6 +49,7 @@ mod room;
 mod selection;
 mod served;
 pub mod service;
+mod shares;
 pub mod space;
 mod swagger;
 pub mod tokens;

@@ -23,6 +23,7 @@ use crate::{
     hub::{self, Hub},
     login::caller::{Caller, Presented},
     service::{self, Connection},
+    shares::Claim,
 };
 
 /// A client that has not finished its handshake, or sent its first request, by then is not serious.
@@ -101,7 +102,8 @@ async fn connection(
     };
     let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
     let caller = chain.map(|chain| Arc::new(Caller::Certificate(Presented::new(chain.to_vec()))));
-    let from = Arc::new(Connection { caller, peer: Some(peer) });
+    let claim = Arc::new(Claim::default());
+    let from = Arc::new(Connection { caller, peer: Some(peer), claim: Some(claim.clone()) });
     hub.metrics.connections.inc();
     let spoke = Arc::new(AtomicBool::new(false));
     let service = service_fn({
@@ -150,6 +152,8 @@ async fn connection(
                     break;
                 }
             }
+            // Its answer says so; what else is under way on it is still answered.
+            () = claim.refused.notified() => connection.as_mut().graceful_shutdown(),
             () = hub::stopped(&mut stopping) => {
                 connection.as_mut().graceful_shutdown();
                 let _ = connection.as_mut().await;

@@ -162,6 +162,32 @@ impl AuditMetrics {
     }
 }
 
+/// What there is only so much of for one workspace or user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    Watches,
+    Connections,
+    RequestBytes,
+    /// Objects, or bytes of them.
+    Stored,
+}
+
+impl Limit {
+    fn name(self) -> &'static str {
+        match self {
+            Limit::Watches => "watches",
+            Limit::Connections => "connections",
+            Limit::RequestBytes => "request-bytes",
+            Limit::Stored => "stored",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    limit: &'static str,
+}
+
 /// A part of answering a write, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -319,6 +345,7 @@ pub struct Metrics {
     pub pod_security_refused: Counter<u64, AtomicU64>,
     pub audit: AuditMetrics,
     pub flow: FlowMetrics,
+    limits: Family<LimitLabels, Counter>,
     writes: Counter<u64, AtomicU64>,
     validating_policies: Family<ValidatingPolicyLabels, Counter>,
     mutating_policies: Family<MutatingPolicyLabels, Counter>,
@@ -384,6 +411,12 @@ impl Default for Metrics {
         );
         let audit = AuditMetrics::register(&mut registry);
         let flow = FlowMetrics::register(&mut registry);
+        let limits = Family::default();
+        registry.register(
+            "hanse_limit_reached",
+            "Requests refused because somebody holds as much as it may, by what",
+            limits.clone(),
+        );
         let writes = Counter::default();
         registry.register("hanse_writes", "Objects that clients wanted to write", writes.clone());
         let validating_policies = Family::default();
@@ -428,6 +461,7 @@ impl Default for Metrics {
             pod_security_refused,
             audit,
             flow,
+            limits,
             writes,
             validating_policies,
             mutating_policies,
@@ -457,6 +491,10 @@ impl Metrics {
 
     pub fn mutating_policy(&self, error_type: &'static str) {
         self.mutating_policies.get_or_create(&MutatingPolicyLabels { error_type }).inc();
+    }
+
+    pub fn limit_reached(&self, limit: Limit) {
+        self.limits.get_or_create(&LimitLabels { limit: limit.name() }).inc();
     }
 
     /// The text that Prometheus reads.

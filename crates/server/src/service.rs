@@ -30,6 +30,7 @@ use crate::{
     read,
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
+    shares::{BodyRoom, Claim},
     space::Space,
     swagger, tokens,
     user::{self, Impersonated, User},
@@ -48,6 +49,8 @@ pub struct Connection {
     /// Who is at its other end, if that is known.
     pub caller: Option<Arc<Caller>>,
     pub peer: Option<IpAddr>,
+    /// Whose it is; `None`: it is not counted.
+    pub claim: Option<Arc<Claim>>,
 }
 
 /// What is learned of a request while it is answered, and outlives a refusal.
@@ -163,6 +166,9 @@ where
     };
     let Asker { user, space: verified, warnings: of_asker } = asker;
     findings.warnings = of_asker;
+    if let Some(claim) = &connection.claim {
+        claim.settle(hub, &user, verified.as_ref())?;
+    }
     // Without a path prefix the request is for its credential's workspace, else for `default`.
     let name = asked_for.or(verified.as_ref().map(Space::name)).unwrap_or(api::DEFAULT).to_owned();
     let mut audit = Recorder::off();
@@ -401,7 +407,8 @@ async fn write_with<B>(mut context: Context, verb: Verb, body: B) -> Result<Resp
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let bytes = read_body(body, context.hub.options.max_body_bytes).await?;
+    let mut room = BodyRoom::default();
+    let bytes = read_body(body, &context, &mut room).await?;
     context.audit.request(&context, &bytes);
     for _ in 0..DEFINITION_ATTEMPTS {
         let answer = write_verb(&context, verb, bytes.clone()).await;
@@ -487,11 +494,12 @@ fn timed_out() -> Status {
     Status::new(Reason::Timeout, format!("Timeout: {why}"))
 }
 
-/// The whole body, if it is not larger than `limit`.
-async fn read_body<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
+/// The whole body, if it is not too large and there is room for it.
+async fn read_body<B>(mut body: B, context: &Context, room: &mut BodyRoom) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
+    let limit = context.hub.options.max_body_bytes;
     let too_large =
         || Status::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}"));
     if body.size_hint().lower() > limit as u64 {
@@ -506,6 +514,7 @@ where
         if so_far + data.len() > limit {
             return Err(too_large());
         }
+        room.hold(&context.hub, &context.space, so_far + data.len())?;
         match (&mut joined, first.take()) {
             (Some(joined), _) => joined.extend_from_slice(&data),
             (None, None) => first = Some(data),

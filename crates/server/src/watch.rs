@@ -16,7 +16,7 @@ use futures_util::stream;
 use http::{Response, StatusCode};
 use machinery::{EventType, Object, Revision, status::Status};
 use serde_json::{Value, json};
-use store::{ItemKey, Listing, Watch};
+use store::{ItemKey, Listing, Watch, WorkspaceId};
 
 use crate::{
     body::{self, Body},
@@ -27,6 +27,7 @@ use crate::{
     present::Presenter,
     read,
     selection::Selection,
+    shares::{self, Share},
     space::{Change, Space},
     versions,
 };
@@ -39,6 +40,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
     let presenter = context.presenter()?;
+    let share = shares::hold_watch(&context.hub, &context.space)?;
     let options = ListOptions::read(&context.query, true)?;
     let mut selection = Selection::new(options.labels.clone(), options.fields.clone(), &context.resource)?;
     if !context.target.name.is_empty() {
@@ -87,6 +89,7 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
         deadline: clock + options.timeout.unwrap_or(DEFAULT_TIMEOUT + spread),
         next_bookmark: clock + context.hub.options.bookmark_every,
         hub: context.hub.clone(),
+        _share: share,
     };
     context.hub.metrics.watches.inc();
     let lines = stream::unfold(watcher, |mut watcher| async move {
@@ -113,6 +116,7 @@ struct Initial {
 }
 
 struct Watcher {
+    _share: Share<WorkspaceId>,
     hub: std::sync::Arc<crate::hub::Hub>,
     space: Space,
     feed: Watch,

@@ -52,6 +52,13 @@ pub enum Work {
 /// other workspaces from their turn.
 const PER_WORKSPACE: usize = 2;
 
+/// Workspaces themselves are removed so many at once: they wait for one write together.
+const WORKSPACES_AT_ONCE: usize = 8;
+
+fn most_at_once(place: &Place) -> usize {
+    if place.is_some() { PER_WORKSPACE } else { WORKSPACES_AT_ONCE }
+}
+
 /// Whose work it is; what is about workspaces themselves is nobody's.
 pub type Place = Option<WorkspaceId>;
 
@@ -124,7 +131,7 @@ impl State {
         let Some(waiting) = self.places.get_mut(&place) else { return };
         if waiting.order.is_empty() && waiting.active == 0 {
             self.places.remove(&place);
-        } else if !waiting.has_turn && !waiting.order.is_empty() && waiting.active < PER_WORKSPACE {
+        } else if !waiting.has_turn && !waiting.order.is_empty() && waiting.active < most_at_once(&place) {
             waiting.has_turn = true;
             self.turns.push_back(place);
         }
