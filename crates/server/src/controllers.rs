@@ -40,6 +40,7 @@ use crate::{
     hub::{self, Hub, root_id},
     space::Space,
 };
+pub use queue::KINDS as KINDS_OF_WORK;
 use queue::{Queue, Work};
 
 /// Most of them wait, for the store or for somebody who is asked; the queue lets no workspace have all.
@@ -59,7 +60,7 @@ pub fn start(hub: &Arc<Hub>) {
     let feed = hub.store.feed();
     let controllers = Arc::new(Controllers {
         hub: hub.clone(),
-        queue: Queue::default(),
+        queue: Queue::new(hub.env.clock.clone(), hub.metrics.work.clone()),
         owners: Mutex::default(),
         uncharged: Mutex::default(),
     });
@@ -98,7 +99,11 @@ async fn work(controllers: Arc<Controllers>) {
             work = controllers.queue.take() => work,
             () = hub::stopped(&mut stopping) => return,
         };
+        let began = controllers.hub.env.clock.elapsed();
         let outcome = controllers.attempt(&work).await;
+        if let Some(measured) = controllers.hub.metrics.work.of(work.kind()) {
+            measured.took(controllers.hub.env.clock.elapsed().saturating_sub(began));
+        }
         // A full queue must not keep others of this thread from their turn.
         tokio::task::yield_now().await;
         let pause = match outcome {

@@ -24,12 +24,14 @@ use machinery::{
     status::{Reason, Status},
 };
 use parking_lot::Mutex;
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
 use store::{Collection, Key, WorkspaceId};
 use tokio::sync::oneshot;
 
 use crate::{
-    metrics::{Counted, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels},
+    metrics::{
+        Counted, ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels,
+    },
     rbac::Attributes,
     recent::Recent,
     space::Space,
@@ -85,6 +87,9 @@ struct Tracked {
     labels: FlowLabels,
     dispatched: Counter,
     executing: Gauge,
+    executing_seats: Gauge,
+    executions: Histogram,
+    watch_starts: Histogram,
 }
 
 /// What a request was counted under: the answer's headers tell.
@@ -92,20 +97,32 @@ struct Tracked {
 pub struct Counting {
     pub schema_uid: HeaderValue,
     pub level_uid: HeaderValue,
+    /// Before its turn came.
+    pub waited: Duration,
 }
 
 /// A seat that is given back when dropped.
 pub struct Permit {
     fairness: Arc<Fairness>,
     seat: Option<Seat>,
-    _executing: Counted,
+    began: Duration,
+    is_watch: bool,
+    known: Arc<SpaceFlows>,
+    /// Which schema of those.
+    at: usize,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(seat) = self.seat.take() {
-            self.fairness.give_back(seat);
+        let Some(seat) = self.seat.take() else { return };
+        if let Some(tracked) = self.known.schemas.get(self.at) {
+            tracked.executing.dec();
+            tracked.executing_seats.dec_by(i64::from(seat.width()));
+            let took = self.fairness.env.clock.elapsed().saturating_sub(self.began);
+            let timing = if self.is_watch { &tracked.watch_starts } else { &tracked.executions };
+            timing.observe(took.as_secs_f64());
         }
+        self.fairness.give_back(seat);
     }
 }
 
@@ -173,12 +190,21 @@ impl Fairness {
         let wanted = Request { tenant: known.tenant, level: *level, flow: schema.flow(user, request), width };
         let seat = match self.ask(scheduler, &wanted) {
             Asked::Admitted(seat) => seat,
-            Asked::Waits(waiting) => self.wait(waiting, tracked).await?,
+            Asked::Waits(waiting) => {
+                let (waited, seat) = self.wait(waiting, tracked).await;
+                if let Some(counting) = counting {
+                    counting.waited = waited;
+                }
+                seat?
+            }
             Asked::Refused(why) => return Err(self.refuse(tracked, why)),
         };
         tracked.dispatched.inc();
-        let _executing = Counted::new(&tracked.executing);
-        Ok(Some(Permit { fairness: self.clone(), seat: Some(seat), _executing }))
+        let began = self.env.clock.elapsed();
+        tracked.executing.inc();
+        tracked.executing_seats.inc_by(i64::from(seat.width()));
+        let is_watch = matches!(request, Attributes::Resource { verb: "watch", .. });
+        Ok(Some(Permit { fairness: self.clone(), seat: Some(seat), began, is_watch, known, at }))
     }
 
     fn ask(self: &Arc<Self>, scheduler: &Mutex<Scheduler<Notice>>, request: &Request) -> Asked {
@@ -203,7 +229,8 @@ impl Fairness {
         }
     }
 
-    async fn wait(&self, mut waiting: Waiting, tracked: &Tracked) -> Result<Seat, Status> {
+    /// How long it waited, and what for.
+    async fn wait(&self, mut waiting: Waiting, tracked: &Tracked) -> (Duration, Result<Seat, Status>) {
         let _in_queue = Counted::new(&self.metrics.in_queue.get_or_create(&tracked.labels));
         let began = self.env.clock.elapsed();
         let timer = self.env.clock.sleep(self.patience);
@@ -212,13 +239,16 @@ impl Fairness {
             () = timer => None,
         };
         let waited = self.env.clock.elapsed().saturating_sub(began);
-        self.metrics.waits.get_or_create(&tracked.labels).observe(waited.as_secs_f64());
+        let FlowLabels { priority_level, flow_schema } = tracked.labels;
+        let execute = if seat.is_some() { "true" } else { "false" };
+        let labels = WaitLabels { priority_level, flow_schema, execute };
+        self.metrics.waits.get_or_create(&labels).observe(waited.as_secs_f64());
         match seat {
             Some(seat) => {
                 waiting.ticket = None;
-                Ok(seat)
+                (waited, Ok(seat))
             }
-            None => Err(self.refuse(tracked, Refusal::TimeOut)),
+            None => (waited, Err(self.refuse(tracked, Refusal::TimeOut))),
         }
     }
 
@@ -297,6 +327,7 @@ impl Fairness {
         Counting {
             schema_uid: uid(&self.schemas, &schema.name),
             level_uid: uid(&self.levels, flows.level_name(schema)),
+            waited: Duration::ZERO,
         }
     }
 
@@ -305,10 +336,18 @@ impl Fairness {
             priority_level: defaults::known_name(flows.level_name(schema)),
             flow_schema: defaults::known_name(&schema.name),
         };
+        let execution = |r#type| {
+            let FlowLabels { priority_level, flow_schema } = labels;
+            let labels = ExecutionLabels { priority_level, flow_schema, r#type };
+            self.metrics.executions.get_or_create(&labels).clone()
+        };
         Tracked {
             counting: OnceLock::new(),
             dispatched: self.metrics.dispatched.get_or_create(&labels).clone(),
             executing: self.metrics.executing.get_or_create(&labels).clone(),
+            executing_seats: self.metrics.executing_seats.get_or_create(&labels).clone(),
+            executions: execution("regular"),
+            watch_starts: execution("watch"),
             labels,
         }
     }

@@ -315,6 +315,15 @@ impl Hub {
         names.by_id.get(id).cloned()
     }
 
+    /// How much was asked of workspaces that are awake.
+    pub fn requests(&self) -> Vec<(u64, WorkspaceId)> {
+        self.spaces.all().into_iter().map(|space| (space.requests(), space.id().clone())).collect()
+    }
+
+    pub fn requests_of(&self, id: &WorkspaceId) -> u64 {
+        self.spaces.get(id).map_or(0, |space| space.requests())
+    }
+
     pub fn forget_space(&self, id: &WorkspaceId) {
         self.spaces.forget(id);
         self.authorizer.forget(id);

@@ -53,6 +53,7 @@ mod shares;
 pub mod space;
 mod swagger;
 pub mod tokens;
+mod usage;
 pub mod user;
 mod versions;
 mod watch;

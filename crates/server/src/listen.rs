@@ -94,6 +94,7 @@ async fn connection(
         done = handshake => match done {
             Ok(stream) => stream,
             Err(error) => {
+                hub.metrics.handshake_errors.inc();
                 tracing::debug!(%error, "TLS handshake failed");
                 return;
             }

@@ -83,6 +83,13 @@ impl<V: Clone> Recent<V> {
     }
 }
 
+impl<V: Clone> Recent<V> {
+    /// All that are remembered, in no order.
+    pub fn all(&self) -> Vec<V> {
+        self.slots.read().values().map(|slot| slot.value.clone()).collect()
+    }
+}
+
 impl<V> Recent<V> {
     #[cfg(test)]
     fn len(&self) -> usize {

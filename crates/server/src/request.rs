@@ -83,7 +83,7 @@ impl RequestInfo {
 }
 
 fn is_metrics(path: &str) -> bool {
-    path.trim_end_matches('/') == "/metrics"
+    matches!(path.trim_end_matches('/'), "/metrics" | "/usage")
 }
 
 /// `/clusters/<name>/rest` names its workspace.

@@ -1,6 +1,6 @@
 //! One request, from headers to answer: who, what, may they, do it.
 
-use std::{any::Any, net::IpAddr, panic::AssertUnwindSafe, sync::Arc};
+use std::{any::Any, net::IpAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -9,20 +9,20 @@ use http_body_util::BodyExt;
 use machinery::{
     resource::Resource,
     selector::FieldSelector,
-    status::{About, Reason, Status},
+    status::{self, Reason, Status},
 };
 
 use crate::{
     audit::{Arrival, Recorder, Trail},
     authentication::{self, Asker},
     body::{self, Body},
-    context::Context,
+    context::{Context, Elsewhere},
     delete,
     fairness::Counting,
     health,
     hub::Hub,
     login::caller::Caller,
-    metrics::{Counted, RequestLabels},
+    metrics::{About, Answered, is_dry_run},
     openapi,
     options::Query,
     pods,
@@ -56,7 +56,9 @@ pub struct Connection {
 /// What is learned of a request while it is answered, and outlives a refusal.
 struct Findings {
     audit_id: HeaderValue,
-    labels: RequestLabels,
+    about: About,
+    is_dry_run: bool,
+    elsewhere: Elsewhere,
     warnings: Vec<String>,
     trail: Trail,
     counting: Option<Counting>,
@@ -72,16 +74,18 @@ where
     let headers = std::mem::take(&mut parts.headers);
     let mut findings = Findings {
         audit_id: audit_id(&hub, &headers),
-        labels: RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 },
+        about: About::default(),
+        is_dry_run: false,
+        elsewhere: Elsewhere::default(),
         warnings: Vec::new(),
         trail: Trail::default(),
         counting: None,
     };
-    let in_flight = Counted::new(&hub.metrics.inflight);
+    let in_flight = hub.metrics.requests.begin(&parts.method);
     let work = answer(&hub, &connection, &parts, headers, body, &mut findings);
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     drop(in_flight);
-    let Findings { audit_id, mut labels, warnings, trail, counting } = findings;
+    let Findings { audit_id, about, is_dry_run, elsewhere, warnings, trail, counting } = findings;
     let mut response = match outcome {
         Ok(answered) => {
             let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
@@ -98,10 +102,16 @@ where
     if parts.method == Method::HEAD {
         *response.body_mut() = Body::Whole(None);
     }
-    labels.code = response.status().as_u16();
-    hub.metrics.request(labels, hub.env.clock.elapsed().saturating_sub(started));
+    response = hub.metrics.requests.measure(&about, response);
+    let answered = Answered {
+        dry_run: is_dry_run,
+        code: response.status().as_u16(),
+        took: hub.env.clock.elapsed().saturating_sub(started),
+        elsewhere: elsewhere.sum() + counting.as_ref().map_or(Duration::ZERO, |it| it.waited),
+    };
+    hub.metrics.requests.answered(about, &answered);
     response.headers_mut().insert("audit-id", audit_id);
-    if let Some(Counting { schema_uid, level_uid }) = counting {
+    if let Some(Counting { schema_uid, level_uid, .. }) = counting {
         response.headers_mut().insert("x-kubernetes-pf-flowschema-uid", schema_uid);
         response.headers_mut().insert("x-kubernetes-pf-prioritylevel-uid", level_uid);
     }
@@ -135,7 +145,8 @@ where
 {
     let query = Query::parse(parts.uri.query())?;
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query.flag("watch"))?;
-    findings.labels.verb = verb_label(&info, &parts.method);
+    findings.about = About::verb(verb_label(&info, &parts.method, &headers));
+    findings.is_dry_run = is_dry_run(&query);
     let method = parts.method.as_str().to_ascii_lowercase();
     let selected = selected_name(&info, &query);
     let attributes = Attributes::of(&info, if method == "head" { "get" } else { &method }, &selected);
@@ -182,6 +193,7 @@ where
         Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(&name),
         Err(status) => return Err(status),
     };
+    space.count_request();
     let asker = user;
     let user = act_as(hub, &space, asker.clone(), &headers, &audit)?;
     // Who may act as anybody in a workspace does not become a platform admin to the others by it.
@@ -189,6 +201,7 @@ where
     // The seat is given back when this function returns; what a watch or a list streams later needs none.
     let _permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
+    if allowed { &hub.metrics.allowed } else { &hub.metrics.denied }.inc();
     if audit.is_on() {
         annotate_decision(hub, &space, &user, &attributes, allowed, &audit);
     }
@@ -200,8 +213,9 @@ where
         // Clients that ask for headers alone get none of objects; upstream refuses as well.
         Target::Resource(_) if parts.method == Method::HEAD => Err(Status::method_not_allowed()),
         Target::Resource(target) => {
-            let labels = &mut findings.labels;
-            resource(hub, space, user, target, query, headers, body, audit, labels).await
+            let elsewhere = findings.elsewhere.clone();
+            let about = &mut findings.about;
+            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about).await
         }
     }
 }
@@ -232,7 +246,7 @@ fn selected_name(info: &RequestInfo, query: &Query) -> String {
     selector.and_then(|selector| selector.exact_name().map(str::to_owned)).unwrap_or_default()
 }
 
-fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
+fn verb_label(info: &RequestInfo, method: &Method, headers: &HeaderMap) -> &'static str {
     match (&info.target, method) {
         (Target::Resource(target), _) => match target.verb {
             Verb::Get => "GET",
@@ -240,6 +254,7 @@ fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
             Verb::Watch => "WATCH",
             Verb::Create => "POST",
             Verb::Update => "PUT",
+            Verb::Patch if is_apply(headers) => "APPLY",
             Verb::Patch => "PATCH",
             Verb::Delete => "DELETE",
             Verb::DeleteCollection => "DELETECOLLECTION",
@@ -249,11 +264,16 @@ fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
     }
 }
 
+fn is_apply(headers: &HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/apply-patch"))
+}
+
 fn forbidden(info: &RequestInfo, name: &str, attributes: &Attributes<'_>, user: &User) -> Status {
     let why = attributes.refusal(user);
     match &info.target {
         Target::Resource(target) => {
-            Status::forbidden(About { group: &target.group, resource: &target.resource, name }, &why)
+            Status::forbidden(status::About { group: &target.group, resource: &target.resource, name }, &why)
         }
         Target::NonResource => Status::forbidden_path(&why),
     }
@@ -287,7 +307,7 @@ fn act_as(
         let attributes =
             Attributes::Resource { verb: "impersonate", group, resource, subresource, namespace, name };
         if !hub.authorizer.allows(space, &user, &attributes) {
-            let about = About { group, resource, name };
+            let about = status::About { group, resource, name };
             return Err(Status::forbidden(about, &attributes.refusal(&user)));
         }
     }
@@ -321,7 +341,7 @@ async fn non_resource(
         return swagger::answer(&served.swagger(), headers);
     }
     if let Some(answer) = health::answer(hub, space, path, query) {
-        return Ok(answer);
+        return answer;
     }
     // Inside a group that is served the answer is a Status; outside of the API it is a plain page.
     let inside = path.starts_with("/api/") || served.discovered().has_group(path);
@@ -341,7 +361,8 @@ async fn resource<B>(
     headers: HeaderMap,
     body: B,
     audit: Recorder,
-    labels: &mut RequestLabels,
+    elsewhere: Elsewhere,
+    about: &mut About,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -349,13 +370,14 @@ where
     let served = hub.served(&space);
     let resource = served.registry.find(&target.group, &target.version, &target.resource);
     let resource = resource.ok_or_else(Status::no_such_path)?.clone();
-    // Of the row: all custom kinds count as one, or tenants could grow the metrics without bound.
-    let row = &resource.row;
-    (labels.group, labels.version, labels.resource) = (row.group, row.version, row.plural);
+    about.set(&resource, &target);
     check_path(&resource, &target)?;
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
-    let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user, audit };
+    let about = about.clone();
+    let hub = hub.clone();
+    let context =
+        Context { hub, space, resource, shown, target, query, headers, user, audit, about, elsewhere };
     let deprecation = match context.resource.custom() {
         Some(custom) => custom.version.deprecation.clone(),
         None => context.resource.row.deprecation.map(str::to_owned),
@@ -409,6 +431,7 @@ where
 {
     let mut room = BodyRoom::default();
     let bytes = read_body(body, &context, &mut room).await?;
+    context.hub.metrics.requests.received(&context.resource, context.about.verb, bytes.len());
     context.audit.request(&context, &bytes);
     for _ in 0..DEFINITION_ATTEMPTS {
         let answer = write_verb(&context, verb, bytes.clone()).await;

@@ -1,6 +1,12 @@
 //! One workspace as the server reads it: what it stores, over the shared base.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use machinery::{EventType, Object, Revision, resource::Tree};
 use parking_lot::RwLock;
@@ -19,6 +25,7 @@ struct Inner {
     /// Objects of the base that are asked for with nearly every request.
     sealed: RwLock<HashMap<Key, Arc<Object>>>,
     store: Arc<dyn Store>,
+    requests: AtomicU64,
 }
 
 /// An object as it is now, and what must hold in the store for that to be still so.
@@ -42,7 +49,8 @@ pub fn nowhere() -> WorkspaceId {
 
 impl Space {
     pub fn new(id: WorkspaceId, name: &str, place: base::Place, store: Arc<dyn Store>) -> Self {
-        Self(Arc::new(Inner { id, name: name.to_owned(), place, sealed: RwLock::default(), store }))
+        let requests = AtomicU64::new(0);
+        Self(Arc::new(Inner { id, name: name.to_owned(), place, sealed: RwLock::default(), store, requests }))
     }
 
     /// The same, as if it had nothing but the base.
@@ -52,6 +60,16 @@ impl Space {
 
     pub fn id(&self) -> &WorkspaceId {
         &self.0.id
+    }
+
+    /// Somebody asks something of it.
+    pub fn count_request(&self) {
+        self.0.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often somebody did, since it was last asleep.
+    pub fn requests(&self) -> u64 {
+        self.0.requests.load(Ordering::Relaxed)
     }
 
     pub fn name(&self) -> &str {

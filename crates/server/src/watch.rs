@@ -22,6 +22,7 @@ use crate::{
     body::{self, Body},
     context::Context,
     hub::{self, store_refusal},
+    metrics::WatchMeasures,
     negotiate::Shape,
     options::{At, ListOptions},
     present::Presenter,
@@ -90,8 +91,8 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
         next_bookmark: clock + context.hub.options.bookmark_every,
         hub: context.hub.clone(),
         _share: share,
+        measures: context.hub.metrics.requests.watch(&context.about),
     };
-    context.hub.metrics.watches.inc();
     let lines = stream::unfold(watcher, |mut watcher| async move {
         let line = watcher.next().await?;
         Some((line, watcher))
@@ -117,6 +118,7 @@ struct Initial {
 
 struct Watcher {
     _share: Share<WorkspaceId>,
+    measures: WatchMeasures,
     hub: std::sync::Arc<crate::hub::Hub>,
     space: Space,
     feed: Watch,
@@ -133,12 +135,6 @@ struct Watcher {
     over: bool,
     deadline: Duration,
     next_bookmark: Duration,
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.hub.metrics.watches.dec();
-    }
 }
 
 impl Watcher {
@@ -230,7 +226,7 @@ impl Watcher {
             }
         }
         self.sent_to = self.sent_to.max(batch.complete_to);
-        self.hub.metrics.watch_events.inc_by(self.lines.len() as u64);
+        self.measures.sent(self.lines.iter().map(Bytes::len));
         !self.lines.is_empty() || !batch.events.is_empty()
     }
 

@@ -23,7 +23,7 @@ mod turns;
 mod writer;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
@@ -344,6 +344,10 @@ impl Store for EmbeddedStore {
 
     fn usage(&self, workspace: &WorkspaceId) -> Usage {
         self.live.usage(workspace)
+    }
+
+    fn totals(&self) -> HashMap<Collection, u64> {
+        self.live.totals()
     }
 
     fn commit(

@@ -35,7 +35,7 @@ pub mod live;
 pub mod memory;
 pub mod suite;
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use compact_str::{CompactString, format_compact};
 use env::BoxFuture;
@@ -321,8 +321,29 @@ pub trait Store: Send + Sync + 'static {
     /// The workspaces that have a history.
     fn workspaces(&self) -> Vec<WorkspaceId>;
 
-    /// What the objects of `workspace` add up to, at the latest commit. Exact, and costs nothing to ask.
-    fn usage(&self, workspace: &WorkspaceId) -> Usage;
+    /// What the objects of `workspace` add up to, at the latest commit.
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        let mut usage = Usage::default();
+        for collection in self.collections(workspace) {
+            let Ok(listing) = self.list(workspace, &collection, None) else { continue };
+            usage.objects += listing.len() as u64;
+            usage.bytes +=
+                listing.iter(None, None).map(|(_, object)| object.body_slice().len() as u64).sum::<u64>();
+        }
+        usage
+    }
+
+    /// How many objects of each collection all workspaces have together. Not of one moment.
+    fn totals(&self) -> HashMap<Collection, u64> {
+        let mut totals = HashMap::new();
+        for workspace in self.workspaces() {
+            for collection in self.collections(&workspace) {
+                let count = self.list(&workspace, &collection, None).map_or(0, |listing| listing.len());
+                *totals.entry(collection).or_insert(0) += count as u64;
+            }
+        }
+        totals
+    }
 
     /// Makes `commit` durable and visible, or changes nothing. Once polled, dropping the future does not stop it.
     fn commit(

@@ -418,6 +418,22 @@ impl Live {
         self.workspace(id).map_or(Usage::default(), |workspace| workspace.state.read().usage)
     }
 
+    /// How many objects of each collection all workspaces have together.
+    pub fn totals(&self) -> HashMap<Collection, u64> {
+        let workspaces: Vec<_> = self.shared.workspaces.read().values().cloned().collect();
+        let mut totals: HashMap<Collection, u64> = HashMap::new();
+        for workspace in workspaces {
+            for topic in workspace.all_topics() {
+                let count = workspace.state.read().items(&topic).map_or(0, Items::len) as u64;
+                match totals.get_mut(&topic.collection) {
+                    Some(total) => *total += count,
+                    None => drop(totals.insert(topic.collection.clone(), count)),
+                }
+            }
+        }
+        totals
+    }
+
     fn bounds(&self, id: &WorkspaceId) -> Bounds {
         if self.shared.unbounded.contains(id) { Bounds::NONE } else { self.shared.bounds }
     }

@@ -1,6 +1,6 @@
 //! A store that keeps nothing: for simulated clusters and tests.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use env::BoxFuture;
 use jiff::Timestamp;
@@ -86,6 +86,10 @@ impl Store for MemoryStore {
 
     fn usage(&self, workspace: &WorkspaceId) -> Usage {
         self.live.usage(workspace)
+    }
+
+    fn totals(&self) -> HashMap<Collection, u64> {
+        self.live.totals()
     }
 
     fn commit(

@@ -6,7 +6,8 @@ use env::BoxFuture;
 use jiff::Timestamp;
 use machinery::{Object, Revision};
 use store::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Usage, Watch, WorkspaceId,
+    Write,
     memory::MemoryStore,
 };
 
@@ -69,6 +70,10 @@ impl<B: Between> Store for Interposed<B> {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.store.workspaces()
+    }
+
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        self.store.usage(workspace)
     }
 
     fn commit(

@@ -58,6 +58,13 @@ pub struct Seat {
     since: Duration,
 }
 
+impl Seat {
+    /// How many it counts as.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+}
+
 /// A place in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
