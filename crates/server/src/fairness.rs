@@ -336,8 +336,12 @@ impl Fairness {
             priority_level: defaults::known_name(flows.level_name(schema)),
             flow_schema: defaults::known_name(&schema.name),
         };
+        // Shown before anybody has waited.
+        drop(self.metrics.in_queue.get_or_create(&labels));
+        let FlowLabels { priority_level, flow_schema } = labels;
+        let waits = WaitLabels { priority_level, flow_schema, execute: "true" };
+        drop(self.metrics.waits.get_or_create(&waits));
         let execution = |r#type| {
-            let FlowLabels { priority_level, flow_schema } = labels;
             let labels = ExecutionLabels { priority_level, flow_schema, r#type };
             self.metrics.executions.get_or_create(&labels).clone()
         };

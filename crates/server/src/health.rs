@@ -32,12 +32,7 @@ fn not_stopping(hub: &Hub) -> Result<(), String> {
 }
 
 /// `None`: no such path.
-pub fn answer(
-    hub: &Hub,
-    space: &Space,
-    path: &str,
-    query: &Query,
-) -> Option<Result<Response<Body>, Status>> {
+pub fn answer(hub: &Hub, space: &Space, path: &str, query: &Query) -> Option<Result<Response<Body>, Status>> {
     match path.trim_end_matches('/') {
         "/version" => Some(Ok(body::json(StatusCode::OK, &version()))),
         // They tell of every workspace.

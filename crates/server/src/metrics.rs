@@ -29,8 +29,8 @@ use crate::{admission::webhooks::Measures, controllers, hub::Hub, login::LoginMe
 pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
 pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
-pub use stages::{Stage, Stopwatch};
 use stages::StageLabels;
+pub use stages::{Stage, Stopwatch};
 pub use tokens::TokenMetrics;
 pub use work::{OneKind, WorkMetrics};
 

@@ -73,7 +73,7 @@ impl RequestInfo {
     pub fn parse(method: &Method, path: &str, watch: bool) -> Result<RequestInfo, Status> {
         let (workspace, path) = split_workspace(path)?;
         // What the server has done for all is root's to show.
-        let workspace = workspace.or_else(|| is_metrics(path).then(|| api::ROOT.to_owned()));
+        let workspace = workspace.or_else(|| is_of_the_server(path).then(|| api::ROOT.to_owned()));
         let target = match parse_resource(method, path, watch)? {
             Some(target) => Target::Resource(target),
             None => Target::NonResource,
@@ -82,7 +82,7 @@ impl RequestInfo {
     }
 }
 
-fn is_metrics(path: &str) -> bool {
+fn is_of_the_server(path: &str) -> bool {
     matches!(path.trim_end_matches('/'), "/metrics" | "/usage")
 }
 

@@ -149,7 +149,8 @@ impl Claim {
         }
         hub.metrics.limit_reached(Limit::Connections);
         self.refused.notify_one();
-        let message = "there are too many connections of this user or workspace; use fewer, or try again later";
+        let message =
+            "there are too many connections of this user or workspace; use fewer, or try again later";
         Err(Status::new(Reason::TooManyRequests, message).retry_after(5))
     }
 }

@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn the_highest_come_first_and_no_more_than_asked_for() {
-        let all = || [(3, "c"), (9, "a"), (1, "d"), (9, "b")].map(|(n, id)| (n, WorkspaceId(id.into()))).to_vec();
+        let all =
+            || [(3, "c"), (9, "a"), (1, "d"), (9, "b")].map(|(n, id)| (n, WorkspaceId(id.into()))).to_vec();
         let names = |ids: Vec<WorkspaceId>| ids.iter().map(|id| id.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(names(top(all(), 3)), "a b c");
         assert_eq!(names(top(all(), 9)), "a b c d");

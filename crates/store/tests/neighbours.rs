@@ -222,8 +222,7 @@ async fn many_workspaces_are_compacted_and_removed_with_few_writes() {
     for compacted in asked {
         compacted.await.unwrap();
     }
-    let asked: Vec<_> =
-        names.iter().skip(1).map(|name| store.remove_workspace(&workspace(name))).collect();
+    let asked: Vec<_> = names.iter().skip(1).map(|name| store.remove_workspace(&workspace(name))).collect();
     // Twice the same, and something that comes after it in the same workspace.
     let again = store.remove_workspace(&workspace("w7"));
     let born_again = store.commit(&workspace("w7"), put_commit("b", "new"));

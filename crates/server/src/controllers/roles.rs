@@ -74,12 +74,7 @@ fn sum<'a>(all: impl Iterator<Item = &'a Rule>, limit: usize) -> Option<Vec<&'a 
     Some(rules)
 }
 
-async fn show(
-    controllers: &Controllers,
-    space: &Space,
-    name: &str,
-    rules: &[&Rule],
-) -> Result<(), Status> {
+async fn show(controllers: &Controllers, space: &Space, name: &str, rules: &[&Rule]) -> Result<(), Status> {
     let key = Key { collection: collection(), item: ItemKey::new("", name) };
     let Some(role) = space.get(&key) else { return Ok(()) };
     let Some(mut context) = controllers.context_for(space, &key) else { return Ok(()) };

@@ -1,9 +1,6 @@
 //! What the hub's controllers do, under the names of upstream's work queues: each kind of work is one.
 
-use std::{
-    collections::HashMap,
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -68,11 +65,7 @@ impl WorkMetrics {
             "How long work waited until somebody began it",
             metrics.waits.clone(),
         );
-        registry.register(
-            "workqueue_work_duration_seconds",
-            "How long work took",
-            metrics.durations.clone(),
-        );
+        registry.register("workqueue_work_duration_seconds", "How long work took", metrics.durations.clone());
         registry.register(
             "workqueue_retries",
             "Work that is to be done again after a while",

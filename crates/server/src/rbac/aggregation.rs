@@ -39,11 +39,7 @@ struct Role {
 impl Role {
     fn read(object: &Arc<Object>) -> Option<Role> {
         let tree = object.tree().ok()?;
-        Some(Role {
-            object: object.clone(),
-            rules: Arc::new(rules_of(&tree)),
-            selectors: selectors(&tree),
-        })
+        Some(Role { object: object.clone(), rules: Arc::new(rules_of(&tree)), selectors: selectors(&tree) })
     }
 }
 

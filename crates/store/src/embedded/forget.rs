@@ -62,7 +62,12 @@ impl Forgetting {
 
 impl Writer {
     /// Compactions and removals come for many workspaces at once: those that wait are one write.
-    pub(super) async fn forget(&mut self, first: Request, turns: &mut Turns, requests: &mut mpsc::Receiver<Request>) {
+    pub(super) async fn forget(
+        &mut self,
+        first: Request,
+        turns: &mut Turns,
+        requests: &mut mpsc::Receiver<Request>,
+    ) {
         let mut several = vec![first];
         let mut workspaces = HashSet::new();
         workspaces.extend(several.iter().filter_map(|request| request.workspace().cloned()));

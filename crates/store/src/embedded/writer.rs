@@ -207,11 +207,7 @@ impl Writer {
     }
 
     /// Waits for a request; if none comes for a moment, protects the last frame with a mark. `None`: there will be none.
-    async fn next(
-        &mut self,
-        turns: &mut Turns,
-        requests: &mut mpsc::Receiver<Request>,
-    ) -> Option<Request> {
+    async fn next(&mut self, turns: &mut Turns, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
         turns.let_in(requests);
         if let Some(request) = turns.pop() {
             return Some(request);
@@ -467,7 +463,6 @@ impl Writer {
         self.live.begin_epoch(workspace, start);
         Ok(start)
     }
-
 }
 
 fn no_segment(error: io::Error) -> Error {
