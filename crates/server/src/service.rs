@@ -104,7 +104,7 @@ where
     labels.code = response.status().as_u16();
     let took = hub.env.clock.elapsed().saturating_sub(started);
     let RequestLabels { verb, group, resource, code, .. } = labels;
-    trace::end(&span, &trace::Outcome { verb, group, resource, code, took });
+    trace::end(&hub, &span, &trace::Outcome { verb, group, resource, code, took });
     hub.metrics.request(labels, took);
     response.headers_mut().insert("audit-id", audit_id);
     if let Some(Counting { schema_uid, level_uid }) = counting {
