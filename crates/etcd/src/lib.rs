@@ -7,11 +7,23 @@
 //!
 //! [`Etcd`] is a plain account of what etcd does, with nothing hidden: no retries behind the caller's back and no
 //! caches. What a caller must know about a call that failed is in [`Error`]: whether it can have had an effect.
+//! [`suite`] holds what it promises as tests that both run.
 
-use std::time::Duration;
+use std::{
+    ops::{Bound, RangeBounds},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use env::BoxFuture;
+
+mod client;
+pub mod limits;
+mod sim;
+pub mod suite;
+
+pub use client::{Client, Endpoint, Identity, Misconfigured, Options, Tls, User};
+pub use sim::{Faults, SimEtcd};
 
 /// The number of a state of the whole store. Every transaction that writes makes the next one.
 pub type Revision = i64;
@@ -48,6 +60,21 @@ impl Keys {
     /// All that begin with `prefix`, which MUST NOT be empty or end with the byte 0xff.
     pub fn with_prefix(prefix: &[u8]) -> Self {
         Self { start: Bytes::copy_from_slice(prefix), end: Some(after_prefix(prefix)) }
+    }
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.bounds().is_some_and(|bounds| RangeBounds::<[u8]>::contains(&bounds, key))
+    }
+
+    /// On etcd's wire an end of the one byte 0 means no end, and an empty one means the one key.
+    pub(crate) fn bounds(&self) -> Option<(Bound<&[u8]>, Bound<&[u8]>)> {
+        let start = &self.start[..];
+        match self.end.as_deref() {
+            None | Some([]) => Some((Bound::Included(start), Bound::Included(start))),
+            Some([0]) => Some((Bound::Included(start), Bound::Unbounded)),
+            Some(end) if start < end => Some((Bound::Included(start), Bound::Excluded(end))),
+            Some(_) => None,
+        }
     }
 }
 
@@ -219,6 +246,7 @@ pub trait Etcd: Send + Sync + 'static {
     /// Deletes a lease and all its keys.
     fn revoke(&self, lease: LeaseId) -> BoxFuture<'static, Result<(), Error>>;
 
-    /// Forgets the history before `revision`.
+    /// Forgets the history before `revision`. What that one itself deleted is not told to later watches either: they
+    /// are safe from the one after it on.
     fn compact(&self, revision: Revision) -> BoxFuture<'static, Result<(), Error>>;
 }

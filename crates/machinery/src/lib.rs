@@ -32,5 +32,5 @@ pub mod structural;
 pub mod table;
 pub mod validation;
 
-pub use object::{Draft, EventType, Head, Object, Owner};
+pub use object::{Draft, EventType, Head, Object, ObjectError, Owner};
 pub use revision::Revision;

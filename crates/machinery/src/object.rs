@@ -182,6 +182,21 @@ impl Draft {
         Ok(Draft { body: body.into(), type_len: type_len as u32, meta_end: meta_end as u32, head })
     }
 
+    /// Reads back a body that [`Draft::body`] gave.
+    pub fn from_body(body: Bytes) -> Result<Draft, ObjectError> {
+        let (type_len, meta_len) = measure(&body)?;
+        let member = &body[type_len..type_len + meta_len];
+        if member[METADATA_START.len()..].starts_with(REVISION_START) {
+            return Err(ObjectError::Missing("room for a revision"));
+        }
+        let head = head_of(member)?;
+        if body.len() > u32::MAX as usize / 2 {
+            return Err(ObjectError::TooLarge);
+        }
+        let (type_len, meta_end) = (type_len as u32, (type_len + meta_len) as u32);
+        Ok(Draft { body, type_len, meta_end, head })
+    }
+
     pub fn head(&self) -> &Head {
         &self.head
     }

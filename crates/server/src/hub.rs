@@ -52,6 +52,8 @@ pub struct Options {
     /// Connections at once; 0: no limit.
     pub max_connections: usize,
     pub tools: Tools,
+    /// For at least so long clients can go on from what they saw last.
+    pub history_kept: Duration,
 }
 
 impl Options {
@@ -76,6 +78,7 @@ impl Default for Options {
             max_mutating_requests_inflight: 200,
             max_connections: 10_000,
             tools: Tools::default(),
+            history_kept: Duration::from_secs(5 * 60),
         }
     }
 }

@@ -159,7 +159,8 @@ async fn connection(
         move |request: Request<Incoming>| {
             spoke.store(true, Ordering::Relaxed);
             let owed = owed.clone();
-            let answer = service::handle(hub.clone(), from.clone(), request);
+            // Boxed, because it is large and a stream's task keeps room for it: a watch would, for as long as it lasts.
+            let answer = Box::pin(service::handle(hub.clone(), from.clone(), request));
             async move { Ok::<_, Infallible>(owe(answer.await, owed)) }
         }
     });

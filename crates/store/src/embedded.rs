@@ -43,7 +43,9 @@ use self::{
 };
 use crate::{
     Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch, WorkspaceId,
-    Write, live::Live, memory::expiry_commit,
+    Write,
+    live::Live,
+    memory::{expire_due, expiry_commit},
 };
 
 pub(crate) use segment::EPOCHS;
@@ -402,26 +404,8 @@ impl Store for EmbeddedStore {
     fn expire(&self, now: Timestamp) -> BoxFuture<'static, Result<usize, Error>> {
         let store = self.clone();
         Box::pin(async move {
-            /// Enough to fill a batch, not enough to hold up other writers for long.
-            const AT_ONCE: usize = 256;
-            let mut removed = 0;
-            loop {
-                let due = store.live.due(now, AT_ONCE);
-                if due.is_empty() {
-                    return Ok(removed);
-                }
-                let expire =
-                    |(workspace, key, revision)| store.commit(&workspace, expiry_commit(key, revision));
-                let commits: Vec<_> = due.into_iter().map(expire).collect();
-                for commit in commits {
-                    match commit.await {
-                        Ok(_) => removed += 1,
-                        // Somebody was faster.
-                        Err(Error::Conflict { .. }) => {}
-                        Err(other) => return Err(other),
-                    }
-                }
-            }
+            let expire = |(workspace, key, revision)| store.commit(&workspace, expiry_commit(key, revision));
+            expire_due(&store.live, now, expire).await
         })
     }
 }

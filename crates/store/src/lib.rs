@@ -32,6 +32,7 @@
 
 pub mod backup;
 pub mod embedded;
+pub mod etcd;
 pub mod live;
 pub mod memory;
 pub mod suite;
@@ -292,6 +293,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// The workspaces that have a history.
     fn workspaces(&self) -> Vec<WorkspaceId>;
+
+    /// Resolves when `get`, `list` and `watch` of `workspace` see every commit that was acknowledged, by any process,
+    /// before the call. `None`: they do. `Err`: it cannot be known now.
+    fn level(&self, _workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        None
+    }
+
+    /// Whether this process looks after all workspaces: of those that share a store, one does, most of the time.
+    /// `None`: it always does.
+    fn duty(&self) -> Option<tokio::sync::watch::Receiver<bool>> {
+        None
+    }
 
     /// All of `workspace` at its latest commit; `None` if it has no history. What [`backup::Export`] is made of.
     fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot>;

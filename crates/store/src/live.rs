@@ -55,7 +55,7 @@ use crate::{Collection, Error, Event, ItemKey, Key, Span, WorkspaceId};
 pub use feed::{Feed, FeedItem};
 pub use history::{Epochs, PastEpoch};
 pub use listing::Listing;
-pub use stage::{Journal, NoJournal, Stage};
+pub use stage::{Followed, Journal, NoJournal, Stage, object_from};
 pub use watch::{Batch, Watch};
 
 /// Where a record lies in an engine's log; 0 for engines that have none.
@@ -339,6 +339,23 @@ impl Live {
         state.items(&topic)?.get(&key.item).cloned()
     }
 
+    /// Where a workspace stands, up to where its history is gone, and its epochs; `None` if it has no history.
+    pub fn position(&self, id: &WorkspaceId) -> Option<(Revision, Revision, Epochs)> {
+        let workspace = self.workspace(id)?;
+        let state = workspace.state.read();
+        Some((state.head, state.forgotten, state.epochs.clone()))
+    }
+
+    /// The position before the first record of a history that has not begun.
+    pub fn origin(&self) -> Revision {
+        self.shared.origin
+    }
+
+    /// What the engine keeps about an object.
+    pub fn place(&self, id: &WorkspaceId, key: &Key) -> Option<Place> {
+        self.item(id, key).map(|item| item.place)
+    }
+
     /// Whether there is anything to forget about `id`.
     pub fn knows(&self, id: &WorkspaceId) -> bool {
         self.workspace(id).is_some()
@@ -448,7 +465,17 @@ impl Live {
         snapshots
     }
 
-    /// Puts a workspace in place that was read back. Only before anything is served.
+    /// Puts a workspace in place of what is known of it, when it is not known what happened in between: whoever
+    /// watches it must begin again, and so must whoever reads the feed.
+    pub fn replace(&self, id: &WorkspaceId, loaded: Loaded) {
+        if let Some(old) = self.shared.workspaces.write().remove(id) {
+            self.retire(&old);
+        }
+        self.load(id, loaded);
+        self.shared.queue.append_gap();
+    }
+
+    /// Puts a workspace in place that was read back. Nothing may be known of it.
     pub fn load(&self, id: &WorkspaceId, loaded: Loaded) {
         let mut state = State::starting_at(self.shared.origin);
         (state.head, state.forgotten, state.epochs) = (loaded.head, loaded.forgotten, loaded.epochs);

@@ -54,6 +54,32 @@ pub(crate) fn expiry_commit(key: Key, revision: Revision) -> Commit {
     Commit { guards: Vec::new(), writes: vec![write] }
 }
 
+/// Removes what is due by `now`, for engines that take commits off a queue; says how many went.
+pub(crate) async fn expire_due(
+    live: &Live,
+    now: Timestamp,
+    expire: impl Fn((WorkspaceId, Key, Revision)) -> BoxFuture<'static, Result<Vec<Committed>, Error>>,
+) -> Result<usize, Error> {
+    /// Enough to fill a batch, not enough to hold up other writers for long.
+    const AT_ONCE: usize = 256;
+    let mut removed = 0;
+    loop {
+        let due = live.due(now, AT_ONCE);
+        if due.is_empty() {
+            return Ok(removed);
+        }
+        let commits: Vec<_> = due.into_iter().map(&expire).collect();
+        for commit in commits {
+            match commit.await {
+                Ok(_) => removed += 1,
+                // Somebody was faster.
+                Err(Error::Conflict { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+}
+
 impl Store for MemoryStore {
     fn head(&self, workspace: &WorkspaceId) -> Revision {
         self.live.head(workspace)

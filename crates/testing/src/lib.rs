@@ -7,8 +7,10 @@
 pub mod accepted;
 pub mod client;
 pub mod compare;
+pub mod etcd;
 pub mod hub;
 pub mod interposed;
+pub mod linear;
 pub mod process;
 pub mod real;
 pub mod webhook;

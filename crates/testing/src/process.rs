@@ -47,16 +47,26 @@ impl HubProcess {
     }
 
     pub fn start_on(data: &Path, port: u16) -> Result<HubProcess> {
-        Self::start_command(Command::new(binary()?), data, port)
+        Self::start_with(data, port, &[])
+    }
+
+    /// With further flags of `hanse serve`.
+    pub fn start_with(data: &Path, port: u16, flags: &[String]) -> Result<HubProcess> {
+        Self::start_command(Command::new(binary()?), data, port, flags)
     }
 
     /// With a program and an environment of the caller's.
     pub fn start_as(command: Command, data: &Path) -> Result<HubProcess> {
-        Self::start_command(command, data, free_port()?)
+        Self::start_command(command, data, free_port()?, &[])
     }
 
     /// `command` runs `hanse` with the arguments that are added to it.
-    pub fn start_command(mut command: Command, data: &Path, port: u16) -> Result<HubProcess> {
+    pub fn start_command(
+        mut command: Command,
+        data: &Path,
+        port: u16,
+        flags: &[String],
+    ) -> Result<HubProcess> {
         let kubeconfig = data.join("admin.kubeconfig");
         let _ = std::fs::remove_file(&kubeconfig);
         let log = data.with_extension("log");
@@ -65,6 +75,7 @@ impl HubProcess {
             .args(["serve", "--data"])
             .arg(data)
             .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(log_file.try_clone()?)
             .stderr(log_file)

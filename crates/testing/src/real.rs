@@ -321,25 +321,33 @@ pub fn build(tools: &[&str]) -> Result<PathBuf> {
 
 /// Ports that were free a moment ago; all held at once, so that they differ.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut held = Vec::with_capacity(N);
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        *port = listener.local_addr()?.port();
-        held.push(listener);
-    }
-    Ok(ports)
+    let ports = some_free_ports(N)?;
+    Ok(std::array::from_fn(|at| ports[at]))
+}
+
+pub(crate) fn some_free_ports(count: usize) -> Result<Vec<u16>> {
+    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let held: Vec<TcpListener> = (0..count).map(bind).collect::<Result<_, _>>()?;
+    Ok(held
+        .iter()
+        .map(|listener| Ok(listener.local_addr()?.port()))
+        .collect::<Result<_, std::io::Error>>()?)
 }
 
 /// One child in a process group of its own. Dropping it kills the group and reaps the child.
-struct Process {
-    name: &'static str,
-    child: Child,
+pub(crate) struct Process {
+    pub(crate) name: &'static str,
+    pub(crate) child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    fn spawn(name: &'static str, binary: &Path, args: &[String], directory: &Path) -> Result<Self> {
+    pub(crate) fn spawn(
+        name: &'static str,
+        binary: &Path,
+        args: &[String],
+        directory: &Path,
+    ) -> Result<Self> {
         let log = directory.join(format!("{name}.log"));
         let output = fs::File::create(&log)?;
         let child = Command::new(binary)
@@ -354,7 +362,7 @@ impl Process {
         Ok(Self { name, child, log })
     }
 
-    fn log_tail(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         const LINES: usize = 25;
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -374,7 +382,7 @@ impl Drop for Process {
 
 /// A shell that reads process ids from a pipe; when the pipe closes because this process is gone (killed, or a
 /// cluster kept in a `static`, which is never dropped), it kills those groups and removes the directory.
-struct Guard {
+pub(crate) struct Guard {
     shell: Child,
 }
 
@@ -386,7 +394,7 @@ impl Guard {
         rm -rf -- "$1"
     "#;
 
-    fn new(directory: &Path) -> Result<Self> {
+    pub(crate) fn new(directory: &Path) -> Result<Self> {
         let shell = Command::new("sh")
             .args(["-c", Self::SCRIPT, "guard"])
             .arg(directory)
@@ -399,7 +407,7 @@ impl Guard {
         Ok(Self { shell })
     }
 
-    fn watch(&mut self, pid: u32) -> Result<()> {
+    pub(crate) fn watch(&mut self, pid: u32) -> Result<()> {
         let pipe = self.shell.stdin.as_mut().context("the guard has no stdin")?;
         writeln!(pipe, "{pid}").context("the guard is gone")
     }
@@ -413,18 +421,19 @@ impl Drop for Guard {
     }
 }
 
-/// The cluster's certificate authority.
-struct Authority {
+/// A certificate authority, such as a cluster's own.
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-struct Issued {
-    cert_pem: String,
-    key_pem: String,
+/// A certificate and its key.
+pub struct Issued {
+    pub cert_pem: String,
+    pub key_pem: String,
 }
 
 impl Authority {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let mut params = CertificateParams::new([])?;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "real-cluster");
@@ -433,7 +442,7 @@ impl Authority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
-    fn pem(&self) -> String {
+    pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
@@ -441,15 +450,17 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    fn serving(&self) -> Result<Issued> {
+    pub(crate) fn serving(&self) -> Result<Issued> {
         let names = ["127.0.0.1", "localhost", "10.96.0.1", "kubernetes.default.svc"].map(str::to_owned);
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
-        self.sign(params, ExtendedKeyUsagePurpose::ServerAuth)
+        // A member of etcd also dials itself with this one.
+        self.sign(params, &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth])
     }
 
-    fn client(&self, user: &str, groups: &[&str]) -> Result<Issued> {
+    /// For a client with this name; at most two groups.
+    pub fn client(&self, user: &str, groups: &[&str]) -> Result<Issued> {
         // rcgen keeps one value per attribute type, but takes the type under its name and under its number.
         let attributes = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         ensure!(
@@ -463,12 +474,27 @@ impl Authority {
         for (attribute, group) in attributes.into_iter().zip(groups) {
             params.distinguished_name.push(attribute, *group);
         }
-        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
+        self.sign(params, &[ExtendedKeyUsagePurpose::ClientAuth])
     }
 
-    fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Result<Issued> {
+    /// TLS of a client that holds this certificate and trusts this authority.
+    pub(crate) fn trusted_by(&self, client: &Issued) -> Result<Arc<rustls::ClientConfig>> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.issuer.der().clone())?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(
+                vec![CertificateDer::from_pem_slice(client.cert_pem.as_bytes())?],
+                PrivateKeyDer::from_pem_slice(client.key_pem.as_bytes())?,
+            )?;
+        Ok(Arc::new(tls))
+    }
+
+    fn sign(&self, mut params: CertificateParams, usages: &[ExtendedKeyUsagePurpose]) -> Result<Issued> {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![usage];
+        params.extended_key_usages = usages.to_vec();
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &self.issuer)?;
@@ -486,17 +512,8 @@ impl Probe {
     const TIMEOUT: Duration = Duration::from_secs(10);
 
     fn new(port: u16, authority: &Authority, admin: &Issued) -> Result<Self> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority.issuer.der().clone())?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(
-                vec![CertificateDer::from_pem_slice(admin.cert_pem.as_bytes())?],
-                PrivateKeyDer::from_pem_slice(admin.key_pem.as_bytes())?,
-            )?;
-        Ok(Self { address: (Ipv4Addr::LOCALHOST, port).into(), tls: Arc::new(tls) })
+        let tls = authority.trusted_by(admin)?;
+        Ok(Self { address: (Ipv4Addr::LOCALHOST, port).into(), tls })
     }
 
     fn status(&self, path: &str) -> Result<u16> {

@@ -37,6 +37,8 @@ struct Entries {
 enum Entry {
     Event(Arc<Topic>, Arc<Event>),
     WorkspaceRemoved(WorkspaceId),
+    /// What happened here is not known.
+    Gap,
 }
 
 impl Entry {
@@ -87,6 +89,11 @@ impl Queue {
         self.grown.notify_waiters();
     }
 
+    pub(super) fn append_gap(&self) {
+        self.entries.lock().push(Entry::Gap);
+        self.grown.notify_waiters();
+    }
+
     pub(super) fn append_removal(&self, workspace: WorkspaceId) {
         self.entries.lock().push(Entry::WorkspaceRemoved(workspace));
         self.grown.notify_waiters();
@@ -133,6 +140,7 @@ impl Feed {
         Some(match entry {
             Entry::Event(_, event) => FeedItem::Event(event.clone()),
             Entry::WorkspaceRemoved(workspace) => FeedItem::WorkspaceRemoved(workspace.clone()),
+            Entry::Gap => FeedItem::Lagged,
         })
     }
 }

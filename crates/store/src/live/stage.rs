@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use machinery::{EventType, Revision};
+use machinery::{EventType, Object, Revision};
 
 use super::{Epochs, Expiry, Item, Live, Place, Topic, Workspace};
 use crate::{Change, Commit, Committed, Error, Event, EventChange, Expect, Key, WorkspaceId, Write};
@@ -23,6 +23,20 @@ impl Journal for NoJournal {
     fn record(&mut self, _event: &Event, _expires: Expiry, _previous: Option<&Item>) -> Place {
         Place::default()
     }
+}
+
+/// A record that another process made.
+pub struct Followed {
+    pub revision: Revision,
+    pub key: Key,
+    /// What was put; `None`: removed.
+    pub put: Option<Item>,
+}
+
+/// Reads an object as an engine keeps it. What replaces nothing is sent as ADDED.
+pub fn object_from(body: &[u8], replaces: bool) -> Result<Arc<Object>, machinery::ObjectError> {
+    let event = if replaces { EventType::Modified } else { EventType::Added };
+    Object::from_body(body, event).map(Arc::new)
 }
 
 /// A batch of commits, each seeing the ones before it, that nobody else sees until it is published. Dropping it
@@ -108,19 +122,46 @@ impl Stage {
         let (start, end) = (records[0].0, records[records.len() - 1].0);
         let staged = self.staged(id);
         let head = staged.head;
-        let continues = start.as_u64() == head.as_u64() + 1 && start.seq() > 0;
-        let begins_epoch = start.epoch() > head.epoch() && start.seq() == 1;
-        let consecutive = records.windows(2).all(|pair| pair[0].0.as_u64() + 1 == pair[1].0.as_u64());
-        if after != head || !(continues || begins_epoch) || !consecutive || start.epoch() != end.epoch() {
-            return Err(Error::Discontinuous { head });
-        }
+        staged.continues(after, records.iter().map(|(revision, _)| *revision))?;
         let previous = staged.check_writes(writes())?;
-        if begins_epoch {
-            staged.epochs = staged.epochs.followed_by(head, Revision::start_of_epoch(start.epoch()));
-        }
+        staged.begin_epoch_of(head, start);
         let staged_commit = staged.apply(id, (start, end), writes(), previous, journal);
         self.commits.push(staged_commit);
         Ok(())
+    }
+
+    /// Takes in a commit that another process made, object by object as it stored them, or changes nothing.
+    pub fn follow(&mut self, id: &WorkspaceId, records: Vec<Followed>) -> Result<(), Error> {
+        let staged = self.staged(id);
+        let head = staged.head;
+        let (Some(first), Some(last)) = (records.first(), records.last()) else {
+            return Err(Error::Invalid("no records"));
+        };
+        let bounds = (first.revision, last.revision);
+        staged.continues(head, records.iter().map(|record| record.revision))?;
+        let mut previous = Vec::with_capacity(records.len());
+        for record in &records {
+            let current = staged.current(&record.key);
+            if record.put.is_none() && current.is_none() {
+                return Err(Error::Conflict { key: record.key.clone(), current: None });
+            }
+            previous.push(current);
+        }
+        staged.begin_epoch_of(head, bounds.0);
+        let mut taken = Vec::with_capacity(records.len());
+        for (record, previous) in records.into_iter().zip(previous) {
+            taken.push(staged.take_followed(id, record, bounds, previous));
+        }
+        staged.head = bounds.1;
+        let (workspace, epochs) = (staged.workspace.clone(), staged.epochs.clone());
+        self.commits.push(StagedCommit { workspace, end: bounds.1, epochs, records: taken });
+        Ok(())
+    }
+
+    /// Where `id` stands if the stage is published, and its epochs then.
+    pub fn position(&mut self, id: &WorkspaceId) -> (Revision, Epochs) {
+        let staged = self.staged(id);
+        (staged.head, staged.epochs.clone())
     }
 
     fn staged(&mut self, id: &WorkspaceId) -> &mut Staged {
@@ -137,6 +178,57 @@ impl Stage {
 }
 
 impl Staged {
+    /// Whether consecutive `revisions`, of one commit made after `after`, are the next ones here.
+    fn continues(&self, after: Revision, revisions: impl Iterator<Item = Revision>) -> Result<(), Error> {
+        let head = self.head;
+        let mut last: Option<Revision> = None;
+        let mut good = after == head;
+        for revision in revisions {
+            good &= match last {
+                None => {
+                    let continues = revision.as_u64() == head.as_u64() + 1 && revision.seq() > 0;
+                    let begins_epoch = revision.epoch() > head.epoch() && revision.seq() == 1;
+                    continues || begins_epoch
+                }
+                Some(last) => revision.as_u64() == last.as_u64() + 1 && revision.epoch() == last.epoch(),
+            };
+            last = Some(revision);
+        }
+        if good { Ok(()) } else { Err(Error::Discontinuous { head }) }
+    }
+
+    /// Ends the current epoch at `head` if `start` is of a later one.
+    fn begin_epoch_of(&mut self, head: Revision, start: Revision) {
+        if start.epoch() > head.epoch() {
+            self.epochs = self.epochs.followed_by(head, Revision::start_of_epoch(start.epoch()));
+        }
+    }
+
+    fn take_followed(
+        &mut self,
+        id: &WorkspaceId,
+        record: Followed,
+        (commit_start, commit_end): (Revision, Revision),
+        previous: Option<Item>,
+    ) -> StagedRecord {
+        let topic = self.workspace.topic_or_new(&record.key.collection);
+        let old = previous.as_ref().map(|item| item.object.clone());
+        let (change, place, expires) = match (record.put, &old) {
+            (Some(item), _) => (EventChange::Put(item.object), item.place, item.expires),
+            (None, Some(old)) => {
+                let last = old.with_revision(record.revision, EventType::Deleted);
+                (EventChange::Removed(Arc::new(last)), Place::default(), Expiry::NEVER)
+            }
+            (None, None) => unreachable!("a removal of nothing is refused before"),
+        };
+        let (workspace, key, revision) = (id.clone(), record.key, record.revision);
+        let event = Event { workspace, key, revision, commit_start, commit_end, old, change };
+        let item = event.after().map(|object| Item { object: object.clone(), place, expires });
+        self.changed.insert(event.key.clone(), item);
+        let expired_before = previous.map_or(Expiry::NEVER, |item| item.expires);
+        StagedRecord { topic, event: Arc::new(event), place, expires, expired_before }
+    }
+
     fn current(&self, key: &Key) -> Option<Item> {
         if let Some(changed) = self.changed.get(key) {
             return changed.clone();
@@ -339,11 +431,16 @@ impl Live {
     /// Forgets a workspace and ends its watches.
     pub fn remove_workspace(&self, id: &WorkspaceId) {
         let Some(workspace) = self.shared.workspaces.write().remove(id) else { return };
+        self.retire(&workspace);
+        self.shared.queue.append_removal(id.clone());
+    }
+
+    /// Ends the watches of a workspace that is not in place any more.
+    pub(super) fn retire(&self, workspace: &Workspace) {
         workspace.removed.store(true, Ordering::Release);
-        self.shared.expiries.lock().retain(|(_, owner, _)| owner != id);
+        self.shared.expiries.lock().retain(|(_, owner, _)| *owner != workspace.id);
         for topic in workspace.all_topics() {
             topic.changed.notify_waiters();
         }
-        self.shared.queue.append_removal(id.clone());
     }
 }

@@ -1,0 +1,232 @@
+//! What the tasks of one server share: how far it has followed, who leads what, and what it has under way.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use ::etcd::{Etcd, LeaseId, Revision as EtcdRevision};
+use compact_str::CompactString;
+use env::Env;
+use machinery::Revision;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::{
+    Options,
+    layout::{Layout, Registration},
+    route::Courier,
+    writer::Request,
+};
+use crate::{Error, WorkspaceId, live::Live};
+
+/// One server's part in a store that several share.
+pub(super) struct Shared {
+    pub env: Env,
+    pub etcd: Arc<dyn Etcd>,
+    pub layout: Layout,
+    pub options: Options,
+    /// This server among the others; new with every start.
+    pub name: CompactString,
+    pub registration: Registration,
+    pub courier: Arc<dyn Courier>,
+    pub live: Live,
+    pub requests: mpsc::Sender<Request>,
+    /// Held by whoever publishes to the live state.
+    pub order: Mutex<()>,
+    state: Mutex<State>,
+    changed: Notify,
+    duty: watch::Sender<bool>,
+    pub heads: super::read::Heads,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Of each workspace, the etcd revision of the head that is published here.
+    pub applied: HashMap<WorkspaceId, EtcdRevision>,
+    /// Everything up to this etcd revision has been followed.
+    pub followed: EtcdRevision,
+    /// Who leads, as far as it was followed.
+    pub leaders: HashMap<WorkspaceId, CompactString>,
+    pub servers: HashMap<CompactString, Registration>,
+    pub lease: Option<Lease>,
+    /// What this server leads, by the revision at which its leader's key was created.
+    pub led: HashMap<WorkspaceId, EtcdRevision>,
+    /// Workspaces that this server is about to lead.
+    pub claiming: HashSet<WorkspaceId>,
+    /// Everything is being read again: nothing may be led meanwhile.
+    pub resyncing: bool,
+    pub flight: Option<Flight>,
+    /// How many transactions have come to their end.
+    pub landed: u64,
+    pub closing: bool,
+    /// Followed revisions and when, oldest first: what is older than the history that is kept may go.
+    pub passed: VecDeque<(Duration, EtcdRevision)>,
+}
+
+/// What makes this server a leader: others may take over when it has run out.
+#[derive(Clone, Copy)]
+pub(super) struct Lease {
+    pub id: LeaseId,
+    /// Until when nobody else can lead what this server leads, on the monotonic clock.
+    pub until: Duration,
+}
+
+/// A transaction that was sent and whose outcome is not known.
+pub(super) struct Flight {
+    pub by: String,
+    /// It removes the workspace.
+    pub removes: bool,
+    pub workspaces: HashSet<WorkspaceId>,
+    /// What the follower saw of it.
+    pub verdict: Option<Verdict>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It took effect at this revision.
+    Landed(EtcdRevision),
+    /// Another one did in its place; it never will.
+    Lost,
+    /// The history in which it would be seen is gone.
+    Unknowable,
+}
+
+/// Who is to be asked to write to a workspace.
+pub(super) enum Standing {
+    Mine,
+    Theirs(Registration),
+    /// Somebody who has not said how it is reached, or is about to go.
+    Unclear,
+    Nobody,
+}
+
+/// What a shared state begins with.
+pub(super) struct Parts {
+    pub env: Env,
+    pub etcd: Arc<dyn Etcd>,
+    pub layout: Layout,
+    pub options: Options,
+    pub name: CompactString,
+    pub registration: Registration,
+    pub courier: Arc<dyn Courier>,
+    pub live: Live,
+    pub requests: mpsc::Sender<Request>,
+}
+
+impl Shared {
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            env: parts.env,
+            etcd: parts.etcd,
+            layout: parts.layout,
+            options: parts.options,
+            name: parts.name,
+            registration: parts.registration,
+            courier: parts.courier,
+            live: parts.live,
+            requests: parts.requests,
+            order: Mutex::default(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            duty: watch::channel(false).0,
+            heads: super::read::Heads::default(),
+        }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Changes the state and wakes whoever waits for a change.
+    pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let (result, on_duty) = {
+            let mut state = self.state.lock();
+            let result = change(&mut state);
+            (result, state.led.contains_key(&self.options.duty))
+        };
+        self.duty.send_if_modified(|duty| std::mem::replace(duty, on_duty) != on_duty);
+        self.changed.notify_waiters();
+        result
+    }
+
+    pub fn duty(&self) -> watch::Receiver<bool> {
+        self.duty.subscribe()
+    }
+
+    pub fn on_duty(&self) -> bool {
+        *self.duty.borrow()
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.state().closing
+    }
+
+    /// Waits until `look` finds something in the state.
+    pub async fn until<T>(&self, mut look: impl FnMut(&State) -> Option<T>) -> T {
+        loop {
+            // Registered before looking, so that no change falls in between.
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(found) = look(&self.state()) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    /// As [`Shared::until`], but not longer than `patience`.
+    pub async fn until_or<T>(&self, patience: Duration, look: impl FnMut(&State) -> Option<T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            found = self.until(look) => Some(found),
+            () = self.env.clock.sleep(patience) => None,
+        }
+    }
+
+    /// Waits until the head of `workspace` that was written at `revision` is published here.
+    pub async fn until_applied(&self, workspace: &WorkspaceId, revision: EtcdRevision) -> Result<(), Error> {
+        let applied = |state: &State| {
+            let applied = state.applied.get(workspace).is_some_and(|applied| *applied >= revision);
+            // One that is gone now has been seen at that revision, too.
+            (applied || state.followed >= revision).then_some(())
+        };
+        let found = self.until_or(self.options.patience, applied).await;
+        found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
+    }
+
+    /// Waits until what another server committed is published here; not for ever.
+    pub async fn until_head(&self, workspace: &WorkspaceId, revision: Revision) {
+        let reached = |_: &State| (self.live.head(workspace) >= revision).then_some(());
+        if self.until_or(self.options.patience, reached).await.is_none() {
+            tracing::warn!(%workspace, "this server does not keep up with what others commit");
+        }
+    }
+
+    pub fn now(&self) -> Duration {
+        self.env.clock.elapsed()
+    }
+
+    pub fn standing(&self, workspace: &WorkspaceId) -> Standing {
+        let state = self.state();
+        if state.led.contains_key(workspace) {
+            return Standing::Mine;
+        }
+        match state.leaders.get(workspace) {
+            None => Standing::Nobody,
+            // A key of an earlier lease, or one that is not followed yet.
+            Some(name) if *name == self.name => Standing::Nobody,
+            Some(name) => match state.servers.get(name) {
+                Some(registration) => Standing::Theirs(registration.clone()),
+                None => Standing::Unclear,
+            },
+        }
+    }
+
+    /// Whether nobody else can lead what this server leads, now.
+    pub fn lease_holds(&self, state: &State) -> bool {
+        state.lease.is_some_and(|lease| self.now() < lease.until)
+    }
+}

@@ -1,0 +1,8 @@
+//! The engine on etcd, on a simulated cluster: the contract of a store, several servers, and faults.
+
+mod etcd {
+    mod contract;
+    mod faults;
+    mod servers;
+    mod world;
+}

@@ -1,0 +1,147 @@
+//! Several servers: who writes, who reads what, who takes over.
+
+use std::time::Duration;
+
+use store::{Commit, Error, Expect, Store};
+
+use super::world::{World, home, options, put, run, set, thing, value};
+
+async fn level(store: &store::etcd::EtcdStore) -> Result<(), Error> {
+    match store.level(&home()) {
+        Some(level) => level.await,
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn every_server_takes_writes_and_shows_them() {
+    run(async || {
+        let world = World::new(1);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        for round in 0..20 {
+            let (writer, reader) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+            let written = set(writer, "x", &round.to_string()).await.expect("commits");
+            assert_eq!(value(writer, "x"), Some(round.to_string()), "who wrote reads it");
+            level(reader).await.expect("etcd answers");
+            assert_eq!(value(reader, "x"), Some(round.to_string()), "a most-recent read sees it");
+            assert_eq!(reader.head(&home()), written);
+        }
+    });
+}
+
+#[test]
+fn a_conflict_leaves_the_loser_with_what_it_lost_to() {
+    run(async || {
+        let world = World::new(2);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        let first = set(&a, "x", "1").await.expect("commits");
+        level(&b).await.expect("etcd answers");
+        let second = set(&a, "x", "2").await.expect("commits");
+        let stale = Commit { guards: vec![], writes: vec![put("x", "3", Expect::At(first))] };
+        match b.commit(&home(), stale).await {
+            Err(Error::Conflict { key, current }) => {
+                assert_eq!(key, thing("x"));
+                assert_eq!(current.map(|object| object.revision), Some(second));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(value(&b, "x").as_deref(), Some("2"), "it can be decided again at once");
+    });
+}
+
+#[test]
+fn somebody_is_on_duty() {
+    run(async || {
+        let world = World::new(3);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        let (mut a_duty, mut b_duty) = (a.duty().expect("shared"), b.duty().expect("shared"));
+        a_duty.wait_for(|duty| *duty).await.expect("a is on duty");
+        assert!(!*b_duty.borrow());
+        a.close().await;
+        b_duty.wait_for(|duty| *duty).await.expect("b takes over");
+    });
+}
+
+#[test]
+fn a_server_that_dies_is_replaced_after_its_lease() {
+    run(async || {
+        let world = World::new(4);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        set(&a, "x", "1").await.expect("commits");
+        world.etcd.cut("a");
+        world.post.close("a");
+        let began = world.env.clock.elapsed();
+        set(&b, "x", "2").await.expect("b takes over");
+        let took = world.env.clock.elapsed() - began;
+        assert!(took <= options("b").lease * 2, "{took:?}");
+        assert_eq!(value(&a, "x").as_deref(), Some("1"), "a shows what it knew");
+        assert!(level(&a).await.is_err(), "but does not say that it is the latest");
+        let refused = set(&a, "x", "3").await;
+        assert!(matches!(refused, Err(Error::Unavailable(_) | Error::Unknown(_))), "{refused:?}");
+        world.etcd.heal("a");
+        world.post.open("a", &a);
+        level(&a).await.expect("etcd answers again");
+        assert_eq!(value(&a, "x").as_deref(), Some("2"), "what was refused or unknown did not happen later");
+        set(&a, "x", "4").await.expect("passes it on");
+        level(&b).await.expect("etcd answers");
+        assert_eq!(value(&b, "x").as_deref(), Some("4"));
+    });
+}
+
+#[test]
+fn a_server_that_missed_forgotten_history_begins_again() {
+    run(async || {
+        let world = World::new(5);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        let first = set(&a, "x", "1").await.expect("commits");
+        level(&b).await.expect("etcd answers");
+        let span = store::Span { collection: store::Collection::new("", "things"), namespace: None };
+        let mut watch = b.watch(&home(), span, first).expect("watches");
+        let mut feed = b.feed();
+        world.etcd.cut("b");
+        set(&a, "x", "2").await.expect("commits");
+        set(&a, "y", "2").await.expect("commits");
+        let client = world.etcd.client("operator");
+        client.compact(world.etcd.revision()).await.expect("compacts");
+        world.env.clock.sleep(Duration::from_secs(2)).await;
+        world.etcd.heal("b");
+        level(&b).await.expect("etcd answers");
+        assert_eq!((value(&b, "x"), value(&b, "y")), (Some("2".into()), Some("2".into())));
+        watch.changed().await;
+        assert!(matches!(watch.take(10), Err(Error::Expired { .. })), "it cannot be told what happened");
+        assert!(matches!(feed.next().await, store::FeedItem::Lagged));
+        set(&b, "x", "3").await.expect("goes on");
+    });
+}
+
+#[test]
+fn a_removed_workspace_is_gone_everywhere() {
+    run(async || {
+        let world = World::new(6);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        set(&a, "x", "1").await.expect("commits");
+        level(&b).await.expect("etcd answers");
+        b.remove_workspace(&home()).await.expect("removes");
+        assert_eq!(value(&b, "x"), None);
+        level(&a).await.expect("etcd answers");
+        assert_eq!(value(&a, "x"), None);
+        let found = world.etcd.client("operator");
+        let keys = etcd::Keys::with_prefix(b"/hanse/o/home/");
+        assert!(found.range(etcd::Range::now(keys)).await.expect("reads").kvs.is_empty());
+    });
+}
+
+#[test]
+fn a_full_etcd_refuses_writes_and_answers_reads() {
+    run(async || {
+        let world = World::new(7);
+        let a = world.server("a").await;
+        set(&a, "x", "1").await.expect("commits");
+        world.etcd.set_full(true);
+        let refused = set(&a, "x", "2").await;
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+        assert_eq!(value(&a, "x").as_deref(), Some("1"));
+        world.etcd.set_full(false);
+        set(&a, "x", "3").await.expect("commits");
+    });
+}
