@@ -5,12 +5,14 @@ mod backup;
 mod client;
 mod kubeconfig;
 mod log;
+mod migrate;
 #[cfg(feature = "otlp")]
 mod otlp;
 #[cfg(feature = "profiling")]
 mod profiles;
 mod run;
 mod serving;
+mod storage;
 mod workspace;
 
 use std::sync::Arc;

@@ -14,6 +14,10 @@ use crate::login::LoginMetrics;
 use crate::operate::OperateMetrics;
 use crate::trace;
 
+mod etcd;
+
+pub use etcd::EtcdMetrics;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
     pub verb: &'static str,
@@ -355,6 +359,7 @@ pub struct Metrics {
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
     pub login: LoginMetrics,
     pub operate: OperateMetrics,
+    pub etcd: EtcdMetrics,
 }
 
 impl Default for Metrics {
@@ -439,12 +444,14 @@ impl Default for Metrics {
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
         let webhooks = Measures::register(&mut registry);
         let operate = OperateMetrics::register(&mut registry);
+        let etcd = EtcdMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
             registry,
             login,
             operate,
+            etcd,
             requests,
             durations,
             inflight,
