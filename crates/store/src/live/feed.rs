@@ -62,14 +62,40 @@ impl Entries {
         self.queue.push_back(entry);
     }
 
+    fn pop(&mut self) -> Option<Entry> {
+        let entry = self.queue.pop_front()?;
+        self.first += 1;
+        self.weight -= entry.weight();
+        Some(entry)
+    }
+
     fn evict(&mut self, budget: usize) {
         while self.weight > budget {
-            let Some(entry) = self.queue.pop_front() else { return };
-            self.first += 1;
-            self.weight -= entry.weight();
+            let Some(entry) = self.pop() else { return };
             if let Entry::Event(topic, event) = &entry {
                 topic.ring.write().drop_upto(event.revision);
             }
+        }
+    }
+
+    /// Lets go of events that no ring has any more, from the oldest on.
+    fn evict_forgotten(&mut self) {
+        let (mut seen, mut forgotten) = (0, 0);
+        for entry in &self.queue {
+            seen += 1;
+            match entry {
+                Entry::Event(topic, event) if event.revision > topic.ring.read().dropped => break,
+                Entry::Event(..) => forgotten = seen,
+                // Goes with what is behind it.
+                Entry::WorkspaceRemoved(_) | Entry::Gap => {}
+            }
+        }
+        for _ in 0..forgotten {
+            self.pop();
+        }
+        // What a burst needed is not kept for the next one.
+        if self.queue.len() < self.queue.capacity() / 4 {
+            self.queue.shrink_to(2 * self.queue.len());
         }
     }
 }
@@ -87,6 +113,12 @@ impl Queue {
         entries.evict(self.budget);
         drop(entries);
         self.grown.notify_waiters();
+    }
+
+    /// After rings have dropped events because their history is forgotten: otherwise it would be remembered here until
+    /// there is enough else. A reader that has not come that far has lagged.
+    pub(super) fn forget(&self) {
+        self.entries.lock().evict_forgotten();
     }
 
     pub(super) fn append_gap(&self) {

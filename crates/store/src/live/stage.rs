@@ -409,6 +409,7 @@ impl Live {
             topic.ring.write().drop_upto(upto);
             topic.changed.notify_waiters();
         }
+        self.shared.queue.forget();
     }
 
     /// The head that `id` would have after beginning `epoch`.
@@ -440,6 +441,7 @@ impl Live {
         workspace.removed.store(true, Ordering::Release);
         self.shared.expiries.lock().retain(|(_, owner, _)| *owner != workspace.id);
         for topic in workspace.all_topics() {
+            topic.ring.write().drop_upto(Revision::MAX);
             topic.changed.notify_waiters();
         }
     }
