@@ -13,6 +13,9 @@
 //!         ├── watches    many watchers on one stream of writes
 //!         ├── watchers   very many that wait
 //!         └── report     figures of all repetitions → one Markdown page
+//!
+//!   workspaces ─┬─ noise  a quiet workspace beside a noisy one
+//!               └─ page   what was found → one Markdown page
 //! ```
 //!
 //! Absolute figures are those of the machine; ratios and CPU per operation are what to compare. Nothing here
@@ -37,6 +40,7 @@ mod setting;
 mod stages;
 mod watchers;
 mod watches;
+mod workspaces;
 
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -55,22 +59,30 @@ struct Arguments {
 enum Benchmark {
     /// API requests, lists, watches, start and memory of one server
     Api(api::Options),
+    /// Ten thousand workspaces in one server, and a quiet one beside a noisy one
+    Workspaces(workspaces::Options),
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     if arguments.list {
         for benchmark in Arguments::command().get_subcommands() {
-            println!("{:<8} {}", benchmark.get_name(), benchmark.get_about().unwrap_or_default());
+            println!("{:<10} {}", benchmark.get_name(), benchmark.get_about().unwrap_or_default());
         }
         return Ok(());
     }
-    let Some(Benchmark::Api(options)) = arguments.benchmark else { bail!("name a benchmark, see --list") };
+    let Some(benchmark) = arguments.benchmark else { bail!("name a benchmark, see --list") };
     // One client thread: it shares the machine with the server it measures.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let run = async {
+            match benchmark {
+                Benchmark::Api(options) => api::run(options).await,
+                Benchmark::Workspaces(options) => workspaces::run(options).await,
+            }
+        };
         tokio::select! {
-            result = api::run(options) => result,
+            result = run => result,
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         }
     })

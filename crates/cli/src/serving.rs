@@ -150,7 +150,7 @@ impl AuditArgs {
 }
 
 /// As Go writes it: `30s`, `1m0s`, `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let nanos = parse_duration(text)?;
     u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| "it must not be negative".into())
 }

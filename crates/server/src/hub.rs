@@ -18,8 +18,10 @@ use crate::{
     audit::{AuditError, AuditOptions, Auditor},
     base,
     fairness::Fairness,
+    letters::Letters,
     login::Login,
     metrics::Metrics,
+    operate::{Operating, Tools},
     rbac::Authorizer,
     served::{Served, Servings},
     space::Space,
@@ -50,6 +52,7 @@ pub struct Options {
     pub max_mutating_requests_inflight: u32,
     /// Connections at once; 0: no limit.
     pub max_connections: usize,
+    pub tools: Tools,
     /// For at least so long clients can go on from what they saw last.
     pub history_kept: Duration,
 }
@@ -75,6 +78,7 @@ impl Default for Options {
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             max_connections: 10_000,
+            tools: Tools::default(),
             history_kept: Duration::from_secs(5 * 60),
         }
     }
@@ -102,6 +106,9 @@ pub struct Hub {
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
     pub fairness: Arc<Fairness>,
+    /// Of other servers on the same store; `None`: there are none.
+    pub letters: Option<Arc<dyn Letters>>,
+    pub operating: Operating,
     servings: Servings,
     spaces: RwLock<Spaces>,
     installation: Installation,
@@ -156,6 +163,7 @@ impl Hub {
         store: Arc<dyn Store>,
         options: Options,
         login: Login,
+        letters: Option<Arc<dyn Letters>>,
         stopping: watch::Receiver<bool>,
     ) -> Result<Arc<Hub>, OpenError> {
         let metrics = Metrics::default();
@@ -163,6 +171,8 @@ impl Hub {
         let seats = options.max_requests_inflight.saturating_add(options.max_mutating_requests_inflight);
         let fairness = Fairness::new(env.clone(), seats, options.request_timeout / 4, metrics.flow.clone());
         let installation = Installation::load(&env, &store).await?;
+        let operating = Operating::new(options.tools.clone());
+        let webhooks = Webhooks::new(options.tools.traces.clone());
         Ok(Arc::new(Hub {
             env,
             store,
@@ -170,7 +180,7 @@ impl Hub {
             authorizer: Authorizer::default(),
             metrics,
             stopping,
-            webhooks: Webhooks::default(),
+            webhooks,
             issuers: Issuers::default(),
             policies: Policies::default(),
             admission: Registered::default(),
@@ -179,6 +189,8 @@ impl Hub {
             login,
             auditor,
             fairness,
+            letters,
+            operating,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,
@@ -301,6 +313,38 @@ impl Hub {
         self.admission.forget(id);
     }
 
+    /// As [`Hub::forget_space`], of one that is gone from the store.
+    pub fn forget_id(&self, id: &WorkspaceId) {
+        let name = self.spaces.read().names.get(id).cloned();
+        if let Some(name) = name {
+            self.forget_space(&name, id);
+        }
+    }
+
+    /// Forgets all that root does not have any more.
+    pub fn forget_missing(&self) {
+        let known: Vec<WorkspaceId> = self.spaces.read().names.keys().cloned().collect();
+        for id in known {
+            if self.name_of(&id).is_none() && id != root_id() && id != default_id() {
+                self.forget_id(&id);
+            }
+        }
+    }
+
+    /// As [`Hub::space`], of one that another server may just have made.
+    pub async fn find_space(&self, name: &str) -> Result<Space, Status> {
+        match self.space(name) {
+            Err(missing) => match self.store.level(&root_id()) {
+                Some(level) => {
+                    level.await.map_err(store_refusal)?;
+                    self.space(name)
+                }
+                None => Err(missing),
+            },
+            found => found,
+        }
+    }
+
     pub fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }
@@ -324,6 +368,7 @@ pub fn seconds_text(time: Timestamp) -> String {
 impl Installation {
     async fn load(env: &Env, store: &Arc<dyn Store>) -> Result<Installation, store::Error> {
         let key = installation_key();
+        let unnamed = || store::Error::Unavailable("no installation identity".into());
         if let Some(object) = store.get(&root_id(), &key)
             && let Some(found) = Installation::read(&object.tree().unwrap_or_default())
         {
@@ -343,8 +388,15 @@ impl Installation {
         let draft = Draft::encode(&tree).map_err(|error| store::Error::Unavailable(error.to_string()))?;
         let change = Change::Put { draft, expires: None };
         let commit = Commit { guards: vec![], writes: vec![Write { key, expect: Expect::Absent, change }] };
-        store.commit(&root_id(), commit).await?;
-        Installation::read(&tree).ok_or_else(|| store::Error::Unavailable("no installation identity".into()))
+        match store.commit(&root_id(), commit).await {
+            // Another server was faster.
+            Err(store::Error::Conflict { current: Some(theirs), .. }) => {
+                let tree = theirs.tree().unwrap_or_default();
+                return Installation::read(&tree).ok_or_else(unnamed);
+            }
+            committed => committed?,
+        };
+        Installation::read(&tree).ok_or_else(unnamed)
     }
 
     fn read(tree: &serde_json::Map<String, Value>) -> Option<Installation> {
@@ -367,7 +419,7 @@ pub fn store_refusal(error: store::Error) -> Status {
                 .retry_after(5)
         }
         store::Error::Unavailable(why) => {
-            Status::new(Reason::ServiceUnavailable, format!("the store takes no writes: {why}"))
+            Status::new(Reason::ServiceUnavailable, format!("the store is not available: {why}"))
                 .retry_after(5)
         }
         store::Error::Unknown(why) => Status::internal(format!("the outcome of the write is unknown: {why}")),

@@ -11,6 +11,7 @@ use machinery::{
     selector::FieldSelector,
     status::{About, Reason, Status},
 };
+use tracing::{Instrument, Span};
 
 use crate::{
     audit::{Arrival, Recorder, Trail},
@@ -20,10 +21,11 @@ use crate::{
     delete,
     fairness::Counting,
     health,
-    hub::Hub,
+    hub::{Hub, store_refusal},
+    letters,
     login::caller::Caller,
     metrics::{Counted, RequestLabels},
-    openapi,
+    openapi, operate,
     options::Query,
     pods,
     rbac::Attributes,
@@ -32,12 +34,16 @@ use crate::{
     reviews,
     space::Space,
     swagger, tokens,
+    trace::{self, Laps},
     user::{self, Impersonated, User},
     watch, write,
 };
 
 /// How often a write of a custom object begins again because its definition changed.
 const DEFINITION_ATTEMPTS: usize = 5;
+
+/// What operators send is a line of text.
+const MAX_OPERATOR_BODY: usize = 64 * 1024;
 
 /// Longer ids than any client makes are not passed on.
 const MAX_AUDIT_ID: usize = 256;
@@ -67,6 +73,10 @@ where
     let started = hub.env.clock.elapsed();
     let (mut parts, body) = request.into_parts();
     let headers = std::mem::take(&mut parts.headers);
+    if parts.uri.path() == letters::PATH && hub.letters.is_some() {
+        let answer = letters::answer(&hub, &parts.method, &headers, body).await;
+        return answer.unwrap_or_else(|| body::refusal(&Status::no_such_path()));
+    }
     let mut findings = Findings {
         audit_id: audit_id(&hub, &headers),
         labels: RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 },
@@ -75,7 +85,8 @@ where
         counting: None,
     };
     let in_flight = Counted::new(&hub.metrics.inflight);
-    let work = answer(&hub, &connection, &parts, headers, body, &mut findings);
+    let span = trace::begin(&hub, &parts, &headers);
+    let work = answer(&hub, &connection, &parts, headers, body, &mut findings).instrument(span.clone());
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     drop(in_flight);
     let Findings { audit_id, mut labels, warnings, trail, counting } = findings;
@@ -96,7 +107,10 @@ where
         *response.body_mut() = Body::Whole(None);
     }
     labels.code = response.status().as_u16();
-    hub.metrics.request(labels, hub.env.clock.elapsed().saturating_sub(started));
+    let took = hub.env.clock.elapsed().saturating_sub(started);
+    let RequestLabels { verb, group, resource, code, .. } = labels;
+    trace::end(&span, &trace::Outcome { verb, group, resource, code, took });
+    hub.metrics.request(labels, took);
     response.headers_mut().insert("audit-id", audit_id);
     if let Some(Counting { schema_uid, level_uid }) = counting {
         response.headers_mut().insert("x-kubernetes-pf-flowschema-uid", schema_uid);
@@ -149,7 +163,16 @@ where
         charged: if hub.space(workspace).is_ok() { workspace } else { "" },
     };
     let asked_for = info.workspace.as_deref();
-    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
+    let mut laps = Laps::start(hub);
+    let mut asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
+    if asker.is_err()
+        && let Ok(space) = hub.space(asked_for.unwrap_or(api::DEFAULT))
+        && let Some(level) = hub.store.level(space.id())
+    {
+        // What a token is of, another server may just have made.
+        level.await.map_err(store_refusal)?;
+        asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
+    }
     let asker = match asker {
         Ok(asker) => asker,
         Err(status) => {
@@ -161,16 +184,24 @@ where
             return Err(status);
         }
     };
+    laps.lap("stage.authenticate");
     let Asker { user, space: verified, warnings: of_asker } = asker;
     findings.warnings = of_asker;
     // Without a path prefix the request is for its credential's workspace, else for `default`.
     let name = asked_for.or(verified.as_ref().map(Space::name)).unwrap_or(api::DEFAULT).to_owned();
+    if trace::is_on() {
+        Span::current().record("workspace", name.as_str());
+    }
     let mut audit = Recorder::off();
     if let Some(auditor) = &hub.auditor {
         let id = findings.audit_id.to_str().unwrap_or_default();
         audit = findings.trail.begin(arrival(auditor, id, Some(&user), &name)).await?;
     }
-    let space = match verified.map_or_else(|| hub.space(&name), Ok) {
+    let found = match verified {
+        Some(space) => Ok(space),
+        None => hub.find_space(&name).await,
+    };
+    let space = match found {
         Ok(space) => space,
         // Whether a workspace exists is nobody's business who is not known here: they see an empty one.
         Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(&name),
@@ -182,6 +213,12 @@ where
     let is_admin = asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user);
     // The seat is given back when this function returns; what a watch or a list streams later needs none.
     let _permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
+    if let Target::Resource(target) = &info.target
+        && let Some(level) = must_be_recent(target, &query).then(|| hub.store.level(space.id())).flatten()
+    {
+        level.await.map_err(store_refusal)?;
+    }
+    laps.lap("stage.wait");
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
     if audit.is_on() {
         annotate_decision(hub, &space, &user, &attributes, allowed, &audit);
@@ -190,7 +227,9 @@ where
         return Err(forbidden(&info, &selected, &attributes, &user));
     }
     match info.target {
-        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path).await,
+        Target::NonResource => {
+            non_resource(hub, &space, &parts.method, &headers, &query, &info.path, body).await
+        }
         // Clients that ask for headers alone get none of objects; upstream refuses as well.
         Target::Resource(_) if parts.method == Method::HEAD => Err(Status::method_not_allowed()),
         Target::Resource(target) => {
@@ -198,6 +237,14 @@ where
             resource(hub, space, user, target, query, headers, body, audit, labels).await
         }
     }
+}
+
+/// Whether an answer must rest on everything that was acknowledged before, by whichever server: that of a write, and of a
+/// read that names no revision.
+fn must_be_recent(target: &ResourceTarget, query: &Query) -> bool {
+    let names_revision = query.get("resourceVersion").is_some_and(|revision| !revision.is_empty());
+    let goes_on = query.get("continue").is_some_and(|token| !token.is_empty());
+    target.verb.is_write() || !(names_revision || goes_on)
 }
 
 /// Who let it pass, for the record.
@@ -290,14 +337,22 @@ fn act_as(
     Ok(Arc::new(other))
 }
 
-async fn non_resource(
-    hub: &Hub,
+async fn non_resource<B>(
+    hub: &Arc<Hub>,
     space: &Space,
     method: &Method,
     headers: &HeaderMap,
     query: &Query,
     path: &str,
-) -> Result<Response<Body>, Status> {
+    body: B,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let read = async || read_body(body, MAX_OPERATOR_BODY).await;
+    if let Some(answer) = operate::answer(hub, space, method, path, query, read).await {
+        return answer;
+    }
     if let Some(answer) = tokens::discovery::answer(hub, space, method, path, query).await {
         return answer;
     }
@@ -488,7 +543,7 @@ fn timed_out() -> Status {
 }
 
 /// The whole body, if it is not larger than `limit`.
-async fn read_body<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
+pub async fn read_body<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {

@@ -15,6 +15,7 @@
 //! History is as long as the memory ring: a watch that has fallen further behind has expired.
 
 mod blob;
+mod fill;
 mod follow;
 mod layout;
 mod lead;
@@ -41,15 +42,17 @@ use self::{
     writer::{Deed, Done, Failure, Writer},
 };
 use crate::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch,
+    WorkspaceId, Write,
     live::{self, Live},
     memory::expiry_commit,
 };
 
+pub use fill::{fill, retire, servers};
 pub use layout::Registration;
 pub use route::{Courier, NoCourier, Undelivered};
 
-/// Times and sizes, and how this server is known to the others.
+/// Times and sizes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Below this, everything is kept.
@@ -66,7 +69,6 @@ pub struct Options {
     pub queue: usize,
     /// Whoever leads this workspace is on duty for all.
     pub duty: WorkspaceId,
-    pub registration: Registration,
 }
 
 impl Default for Options {
@@ -79,11 +81,6 @@ impl Default for Options {
             ring_bytes: 64 << 20,
             queue: 1024,
             duty: WorkspaceId("root".into()),
-            registration: Registration {
-                url: String::new(),
-                authorities: String::new(),
-                secret: String::new(),
-            },
         }
     }
 }
@@ -97,6 +94,10 @@ pub enum OpenError {
     Store(#[from] Error),
     #[error("what is kept in etcd below /{prefix} has format {found}, this program knows format {known}")]
     Format { prefix: String, found: u32, known: u32 },
+    #[error("what is kept in etcd below /{prefix} must not be used: {why}")]
+    Closed { prefix: String, why: String },
+    #[error("etcd holds something below /{prefix} already")]
+    NotEmpty { prefix: String },
 }
 
 impl From<ReadError> for OpenError {
@@ -132,7 +133,7 @@ pub struct Standing {
 
 /// What all servers agree on; made by the first.
 async fn meta(etcd: &dyn Etcd, layout: &Layout) -> Result<Meta, OpenError> {
-    let fresh = Meta { format: FORMAT, first_epoch: 1 };
+    let fresh = Meta { format: FORMAT, first_epoch: 1, closed: None };
     let value = serde_json::to_vec(&fresh).unwrap_or_default().into();
     let found = get_or_put(etcd, layout.meta(), value).await?;
     serde_json::from_slice(&found)
@@ -163,8 +164,11 @@ impl EtcdStore {
     ) -> Result<Self, OpenError> {
         let layout = Layout::new(&options.prefix);
         let meta = meta(&*etcd, &layout).await?;
+        let prefix = layout.prefix().to_owned();
+        if let Some(why) = meta.closed {
+            return Err(OpenError::Closed { prefix, why });
+        }
         if meta.format != FORMAT {
-            let prefix = options.prefix.trim_matches('/').to_owned();
             return Err(OpenError::Format { prefix, found: meta.format, known: FORMAT });
         }
         let live = Live::new(live::Options {
@@ -179,7 +183,6 @@ impl EtcdStore {
             etcd,
             layout,
             name: new_name(env),
-            registration: options.registration.clone(),
             options,
             courier,
             live,
@@ -218,9 +221,24 @@ impl EtcdStore {
         Box::pin(async move { route::receive(&shared, &letter).await })
     }
 
-    /// The secret that letters to this server must come with.
-    pub fn secret(&self) -> &str {
-        &self.shared.registration.secret
+    /// Tells the other servers how this one is reached. Until then they cannot pass anything on to it.
+    pub async fn announce(&self, registration: Registration) -> Result<(), ::etcd::Error> {
+        *self.shared.registration.lock() = Some(registration);
+        let lease = self.shared.state().lease;
+        match lease {
+            Some(lease) => lead::announce(&self.shared, lease.id).await,
+            // Whoever gets the next one announces it.
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a letter comes from one of the other servers: only they can read this one's secret.
+    pub fn is_secret(&self, shown: &[u8]) -> bool {
+        let registration = self.shared.registration.lock();
+        let secret = registration.as_ref().map_or(&[][..], |registration| registration.secret.as_bytes());
+        // All of it is looked at, so that how long that takes tells nothing.
+        let differences = secret.iter().zip(shown).fold(0, |sum, (own, shown)| sum | (own ^ shown));
+        secret.len() >= 32 && secret.len() == shown.len() && differences == 0
     }
 
     /// How this server stands, for whoever runs it.
@@ -253,14 +271,24 @@ impl EtcdStore {
     }
 }
 
-/// What all servers of one store share by `name`; `fresh` if none has made it before.
-pub async fn shared_value(
+/// What all servers of one store share by `name`: what is there, or `fresh` if nothing is.
+pub async fn share_value(
     etcd: &dyn Etcd,
     prefix: &str,
     name: &str,
     fresh: Bytes,
 ) -> Result<Bytes, ::etcd::Error> {
     get_or_put(etcd, Layout::new(prefix).shared(name), fresh).await
+}
+
+/// What all servers of one store share by `name`, if they do.
+pub async fn shared_value(
+    etcd: &dyn Etcd,
+    prefix: &str,
+    name: &str,
+) -> Result<Option<Bytes>, ::etcd::Error> {
+    let found = etcd.range(Range::now(Keys::one(Layout::new(prefix).shared(name)))).await?;
+    Ok(found.kvs.into_iter().next().map(|kv| kv.value))
 }
 
 /// Whether anything is kept below `prefix`.
@@ -304,6 +332,10 @@ impl Store for EtcdStore {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.shared.live.workspaces()
+    }
+
+    fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {
+        self.shared.live.snapshot(workspace)
     }
 
     fn level(&self, workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {

@@ -7,9 +7,11 @@
 pub mod accepted;
 pub mod client;
 pub mod compare;
+pub mod cuts;
 pub mod etcd;
 pub mod hub;
 pub mod interposed;
+pub mod linear;
 pub mod process;
 pub mod real;
 pub mod webhook;
