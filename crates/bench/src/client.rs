@@ -36,7 +36,7 @@ pub enum Failure {
     Unexpected(String),
 }
 
-/// A server and the administrator's credentials for it.
+/// A server and somebody's credentials for it.
 #[derive(Clone)]
 pub struct Endpoint {
     /// `https://ADDRESS:PORT`
@@ -44,6 +44,7 @@ pub struct Endpoint {
     /// Of the API within the server: empty, or `/clusters/NAME`.
     prefix: String,
     address: SocketAddr,
+    roots: Arc<rustls::RootCertStore>,
     tls: TlsConnector,
 }
 
@@ -59,14 +60,14 @@ impl Endpoint {
         for ca in CertificateDer::pem_slice_iter(ca.as_bytes()) {
             roots.add(ca?)?;
         }
-        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { server: format!("https://{address}"), prefix, address, tls: Arc::new(tls).into() })
+        let roots = Arc::new(roots);
+        let tls = connector(&roots, certificate, key)?;
+        Ok(Self { server: format!("https://{address}"), prefix, address, roots, tls })
+    }
+
+    /// The same server as somebody else.
+    pub fn with_identity(&self, certificate: &str, key: &str) -> Result<Self> {
+        Ok(Self { tls: connector(&self.roots, certificate, key)?, ..self.clone() })
     }
 
     /// Of the API.
@@ -102,6 +103,17 @@ impl Endpoint {
         }
         Ok(connections)
     }
+}
+
+fn connector(roots: &Arc<rustls::RootCertStore>, certificate: &str, key: &str) -> Result<TlsConnector> {
+    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(Arc::clone(roots))
+        .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(tls).into())
 }
 
 /// Clones share the connection.

@@ -4,18 +4,24 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use hdrhistogram::Histogram;
 
-use crate::{machine::Usage, objects::Verb, stages::PerWrite};
+use crate::{
+    machine::Usage,
+    objects::{Kind, Verb},
+    stages::PerWrite,
+};
 
-/// One line of the table of requests.
+/// One line of a table of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
+    /// How many there are in the namespace that is worked on most.
+    pub objects: usize,
     pub operation: Operation,
     pub workers: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    One(Verb),
+    One(Kind, Verb),
     Many(ListKind),
 }
 
@@ -42,14 +48,16 @@ impl ListKind {
 impl fmt::Display for Operation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::One(Verb::Create) => "create",
-            Self::One(Verb::Update) => "update (PUT)",
-            Self::One(Verb::MergePatch) => "merge patch",
-            Self::One(Verb::StrategicPatch) => "strategic merge patch",
-            Self::One(Verb::Apply) => "apply, new",
-            Self::One(Verb::ApplyUnchanged) => "apply, unchanged",
-            Self::One(Verb::Get) => "get",
-            Self::One(Verb::Delete) => "delete",
+            Self::One(Kind::Pod, _) => "create a pod",
+            Self::One(Kind::Thing, _) => "create a custom object",
+            Self::One(Kind::ConfigMap, Verb::Create) => "create",
+            Self::One(Kind::ConfigMap, Verb::Update) => "update (PUT)",
+            Self::One(Kind::ConfigMap, Verb::MergePatch) => "merge patch",
+            Self::One(Kind::ConfigMap, Verb::StrategicPatch) => "strategic merge patch",
+            Self::One(Kind::ConfigMap, Verb::Apply) => "apply, new",
+            Self::One(Kind::ConfigMap, Verb::ApplyUnchanged) => "apply, unchanged",
+            Self::One(Kind::ConfigMap, Verb::Get) => "get",
+            Self::One(Kind::ConfigMap, Verb::Delete) => "delete",
             Self::Many(ListKind::Consistent) => "list, consistent",
             Self::Many(ListKind::Cached) => "list, resourceVersion=0",
             Self::Many(ListKind::Paged) => "list, pages of 500, sum",
@@ -63,7 +71,8 @@ impl fmt::Display for Row {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{}, {} worker{}",
+            "{} objects, {}, {} worker{}",
+            self.objects,
             self.operation,
             self.workers,
             if self.workers == 1 { "" } else { "s" }
@@ -114,19 +123,56 @@ pub struct WatchSample {
     pub usage: Usage,
 }
 
-/// A single number per repetition.
+/// A single number per repetition. Those with a number are about so many objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Figure {
     /// Milliseconds.
     ReadyEmpty,
-    ReadyLoaded,
+    ReadyLoaded(usize),
     DefinitionToFirstObject,
     /// MiB.
     IdleMemory,
-    LoadedMemory,
-    GrowthPerTenThousand,
+    LoadedMemory(usize),
+    /// Bytes more than without objects, for each.
+    BytesPerObject(usize),
     /// Percent of a core.
     IdleCpu,
+    Crowd(Crowd, CrowdFigure),
+}
+
+/// Watchers that wait, and how they are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Crowd {
+    /// Many streams on each connection, as clients with many informers are.
+    Shared,
+    /// A connection for each.
+    Own,
+}
+
+impl Crowd {
+    pub const ALL: [Self; 2] = [Self::Shared, Self::Own];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CrowdFigure {
+    Watchers,
+    /// Watches opened per second.
+    OpenedPerSecond,
+    /// Server CPU, µs per watch that was opened.
+    OpenCpu,
+    /// KiB of resident memory per watcher, of the server.
+    Memory,
+    /// Percent of a core while nothing is written; bookmarks included.
+    IdleCpu,
+    /// Milliseconds from sending a write until half of the watchers have it, median over writes.
+    HalfHaveIt,
+    /// Until all have it: median and worst.
+    AllHaveIt,
+    AllHaveItWorst,
+    /// Server CPU, µs per event.
+    EventCpu,
+    /// Watchers that missed an event, or got it twice.
+    Wrong,
 }
 
 /// Everything one repetition found out about one server.

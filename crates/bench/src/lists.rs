@@ -16,6 +16,7 @@ use crate::{
     client::{self, Connection, Endpoint, Failure},
     figures::{Errors, Latencies, ListKind, Sample},
     machine::Reading,
+    objects::Kind,
 };
 
 const PAGE: usize = 500;
@@ -164,7 +165,7 @@ impl Lister<'_> {
 
     fn uri(&self, query: &str) -> Result<Uri, Failure> {
         self.endpoint
-            .uri(&format!("/api/v1/namespaces/{}/configmaps{query}", self.namespace))
+            .uri(&format!("{}{query}", Kind::ConfigMap.collection(self.namespace)))
             .map_err(|error| Failure::Unexpected(error.to_string()))
     }
 }

@@ -26,6 +26,19 @@ pub struct Limit {
     pub duration: Duration,
 }
 
+/// No row is meant to end by this.
+const NO_LIMIT: Duration = Duration::from_secs(1200);
+
+impl Limit {
+    pub fn all_of(requests: usize) -> Self {
+        Self { requests, duration: NO_LIMIT }
+    }
+
+    pub fn for_a(duration: Duration) -> Self {
+        Self { requests: usize::MAX, duration }
+    }
+}
+
 /// What the workers of one row share. They run on one thread: the lock is never contended.
 struct Row {
     population: Arc<Population>,

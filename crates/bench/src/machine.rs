@@ -72,6 +72,14 @@ pub fn resident(pids: &[u32]) -> Result<u64> {
         .sum()
 }
 
+/// As many open files as this machine lets a process have: a server that is started from here inherits it, and needs
+/// one for each connection.
+pub fn allow_many_files() -> Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, raised)?)
+}
+
 /// True once the process has ended, whether or not its parent has taken note.
 pub fn has_ended(pid: u32) -> bool {
     let Ok(stat) = read(&format!("/proc/{pid}/stat")) else { return true };

@@ -1,15 +1,21 @@
 //! Measures Hanse beside kube-apiserver + etcd, in one run on one machine, and prints the ratios.
 //!
 //! ```text
-//!   api ──┬── servers    start, restart and stop either server; its process ids
+//!   api ──┬── servers    start, restart and stop a server; its process ids
+//!         ├── setting    what is switched on in all of them: roles, policies, quota, audit
 //!         ├── machine    CPU time, memory and bytes written of those processes
 //!         ├── client     HTTP/2 over TLS with a client certificate
+//!         ├── session    the rows of one server that runs
 //!         ├── load       N workers, each waiting for its answer: create, update, patch, get, delete
 //!         ├── definitions from a custom resource definition to its first object
 //!         ├── lists      whole lists, pages, informer starts
 //!         ├── stages     where a write spends its time inside of Hanse
 //!         ├── watches    many watchers on one stream of writes
+//!         ├── watchers   very many that wait
 //!         └── report     figures of all repetitions → one Markdown page
+//!
+//!   workspaces ─┬─ noise  a quiet workspace beside a noisy one
+//!               └─ page   what was found → one Markdown page
 //! ```
 //!
 //! Absolute figures are those of the machine; ratios and CPU per operation are what to compare. Nothing here
@@ -29,8 +35,12 @@ mod machine;
 mod objects;
 mod report;
 mod servers;
+mod session;
+mod setting;
 mod stages;
+mod watchers;
 mod watches;
+mod workspaces;
 
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -49,22 +59,30 @@ struct Arguments {
 enum Benchmark {
     /// API requests, lists, watches, start and memory of one server
     Api(api::Options),
+    /// Ten thousand workspaces in one server, and a quiet one beside a noisy one
+    Workspaces(workspaces::Options),
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     if arguments.list {
         for benchmark in Arguments::command().get_subcommands() {
-            println!("{:<8} {}", benchmark.get_name(), benchmark.get_about().unwrap_or_default());
+            println!("{:<10} {}", benchmark.get_name(), benchmark.get_about().unwrap_or_default());
         }
         return Ok(());
     }
-    let Some(Benchmark::Api(options)) = arguments.benchmark else { bail!("name a benchmark, see --list") };
+    let Some(benchmark) = arguments.benchmark else { bail!("name a benchmark, see --list") };
     // One client thread: it shares the machine with the server it measures.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let run = async {
+            match benchmark {
+                Benchmark::Api(options) => api::run(options).await,
+                Benchmark::Workspaces(options) => workspaces::run(options).await,
+            }
+        };
         tokio::select! {
-            result = api::run(options) => result,
+            result = run => result,
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         }
     })

@@ -1,4 +1,4 @@
-//! The objects of a run: ConfigMaps with a payload that differs from object to object and does not compress.
+//! The objects of a run: of one kind, with a payload that differs from object to object and does not compress.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,51 @@ use bytes::Bytes;
 use http::{Method, Uri};
 use memchr::memmem;
 
-use crate::client::{self, Connection, Endpoint, Request};
+use crate::{
+    client::{self, Endpoint, Request},
+    setting::GROUP,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    ConfigMap,
+    /// Passes pod security, gets its limits and is charged to a quota.
+    Pod,
+    /// Custom: has a schema with defaults and a rule.
+    Thing,
+}
+
+impl Kind {
+    pub fn collection(self, namespace: &str) -> String {
+        match self {
+            Self::ConfigMap => format!("/api/v1/namespaces/{namespace}/configmaps"),
+            Self::Pod => format!("/api/v1/namespaces/{namespace}/pods"),
+            Self::Thing => format!("/apis/{GROUP}/v1/namespaces/{namespace}/things"),
+        }
+    }
+
+    fn group_version(self) -> String {
+        match self {
+            Self::ConfigMap | Self::Pod => "v1".to_owned(),
+            Self::Thing => format!("{GROUP}/v1"),
+        }
+    }
+
+    /// What is around the payload.
+    fn content(self) -> (&'static str, &'static str) {
+        match self {
+            Self::ConfigMap => (r#""data":{"payload":""#, r#""}}"#),
+            Self::Pod => (
+                r#""spec":{"automountServiceAccountToken":false,"securityContext":{"runAsNonRoot":true,
+                "seccompProfile":{"type":"RuntimeDefault"}},"containers":[{"name":"main",
+                "image":"registry.example/app:1","securityContext":{"allowPrivilegeEscalation":false,
+                "capabilities":{"drop":["ALL"]}},"env":[{"name":"PAYLOAD","value":""#,
+                r#""}]}]}}"#,
+            ),
+            Self::Thing => (r#""spec":{"size":3,"label":""#, r#""}}"#),
+        }
+    }
+}
 
 /// What is done to one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,8 +71,9 @@ pub enum Verb {
     Delete,
 }
 
-/// The ConfigMaps `bench-000000`, `bench-000001`, … of one namespace.
+/// The objects `bench-000000`, `bench-000001`, … of one namespace.
 pub struct Population {
+    pub kind: Kind,
     pub namespace: String,
     payload: usize,
     /// How many payloads were drawn. No two are equal: an update that changes nothing need not be written.
@@ -47,19 +92,15 @@ struct Member {
 }
 
 impl Population {
-    /// Creates the namespace, and no object yet. `payload` is in bytes.
-    pub async fn new(
+    /// What is to be made; nothing is there yet. `payload` is in bytes.
+    pub fn new(
         endpoint: &Endpoint,
-        connection: &mut Connection,
+        kind: Kind,
         namespace: &str,
         count: usize,
         payload: usize,
     ) -> Result<Arc<Self>> {
-        let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
-        let request =
-            client::with_body(Method::POST, endpoint.uri("/api/v1/namespaces")?, JSON, Bytes::from(body));
-        connection.call(request).await?;
-        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let path = kind.collection(namespace);
         let members = (0..count).map(|index| {
             let name = format!("bench-{index:06}");
             let uri = endpoint.uri(&format!("{path}/{name}"))?;
@@ -67,6 +108,7 @@ impl Population {
             Ok(Member { name, uri, apply, version: AtomicU64::new(0) })
         });
         Ok(Arc::new(Self {
+            kind,
             namespace: namespace.to_owned(),
             payload,
             drawn: AtomicU64::new(0),
@@ -110,13 +152,14 @@ impl Population {
         }
     }
 
-    /// A ConfigMap up to its data; version 0 is none.
+    /// An object up to its content; version 0 is none.
     fn head(&self, member: &Member, version: u64) -> String {
         let Member { name, .. } = member;
-        let Self { namespace, .. } = self;
+        let Self { kind, namespace, .. } = self;
+        let group_version = kind.group_version();
         let version = if version == 0 { String::new() } else { format!(r#","resourceVersion":"{version}""#) };
         format!(
-            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"{namespace}"{version}}},"#
+            r#"{{"apiVersion":"{group_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{namespace}"{version}}},"#
         )
     }
 
@@ -126,10 +169,11 @@ impl Population {
 
     fn with_numbered_payload(&self, head: String, number: u64) -> Bytes {
         let mut body = head.into_bytes();
-        body.reserve_exact(self.payload + 64);
-        body.extend_from_slice(br#""data":{"payload":""#);
+        let (before, after) = self.kind.content();
+        body.reserve_exact(before.len() + self.payload + after.len());
+        body.extend_from_slice(before.as_bytes());
         append_payload(&mut body, &self.namespace, number, self.payload);
-        body.extend_from_slice(br#""}}"#);
+        body.extend_from_slice(after.as_bytes());
         body.into()
     }
 
@@ -188,10 +232,15 @@ mod tests {
     use super::*;
 
     fn population() -> Population {
+        population_of(Kind::ConfigMap)
+    }
+
+    fn population_of(kind: Kind) -> Population {
         let uri = Uri::from_static("https://127.0.0.1:1/");
         let (apply, version) = (uri.clone(), AtomicU64::new(0));
         let member = Member { name: "bench-000000".to_owned(), uri: uri.clone(), apply, version };
         Population {
+            kind,
             namespace: "bench".to_owned(),
             payload: 1024,
             drawn: AtomicU64::new(0),
@@ -214,6 +263,19 @@ mod tests {
             assert_eq!(payload.as_str().unwrap().len(), 1024);
             assert_ne!(payload, last);
             last = payload;
+        }
+    }
+
+    #[tokio::test]
+    async fn objects_of_every_kind_are_whole() {
+        for (kind, payload) in [
+            (Kind::ConfigMap, "/data/payload"),
+            (Kind::Pod, "/spec/containers/0/env/0/value"),
+            (Kind::Thing, "/spec/label"),
+        ] {
+            let object = body(&population_of(kind), Verb::Create).await;
+            assert_eq!(object["kind"], format!("{kind:?}"));
+            assert_eq!(object.pointer(payload).unwrap().as_str().unwrap().len(), 1024);
         }
     }
 

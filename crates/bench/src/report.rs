@@ -1,4 +1,6 @@
-//! The page that a run leaves behind.
+//! The page that a run leaves behind: aims, one table per part, details, errors.
+
+mod table;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,12 +10,18 @@ use std::{
 
 use crate::{
     aims::{self, Measure},
-    api::{CONNECTIONS, PAYLOAD, Plan, WATCH_PAYLOAD},
-    figures::{Figure, Latencies, ListKind, Operation, Repetition, Row, Sample, Spread, WatchSample},
+    api::{CONNECTIONS, PAYLOAD, Part, Plan, UPDATED_SHARE, WATCH_PAYLOAD},
+    figures::{
+        Crowd, CrowdFigure, Figure, Latencies, ListKind, Operation, Repetition, Row, Sample, Spread,
+        WatchSample,
+    },
     machine,
     servers::Subject,
+    setting,
     stages::STAGES,
 };
+use table::{ABSENT, Table, header, line};
+pub use table::{grouped, number};
 
 /// All repetitions of each server.
 pub struct Results<'a>(pub &'a BTreeMap<Subject, Vec<Repetition>>);
@@ -54,87 +62,424 @@ impl Results<'_> {
 }
 
 pub fn page(plan: &Plan, machine: &str, results: &BTreeMap<Subject, Vec<Repetition>>) -> String {
-    let results = Results(results);
-    let mut page = String::new();
+    let mut report = Report {
+        plan,
+        results: Results(results),
+        table: Table { subjects: &plan.subjects },
+        page: String::new(),
+    };
     // Writing to a string does not fail.
-    let _ = write_page(&mut page, plan, machine, &results);
-    page
+    let _ = report.write(machine);
+    report.page
 }
 
-fn write_page(page: &mut String, plan: &Plan, machine: &str, results: &Results) -> fmt::Result {
-    writeln!(page, "# Hanse beside kube-apiserver + etcd\n")?;
-    writeln!(
-        page,
-        "{}; {machine}. Client and server share the machine.\n",
-        jiff::Timestamp::now().strftime("%F")
-    )?;
-    for subject in &plan.subjects {
-        if let Some(repetition) = results.repetitions(*subject).first() {
-            writeln!(page, "- {}: {}", subject.name(), repetition.version)?;
+struct Report<'a> {
+    plan: &'a Plan,
+    results: Results<'a>,
+    table: Table<'a>,
+    page: String,
+}
+
+impl Report<'_> {
+    fn write(&mut self, machine: &str) -> fmt::Result {
+        self.head(machine)?;
+        let objects = self.plan.objects;
+        if self.plan.has(Part::Writes) {
+            self.section("Requests", &self.conditions())?;
+            self.requests(&["operation", "workers"], |row| {
+                let one = row.objects == objects && matches!(row.operation, Operation::One(..));
+                one.then(|| vec![row.operation.to_string(), row.workers.to_string()])
+            })?;
         }
-    }
-    writeln!(page, "\n## Aims\n")?;
-    for line in aims::lines(results) {
-        writeln!(page, "{line}")?;
-    }
-    let disturbed = |row: &Row| Subject::ALL.iter().any(|subject| is_disturbed(results, *subject, *row));
-    let disturbed = results.rows().iter().filter(|row| disturbed(row)).count();
-    if disturbed > 0 {
-        writeln!(page, "\n† Other work on this machine disturbed {disturbed} rows: measure them again.")?;
-    }
-    writeln!(page, "\n## Requests\n\n{}\n", conditions(plan))?;
-    write_requests(page, results)?;
-    writeln!(page, "\n## Cost of a request\n\n{}\n", cost_notes(results))?;
-    write_costs(page, results)?;
-    write_stages(page, results)?;
-    if results.0.values().flatten().any(|repetition| repetition.watch.is_some()) {
-        write_watches(page, results)?;
-    }
-    write_figures(page, plan, results)?;
-    write_failures(page, results)
-}
-
-fn conditions(plan: &Plan) -> String {
-    format!(
-        "{} ConfigMaps with {PAYLOAD} bytes of payload that does not compress, JSON, {CONNECTIONS} HTTP/2 \
-         connections, closed loop, one client thread. {} with fresh data; where there are several: median \
-         (lowest–highest). Ratios are hanse ÷ kube.",
-        grouped(&plan.objects.to_string()),
-        if plan.repetitions == 1 {
-            "One repetition".to_owned()
-        } else {
-            format!("{} repetitions", plan.repetitions)
-        },
-    )
-}
-
-fn cost_notes(results: &Results) -> String {
-    let samples = || results.0.values().flatten().flat_map(|repetition| repetition.samples.values());
-    let steal = samples().map(|sample| share(sample.usage.steal, sample.usage.elapsed)).fold(0.0, f64::max);
-    let mut text = format!(
-        "CPU is that of all processes of a server, user and system. KiB written are those that \
-         reached the disk, whoever wrote them. Client CPU is that of this benchmark. Other CPU is what the machine did besides, in percent of \
-         all cores, interrupts included; † marks more than {DISTURBED} %, a row to measure again. The \
-         hypervisor took at most {} % in any row.",
-        number(steal)
-    );
-    let list = Row { operation: Operation::Many(ListKind::Consistent), workers: 1 };
-    for subject in Subject::ALL {
-        let size = results.of_row(subject, list, |sample| sample.per_operation(sample.received as f64));
-        if let Some(size) = size {
-            let mebibytes = number(size.median / 1024.0 / 1024.0);
-            text.push_str(&format!(" A list of {} is {mebibytes} MiB.", subject.name()));
+        if self.plan.has(Part::Lists) {
+            self.section("Lists", &self.list_conditions())?;
+            self.requests(&["operation"], |row| {
+                let many = row.objects == objects && matches!(row.operation, Operation::Many(..));
+                many.then(|| vec![row.operation.to_string()])
+            })?;
         }
+        self.watch()?;
+        self.crowds()?;
+        self.series()?;
+        self.memory()?;
+        self.stages()?;
+        self.details()?;
+        self.failures()
     }
-    text
+
+    fn head(&mut self, machine: &str) -> fmt::Result {
+        writeln!(self.page, "# Hanse beside kube-apiserver + etcd\n")?;
+        writeln!(
+            self.page,
+            "{}; {machine}. Client and server share the machine.\n",
+            jiff::Timestamp::now().strftime("%F")
+        )?;
+        for subject in self.table.subjects {
+            if let Some(repetition) = self.results.repetitions(*subject).first() {
+                writeln!(self.page, "- {}: {}", subject.name(), repetition.version)?;
+            }
+        }
+        writeln!(self.page, "\nSwitched on in each of them: {}.", setting::IN_WORDS)?;
+        writeln!(self.page, "\n## Aims\n")?;
+        for line in aims::lines(self.plan, &self.results) {
+            writeln!(self.page, "{line}")?;
+        }
+        let disturbed = self.results.rows().into_iter().filter(|row| self.is_disturbed(*row)).count();
+        if disturbed > 0 {
+            writeln!(
+                self.page,
+                "\n† Other work on this machine disturbed {disturbed} rows: measure them again."
+            )?;
+        }
+        Ok(())
+    }
+
+    fn section(&mut self, title: &str, notes: &str) -> fmt::Result {
+        writeln!(self.page, "\n## {title}\n\n{notes}\n")
+    }
+
+    fn conditions(&self) -> String {
+        format!(
+            "{} ConfigMaps with {PAYLOAD} bytes of payload that does not compress, JSON, {CONNECTIONS} HTTP/2 \
+             connections, closed loop, one client thread. {} with fresh data; where there are several: median \
+             (lowest–highest). Rates are per second; p99 in ms; CPU in µs per request, of all processes of a \
+             server.",
+            grouped(&self.plan.objects.to_string()),
+            if self.plan.repetitions == 1 {
+                "One repetition".to_owned()
+            } else {
+                format!("{} repetitions", self.plan.repetitions)
+            },
+        )
+    }
+
+    fn list_conditions(&self) -> String {
+        let mut text = format!(
+            "Of a namespace with {} ConfigMaps, one after the other. The clock runs while the server works and the \
+             answer arrives, not while the client reads it.",
+            grouped(&self.plan.objects.to_string())
+        );
+        let operation = Operation::Many(ListKind::Consistent);
+        let row = Row { objects: self.plan.objects, operation, workers: 1 };
+        for subject in self.table.subjects {
+            let size =
+                self.results.of_row(*subject, row, |sample| sample.per_operation(sample.received as f64));
+            if let Some(size) = size {
+                let mebibytes = number(size.median / 1024.0 / 1024.0);
+                text.push_str(&format!(" A list of {} is {mebibytes} MiB.", subject.name()));
+            }
+        }
+        text
+    }
+
+    /// One line for each row that `labels` has a name for.
+    fn requests(&mut self, heads: &[&str], labels: impl Fn(Row) -> Option<Vec<String>>) -> fmt::Result {
+        let table = self.table;
+        let mut names: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
+        names.extend(table.columns("/s"));
+        names.extend(table.subjects.iter().map(|subject| format!("p99 {}", subject.name())));
+        names.extend(table.subjects.iter().map(|subject| format!("CPU {}", subject.name())));
+        header(&mut self.page, &names)?;
+        for row in self.results.rows() {
+            let Some(mut cells) = labels(row) else { continue };
+            let results = &self.results;
+            let mut rates = table.cells(|subject| Measure::Rate.of(results, subject, row));
+            for (cell, subject) in rates.iter_mut().zip(table.subjects) {
+                if results.errors(*subject, row) > 0 {
+                    cell.push_str(" ⚠");
+                }
+            }
+            cells.extend(rates);
+            cells.extend(table.medians(|subject| Measure::P99.of(results, subject, row)));
+            cells.extend(table.medians(|subject| Measure::Cpu.of(results, subject, row)));
+            if self.is_disturbed(row)
+                && let Some(first) = cells.first_mut()
+            {
+                first.push_str(" †");
+            }
+            line(&mut self.page, &cells)?;
+        }
+        Ok(())
+    }
+
+    /// Whether something else took enough of the machine, in any repetition, to make the row doubtful.
+    fn is_disturbed(&self, row: Row) -> bool {
+        let samples = self.table.subjects.iter().flat_map(|subject| self.results.samples(*subject, row));
+        // The kernel counts in steps of 10 ms: too coarse to blame anyone in a shorter row.
+        let mut long = samples.filter(|sample| sample.usage.elapsed.as_secs_f64() > 0.5);
+        long.any(|sample| other_share(sample) > DISTURBED)
+    }
+
+    fn watch(&mut self) -> fmt::Result {
+        let table = self.table;
+        let Some(first) = table.subjects.iter().find_map(|subject| self.results.watches(*subject).next())
+        else {
+            return Ok(());
+        };
+        let notes = format!(
+            "{} watchers of one namespace, {} writes/s wanted, {WATCH_PAYLOAD} bytes of payload. An event that is \
+             there before the answer to its write counts as 0 ms after it.",
+            first.watchers,
+            number(first.wanted)
+        );
+        self.section("Watch", &notes)?;
+        self.unnamed_header()?;
+        let (page, results) = (&mut self.page, &self.results);
+        let mut write = |name: String, take: &dyn Fn(&WatchSample) -> f64| {
+            let mut cells = vec![name];
+            cells.extend(table.cells(|subject| results.of_watch(subject, take)));
+            line(page, &cells)
+        };
+        let quantiles: [Quantile; 3] =
+            [("p50", |of| of.quantile(0.5)), ("p99", |of| of.quantile(0.99)), ("max", Latencies::max)];
+        write("writes/s achieved".to_owned(), &|sample| sample.achieved)?;
+        for (name, take) in quantiles {
+            write(format!("answer → event, {name} ms"), &|sample| take(&sample.after_answer))?;
+        }
+        for (name, take) in quantiles {
+            write(format!("request → event, {name} ms"), &|sample| take(&sample.after_request))?;
+        }
+        write("server CPU, µs per event".to_owned(), &|sample| {
+            sample.usage.server.as_secs_f64() * 1e6 / sample.events as f64
+        })?;
+        write("client CPU, µs per event".to_owned(), &|sample| {
+            sample.usage.client.as_secs_f64() * 1e6 / sample.events as f64
+        })?;
+        write("other CPU, % of all cores".to_owned(), &|sample| {
+            share(sample.usage.other, sample.usage.elapsed)
+        })?;
+        self.watch_counts()
+    }
+
+    fn watch_counts(&mut self) -> fmt::Result {
+        let counts: [(&str, fn(&WatchSample) -> u64); 6] = [
+            ("events", |sample| sample.events),
+            ("lost", |sample| sample.lost),
+            ("duplicate", |sample| sample.duplicate),
+            ("reordered", |sample| sample.reordered),
+            ("watches closed early and opened again", |sample| sample.closed),
+            ("writes refused", |sample| sample.errors.count),
+        ];
+        let width = self.table.columns("").len();
+        for (name, take) in counts {
+            let mut cells = vec![format!("{name}, all repetitions")];
+            cells.extend(self.table.subjects.iter().map(
+                |subject| match self.results.watches(*subject).count() {
+                    0 => ABSENT.to_owned(),
+                    _ => grouped(&self.results.watches(*subject).map(take).sum::<u64>().to_string()),
+                },
+            ));
+            cells.resize(width + 1, String::new());
+            line(&mut self.page, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn crowds(&mut self) -> fmt::Result {
+        if !self.plan.has(Part::Watchers) {
+            return Ok(());
+        }
+        self.section(
+            "Watchers that wait",
+            "Measured once. Memory is what the server has more than before the first of them, CPU while they wait \
+             includes bookmarks. Then one object after the other is created, each when everybody has seen the one \
+             before; times are from sending the write until its event has reached half of them, and all.",
+        )?;
+        self.unnamed_header()?;
+        for crowd in Crowd::ALL {
+            let load = self.plan.crowds.iter().find(|load| load.crowd == crowd);
+            let who = format!(
+                "{} {}",
+                grouped(&load.map_or(0, |load| load.watchers).to_string()),
+                match crowd {
+                    Crowd::Shared => "on shared connections",
+                    Crowd::Own => "each on its own connection",
+                }
+            );
+            for (name, figure) in [
+                ("KiB per watcher", CrowdFigure::Memory),
+                ("CPU while they wait, % of a core", CrowdFigure::IdleCpu),
+                ("opened/s", CrowdFigure::OpenedPerSecond),
+                ("CPU to open one, µs", CrowdFigure::OpenCpu),
+                ("half have an event after, ms", CrowdFigure::HalfHaveIt),
+                ("all have an event after, ms", CrowdFigure::AllHaveIt),
+                ("all have an event after, worst, ms", CrowdFigure::AllHaveItWorst),
+                ("CPU per event, µs", CrowdFigure::EventCpu),
+                ("events lost or twice", CrowdFigure::Wrong),
+            ] {
+                self.figure(format!("{who}: {name}"), Figure::Crowd(crowd, figure))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn series(&mut self) -> fmt::Result {
+        if !self.plan.has(Part::Series) || self.plan.larger.is_empty() {
+            return Ok(());
+        }
+        let notes = format!(
+            "As above with more ConfigMaps, measured once: all are created, the server is restarted, objects are \
+             read, one in {UPDATED_SHARE} is updated. {} workers for one object, one for lists.",
+            self.plan.most_workers()
+        );
+        self.section("More objects", &notes)?;
+        let larger = self.plan.larger.clone();
+        self.requests(&["operation", "objects"], |row| {
+            let objects = grouped(&row.objects.to_string());
+            larger.contains(&row.objects).then(|| vec![row.operation.to_string(), objects])
+        })
+    }
+
+    fn memory(&mut self) -> fmt::Result {
+        let mut sizes = vec![];
+        if self.plan.has(Part::Memory) {
+            sizes.push(self.plan.objects);
+        }
+        if self.plan.has(Part::Series) {
+            sizes.extend(&self.plan.larger);
+        }
+        if sizes.is_empty() {
+            return Ok(());
+        }
+        self.section(
+            "Start and memory",
+            "Memory is resident (RSS), of all processes of a server, some seconds after the last request.",
+        )?;
+        self.unnamed_header()?;
+        if self.plan.has(Part::Memory) {
+            self.figure("idle memory, MiB".to_owned(), Figure::IdleMemory)?;
+            self.figure("idle CPU, percent of a core".to_owned(), Figure::IdleCpu)?;
+            self.figure("start to /readyz, empty, ms".to_owned(), Figure::ReadyEmpty)?;
+        }
+        for size in &sizes {
+            let objects = grouped(&size.to_string());
+            self.figure(format!("start to /readyz, {objects} objects, ms"), Figure::ReadyLoaded(*size))?;
+            self.figure(format!("memory with {objects} objects, MiB"), Figure::LoadedMemory(*size))?;
+            self.figure(format!("bytes more per object, {objects} objects"), Figure::BytesPerObject(*size))?;
+        }
+        if self.plan.has(Part::Writes) {
+            let name = "custom resource definition created to its first object created, ms".to_owned();
+            self.figure(name, Figure::DefinitionToFirstObject)?;
+        }
+        Ok(())
+    }
+
+    fn unnamed_header(&mut self) -> fmt::Result {
+        let mut names = vec![String::new()];
+        names.extend(self.table.columns(""));
+        header(&mut self.page, &names)
+    }
+
+    fn figure(&mut self, name: String, figure: Figure) -> fmt::Result {
+        let mut cells = vec![name];
+        cells.extend(self.table.cells(|subject| self.results.of_figure(subject, figure)));
+        line(&mut self.page, &cells)
+    }
+
+    /// Medians over the repetitions.
+    fn stages(&mut self) -> fmt::Result {
+        for subject in [Subject::Hanse, Subject::HanseEtcd] {
+            let repetitions = self.results.repetitions(subject);
+            let of_row = |row: Row| repetitions.iter().filter_map(move |it| it.stages.get(&row));
+            let rows = self.results.rows().into_iter().filter(|row| row.objects == self.plan.objects);
+            let rows: Vec<Row> = rows.filter(|row| of_row(*row).next().is_some()).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let (page, name) = (&mut self.page, subject.name());
+            writeln!(
+                page,
+                "\n## Cost of a write by stage: {name}\n\nInside of Hanse, µs of wall clock per write, as its own \
+                 metrics say; `commit` is until it is durable, and waits for others in the same batch.\n"
+            )?;
+            let names = ["operation", "workers"].into_iter().chain(STAGES).map(str::to_owned);
+            header(page, &names.collect::<Vec<_>>())?;
+            for row in rows {
+                let mut cells = vec![row.operation.to_string(), row.workers.to_string()];
+                for stage in 0..STAGES.len() {
+                    let spent = Spread::of(of_row(row).map(|all| all[stage]));
+                    cells.push(format!("{:.1}", spent.map_or(f64::NAN, |spent| spent.median)));
+                }
+                line(page, &cells)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn details(&mut self) -> fmt::Result {
+        let rows = self.results.rows();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let samples = || self.results.0.values().flatten().flat_map(|repetition| repetition.samples.values());
+        let steal =
+            samples().map(|sample| share(sample.usage.steal, sample.usage.elapsed)).fold(0.0, f64::max);
+        let notes = format!(
+            "Medians: p50 in ms; KiB per request that reached the disk, whoever wrote them; µs of CPU per request of \
+             this benchmark; and the most that the machine did besides, in percent of all cores, interrupts included. \
+             † marks more than {DISTURBED} %, a row to measure again. The hypervisor took at most {} % in any row.",
+            number(steal)
+        );
+        self.section("Details", &notes)?;
+        let table = self.table;
+        let mut names: Vec<String> = ["operation", "objects", "workers"].map(str::to_owned).to_vec();
+        for unit in ["p50", "KiB", "client"] {
+            names.extend(table.subjects.iter().map(|subject| format!("{unit} {}", subject.name())));
+        }
+        names.push("other".to_owned());
+        header(&mut self.page, &names)?;
+        for row in rows {
+            let mut cells =
+                vec![row.operation.to_string(), grouped(&row.objects.to_string()), row.workers.to_string()];
+            for measure in [Measure::P50, Measure::Written, Measure::ClientCpu] {
+                cells.extend(table.medians(|subject| measure.of(&self.results, subject, row)));
+            }
+            let samples = table.subjects.iter().flat_map(|subject| self.results.samples(*subject, row));
+            let mark = if self.is_disturbed(row) { " †" } else { "" };
+            cells.push(format!("{}{mark}", number(samples.map(other_share).fold(0.0, f64::max))));
+            line(&mut self.page, &cells)?;
+        }
+        Ok(())
+    }
+
+    /// What was marked above, in words.
+    fn failures(&mut self) -> fmt::Result {
+        let results = &self.results;
+        let mut failures = Vec::new();
+        for subject in self.table.subjects.iter().copied() {
+            let mut note = |text: String| failures.push(format!("{}, {}", subject.name(), one_line(&text)));
+            for row in results.rows() {
+                if let Some(first) =
+                    results.samples(subject, row).find_map(|sample| sample.errors.first.as_ref())
+                {
+                    note(format!("{row}: {} failed, first: {first}", results.errors(subject, row)));
+                }
+            }
+            for WatchSample { errors, lost, duplicate, reordered, .. } in results.watches(subject) {
+                if let Some(first) = &errors.first {
+                    note(format!("watch: {} writes failed, first: {first}", errors.count));
+                }
+                if lost + duplicate + reordered > 0 {
+                    note(format!("watch: {lost} events lost, {duplicate} duplicate, {reordered} reordered"));
+                }
+            }
+            for problem in results.repetitions(subject).iter().flat_map(|repetition| &repetition.problems) {
+                note(problem.clone());
+            }
+        }
+        if failures.is_empty() {
+            return writeln!(self.page, "\nNo request failed.");
+        }
+        writeln!(self.page, "\n## ⚠ Errors\n\nA marked row counts only what succeeded.\n")?;
+        failures.iter().try_for_each(|failure| writeln!(self.page, "- {failure}"))
+    }
 }
 
-/// Whether something else took enough of the machine, in any repetition, to make the row doubtful.
-fn is_disturbed(results: &Results, subject: Subject, row: Row) -> bool {
-    // The kernel counts in steps of 10 ms: too coarse to blame anyone in a shorter row.
-    let mut samples = results.samples(subject, row).filter(|sample| sample.usage.elapsed.as_secs_f64() > 0.5);
-    samples.any(|sample| other_share(sample) > DISTURBED)
-}
+/// In percent of all cores.
+const DISTURBED: f64 = 5.0;
+
+/// A name, and its number for what was measured.
+type Quantile = (&'static str, fn(&Latencies) -> f64);
 
 fn other_share(sample: &Sample) -> f64 {
     share(sample.usage.other, sample.usage.elapsed)
@@ -145,283 +490,6 @@ fn share(cpu: Duration, elapsed: Duration) -> f64 {
     100.0 * cpu.as_secs_f64() / elapsed.as_secs_f64() / machine::cores() as f64
 }
 
-fn write_requests(page: &mut String, results: &Results) -> fmt::Result {
-    header(
-        page,
-        &[
-            "operation",
-            "workers",
-            "kube ops/s",
-            "hanse ops/s",
-            "rate ratio",
-            "kube p50 ms",
-            "hanse p50 ms",
-            "kube p99 ms",
-            "hanse p99 ms",
-            "p99 ratio",
-        ],
-    )?;
-    for row in results.rows() {
-        let mut cells = vec![row.operation.to_string(), row.workers.to_string()];
-        for subject in Subject::ALL {
-            let mark = if results.errors(subject, row) > 0 { " ⚠" } else { "" };
-            cells.push(format!("{}{mark}", spread(Measure::Rate.of(results, subject, row))));
-        }
-        cells.push(ratio(Measure::Rate.ratio(results, row)));
-        cells.extend(Subject::ALL.map(|subject| median(Measure::P50.of(results, subject, row))));
-        cells.extend(Subject::ALL.map(|subject| spread(Measure::P99.of(results, subject, row))));
-        cells.push(ratio(Measure::P99.ratio(results, row)));
-        line(page, &cells)?;
-    }
-    Ok(())
-}
-
-fn write_costs(page: &mut String, results: &Results) -> fmt::Result {
-    header(
-        page,
-        &[
-            "operation",
-            "workers",
-            "kube CPU µs/op",
-            "hanse CPU µs/op",
-            "CPU ratio",
-            "kube KiB written/op",
-            "hanse KiB written/op",
-            "client CPU µs/op, kube",
-            "hanse",
-            "other CPU %, kube",
-            "hanse",
-        ],
-    )?;
-    for row in results.rows() {
-        let of = |take: &dyn Fn(&Sample) -> f64| {
-            Subject::ALL.map(|subject| median(results.of_row(subject, row, take)))
-        };
-        let mut cells = vec![row.operation.to_string(), row.workers.to_string()];
-        cells.extend(Subject::ALL.map(|subject| spread(Measure::Cpu.of(results, subject, row))));
-        cells.push(ratio(Measure::Cpu.ratio(results, row)));
-        cells.extend(of(&|sample| {
-            sample.per_operation(sample.usage.written.map_or(f64::NAN, |bytes| bytes as f64 / 1024.0))
-        }));
-        cells.extend(of(&|sample| sample.per_operation(sample.usage.client.as_secs_f64() * 1e6)));
-        cells.extend(Subject::ALL.map(|subject| {
-            let mark = if is_disturbed(results, subject, row) { " †" } else { "" };
-            format!("{}{mark}", median(results.of_row(subject, row, other_share)))
-        }));
-        line(page, &cells)?;
-    }
-    Ok(())
-}
-
-/// Medians over the repetitions.
-fn write_stages(page: &mut String, results: &Results) -> fmt::Result {
-    let repetitions = results.repetitions(Subject::Hanse);
-    let rows =
-        results.rows().into_iter().filter(|row| repetitions.iter().any(|it| it.stages.contains_key(row)));
-    let rows: Vec<Row> = rows.collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        page,
-        "\n## Cost of a write by stage\n\nInside of Hanse, µs of wall clock per write, as its own metrics say; `commit` \
-         is until it is durable, and waits for others in the same batch.\n"
-    )?;
-    let columns: Vec<&str> = ["operation", "workers"].into_iter().chain(STAGES).collect();
-    header(page, &columns)?;
-    for row in rows {
-        let mut cells = vec![row.operation.to_string(), row.workers.to_string()];
-        for stage in 0..STAGES.len() {
-            let mut spent: Vec<f64> =
-                repetitions.iter().filter_map(|it| it.stages.get(&row).map(|all| all[stage])).collect();
-            spent.sort_by(f64::total_cmp);
-            cells.push(format!("{:.1}", spent[spent.len() / 2]));
-        }
-        line(page, &cells)?;
-    }
-    Ok(())
-}
-
-fn write_watches(page: &mut String, results: &Results) -> fmt::Result {
-    let Some(first) = Subject::ALL.iter().find_map(|subject| results.watches(*subject).next()) else {
-        return Ok(());
-    };
-    writeln!(
-        page,
-        "\n## Watch\n\n{} watchers of one namespace, {} writes/s wanted, {WATCH_PAYLOAD} bytes of payload. An \
-         event that is there before the answer to its write counts as 0 ms after it.\n",
-        first.watchers,
-        number(first.wanted)
-    )?;
-    header(page, &["", "kube", "hanse", "ratio"])?;
-    let quantiles: [Line<Latencies, f64>; 3] =
-        [("p50", |of| of.quantile(0.5)), ("p99", |of| of.quantile(0.99)), ("max", Latencies::max)];
-    let mut write = |name: &str, take: &dyn Fn(&WatchSample) -> f64| {
-        compared(page, name, Subject::ALL.map(|subject| results.of_watch(subject, take)))
-    };
-    write("writes/s achieved", &|sample| sample.achieved)?;
-    for (name, take) in quantiles {
-        write(&format!("answer → event, {name} ms"), &|sample| take(&sample.after_answer))?;
-    }
-    for (name, take) in quantiles {
-        write(&format!("request → event, {name} ms"), &|sample| take(&sample.after_request))?;
-    }
-    write("server CPU, µs per event", &|sample| {
-        sample.usage.server.as_secs_f64() * 1e6 / sample.events as f64
-    })?;
-    write("client CPU, µs per event", &|sample| {
-        sample.usage.client.as_secs_f64() * 1e6 / sample.events as f64
-    })?;
-    write("other CPU, % of all cores", &|sample| share(sample.usage.other, sample.usage.elapsed))?;
-    let counts: [Line<WatchSample, u64>; 6] = [
-        ("events", |sample| sample.events),
-        ("lost", |sample| sample.lost),
-        ("duplicate", |sample| sample.duplicate),
-        ("reordered", |sample| sample.reordered),
-        ("watches closed early and opened again", |sample| sample.closed),
-        ("writes refused", |sample| sample.errors.count),
-    ];
-    for (name, take) in counts {
-        let total = |subject| match results.watches(subject).count() {
-            0 => ABSENT.to_owned(),
-            _ => grouped(&results.watches(subject).map(take).sum::<u64>().to_string()),
-        };
-        line(
-            page,
-            &[format!("{name}, all repetitions"), total(Subject::Kube), total(Subject::Hanse), String::new()],
-        )?;
-    }
-    Ok(())
-}
-
-fn write_figures(page: &mut String, plan: &Plan, results: &Results) -> fmt::Result {
-    writeln!(page, "\n## Start and memory\n")?;
-    header(page, &["", "kube", "hanse", "ratio"])?;
-    let objects = grouped(&plan.objects.to_string());
-    for (name, figure) in [
-        ("start to /readyz, empty, ms".to_owned(), Figure::ReadyEmpty),
-        (format!("start to /readyz, {objects} objects, ms"), Figure::ReadyLoaded),
-        (
-            "custom resource definition created to its first object created, ms".to_owned(),
-            Figure::DefinitionToFirstObject,
-        ),
-        ("idle memory (RSS), MiB".to_owned(), Figure::IdleMemory),
-        (format!("memory after {objects} creates, settled, MiB"), Figure::LoadedMemory),
-        ("more per 10 000 ConfigMaps, MiB".to_owned(), Figure::GrowthPerTenThousand),
-        ("idle CPU, percent of a core".to_owned(), Figure::IdleCpu),
-    ] {
-        compared(page, &name, Subject::ALL.map(|subject| results.of_figure(subject, figure)))?;
-    }
-    Ok(())
-}
-
-/// What was marked above, in words.
-fn write_failures(page: &mut String, results: &Results) -> fmt::Result {
-    let mut failures = Vec::new();
-    for subject in Subject::ALL {
-        let mut note = |text: String| failures.push(format!("{}, {}", subject.name(), one_line(&text)));
-        for row in results.rows() {
-            if let Some(first) = results.samples(subject, row).find_map(|sample| sample.errors.first.as_ref())
-            {
-                note(format!("{row}: {} failed, first: {first}", results.errors(subject, row)));
-            }
-        }
-        for WatchSample { errors, lost, duplicate, reordered, .. } in results.watches(subject) {
-            if let Some(first) = &errors.first {
-                note(format!("watch: {} writes failed, first: {first}", errors.count));
-            }
-            if lost + duplicate + reordered > 0 {
-                note(format!("watch: {lost} events lost, {duplicate} duplicate, {reordered} reordered"));
-            }
-        }
-        for problem in results.repetitions(subject).iter().flat_map(|repetition| &repetition.problems) {
-            note(problem.clone());
-        }
-    }
-    if failures.is_empty() {
-        return writeln!(page, "\nNo request failed.");
-    }
-    writeln!(page, "\n## ⚠ Errors\n\nA marked row counts only what succeeded.\n")?;
-    failures.iter().try_for_each(|failure| writeln!(page, "- {failure}"))
-}
-
-const ABSENT: &str = "–";
-/// In percent of all cores.
-const DISTURBED: f64 = 5.0;
-
-/// A line of a table: its name, and its number for one sample.
-type Line<Sample, Number> = (&'static str, fn(&Sample) -> Number);
-
-fn compared(page: &mut String, name: &str, [kube, hanse]: [Option<Spread>; 2]) -> fmt::Result {
-    let quotient = Option::zip(hanse, kube).map(|(hanse, kube)| hanse.median / kube.median);
-    line(
-        page,
-        &[name.to_owned(), spread(kube), spread(hanse), ratio(quotient.filter(|ratio| ratio.is_finite()))],
-    )
-}
-
-fn header(page: &mut String, names: &[&str]) -> fmt::Result {
-    writeln!(page, "| {} |", names.join(" | "))?;
-    // Names to the left, numbers to the right.
-    writeln!(page, "|---|{}", "--:|".repeat(names.len() - 1))
-}
-
-fn line(page: &mut String, cells: &[String]) -> fmt::Result {
-    writeln!(page, "| {} |", cells.join(" | "))
-}
-
-fn ratio(ratio: Option<f64>) -> String {
-    ratio.map_or_else(|| ABSENT.to_owned(), |ratio| format!("**{}**", number(ratio)))
-}
-
-fn median(spread: Option<Spread>) -> String {
-    spread.map_or_else(|| ABSENT.to_owned(), |spread| number(spread.median))
-}
-
-fn spread(spread: Option<Spread>) -> String {
-    let Some(Spread { median, low, high }) = spread else { return ABSENT.to_owned() };
-    let (median, low, high) = (number(median), number(low), number(high));
-    if low == high { median } else { format!("{median} ({low}–{high})") }
-}
-
-/// Three digits or all before the point, thousands apart.
-pub fn number(value: f64) -> String {
-    let decimals = match value.abs() {
-        100.0.. => 0,
-        10.0.. => 1,
-        _ => 2,
-    };
-    let text = format!("{value:.decimals$}");
-    let (sign, rest) = text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
-    let (whole, fraction) =
-        rest.split_once('.').map_or((rest, String::new()), |(whole, part)| (whole, format!(".{part}")));
-    format!("{sign}{}{fraction}", grouped(whole))
-}
-
-/// Thousands apart.
-fn grouped(digits: &str) -> String {
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    groups.collect::<Vec<_>>().join(" ")
-}
-
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_show_what_can_be_read_off_them() {
-        let shown = [0.0, 0.333, 9.99, 12.34, 123.4, 1234.5, 1_234_567.0, -1234.0].map(number);
-        assert_eq!(shown, ["0.00", "0.33", "9.99", "12.3", "123", "1 234", "1 234 567", "-1 234"]);
-    }
-
-    #[test]
-    fn a_spread_of_equal_numbers_is_one_number() {
-        assert_eq!(spread(Spread::of([5.0, 5.001])), "5.00");
-        assert_eq!(spread(Spread::of([1.0, 2.0, 4.0])), "2.00 (1.00–4.00)");
-        assert_eq!(spread(None), ABSENT);
-    }
 }

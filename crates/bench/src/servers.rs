@@ -1,8 +1,8 @@
-//! The two servers: how each is started, asked whether it is ready, restarted on its data, and stopped.
+//! The servers: how each is started, asked whether it is ready, restarted on its data, and stopped.
 
 use std::{
     fs,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -13,36 +13,46 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tempfile::TempDir;
-use testing::real::{self, RealCluster};
-use tokio::time::sleep;
+use testing::real::{self, Authority, Issued, RealCluster};
+use tokio::{net::TcpStream, time::sleep};
 
 use crate::{
     client::{self, Connection, Endpoint},
     machine,
+    setting::{Audit, USER},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Subject {
+    /// kube-apiserver and etcd.
     Kube,
+    /// Hanse on its own engine.
     Hanse,
+    /// Hanse and etcd.
+    HanseEtcd,
 }
 
 impl Subject {
-    pub const ALL: [Self; 2] = [Self::Kube, Self::Hanse];
+    pub const ALL: [Self; 3] = [Self::Kube, Self::Hanse, Self::HanseEtcd];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Kube => "kube",
             Self::Hanse => "hanse",
+            Self::HanseEtcd => "hanse-etcd",
         }
     }
 }
 
 /// A server with data of its own, running or not. Dropping it ends its processes and removes its data.
 pub struct Server {
+    pub subject: Subject,
+    pub audit: Audit,
     /// In the order in which they start.
     parts: Vec<Part>,
     credentials: Credentials,
+    /// Of the user who makes the load.
+    loader: Issued,
     log: PathBuf,
     _data: Data,
 }
@@ -52,6 +62,8 @@ struct Part {
     binary: PathBuf,
     arguments: Vec<String>,
     directory: PathBuf,
+    /// Where it listens before the next part can be of use.
+    listens: Option<SocketAddr>,
     child: Option<Child>,
 }
 
@@ -62,14 +74,15 @@ enum Credentials {
 }
 
 /// Held for as long as the server needs its files.
-enum Data {
-    Kube { _cluster: Box<RealCluster>, _log: TempDir },
-    Hanse { _directory: TempDir },
+struct Data {
+    _cluster: Option<Box<RealCluster>>,
+    _directory: TempDir,
 }
 
 /// A server that answers.
 pub struct Ready {
-    pub endpoint: Endpoint,
+    pub admin: Endpoint,
+    pub loader: Endpoint,
     /// From starting the first process to 200 from `/readyz`.
     pub after: Duration,
 }
@@ -82,14 +95,32 @@ const CONNECT_INTERVAL: Duration = Duration::from_millis(2);
 const READY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Server {
-    /// kube-apiserver and etcd with fsync, stopped and without data.
+    /// Stopped, and without data. `hanse` is the binary, where it is needed.
+    pub async fn new(subject: Subject, hanse: &Path) -> Result<Self> {
+        // All in one place, so that all write to the same disk.
+        let directory = TempDir::with_prefix("hanse-bench-")?;
+        match subject {
+            Subject::Kube => Self::kube(directory).await,
+            Subject::Hanse => Self::hanse(subject, hanse, directory, &[], Vec::new()),
+            Subject::HanseEtcd => {
+                let (etcd, store) = etcd(directory.path())?;
+                Self::hanse(subject, hanse, directory, &[format!("--store={store}")], vec![etcd])
+            }
+        }
+    }
+
+    /// kube-apiserver and etcd with fsync.
     ///
     /// `RealCluster` makes the certificates and knows the flags. Its processes are ended and their command
     /// lines used again, so that both servers are started, timed and restarted in the same way.
-    pub async fn kube() -> Result<Self> {
-        let cluster = RealCluster::start(real::Options { fsync: true, ..real::Options::default() })?;
+    async fn kube(directory: TempDir) -> Result<Self> {
+        let audit = Audit::in_directory(directory.path())?;
+        let options =
+            real::Options { fsync: true, apiserver_args: audit.flags.clone(), ..real::Options::default() };
+        let cluster = RealCluster::start(options)?;
         let endpoint =
             Endpoint::new(&cluster.url, &cluster.ca_pem, &cluster.admin_cert_pem, &cluster.admin_key_pem)?;
+        let (cert_pem, key_pem) = cluster.issue(USER, &[])?;
         let pids = cluster.pids();
         let parts = pids.iter().map(|(_, pid)| Part::like(*pid)).collect::<Result<Vec<_>>>()?;
         for (name, pid) in pids.iter().rev() {
@@ -101,38 +132,53 @@ impl Server {
             .find_map(|argument| argument.strip_prefix("--data-dir="))
             .context("etcd was started without --data-dir")?;
         fs::remove_dir_all(database)?;
-        let log = TempDir::with_prefix("hanse-bench-")?;
         Ok(Self {
+            subject: Subject::Kube,
+            audit,
             parts,
             credentials: Credentials::Known(endpoint),
-            log: log.path().join("log"),
-            _data: Data::Kube { _cluster: Box::new(cluster), _log: log },
+            loader: Issued { cert_pem, key_pem },
+            log: directory.path().join("log"),
+            _data: Data { _cluster: Some(Box::new(cluster)), _directory: directory },
         })
     }
 
-    /// Hanse, stopped and without data.
-    pub fn hanse(binary: &Path) -> Result<Self> {
-        // In the same place as etcd's data, so that both write to the same disk.
-        let directory = TempDir::with_prefix("hanse-bench-")?;
+    /// Hanse, after the parts that it stands on.
+    fn hanse(
+        subject: Subject,
+        binary: &Path,
+        directory: TempDir,
+        store: &[String],
+        mut parts: Vec<Part>,
+    ) -> Result<Self> {
+        let audit = Audit::in_directory(directory.path())?;
+        let authority = Authority::new()?;
+        let clients = directory.path().join("clients.pem");
+        fs::write(&clients, authority.pem())?;
         let data = directory.path().join("data");
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let part = Part {
+        let mut arguments = vec![
+            "serve".to_owned(),
+            format!("--data={}", data.display()),
+            format!("--listen=127.0.0.1:{}", free_port()?),
+            format!("--client-ca-file={}", clients.display()),
+        ];
+        arguments.extend_from_slice(store);
+        arguments.extend_from_slice(&audit.flags);
+        parts.push(Part {
             binary: binary.to_owned(),
-            arguments: vec![
-                "serve".to_owned(),
-                "--data".to_owned(),
-                data.display().to_string(),
-                "--listen".to_owned(),
-                format!("127.0.0.1:{port}"),
-            ],
+            arguments,
             directory: directory.path().to_owned(),
+            listens: None,
             child: None,
-        };
+        });
         Ok(Self {
-            parts: vec![part],
+            subject,
+            audit,
+            parts,
             credentials: Credentials::Kubeconfig(data.join("admin.kubeconfig")),
+            loader: authority.client(USER, &[])?,
             log: directory.path().join("log"),
-            _data: Data::Hanse { _directory: directory },
+            _data: Data { _cluster: None, _directory: directory },
         })
     }
 
@@ -141,11 +187,16 @@ impl Server {
         let started = Instant::now();
         for part in &mut self.parts {
             part.start(&self.log)?;
+            part.until_it_listens(started + START_TIMEOUT).await?;
         }
         let mut connection = None;
         loop {
             let interval = match self.ask(&mut connection).await {
-                Ok(endpoint) => return Ok(Ready { endpoint, after: started.elapsed() }),
+                Ok(admin) => {
+                    let after = started.elapsed();
+                    let loader = admin.with_identity(&self.loader.cert_pem, &self.loader.key_pem)?;
+                    return Ok(Ready { admin, loader, after });
+                }
                 Err(_) if connection.is_some() => READY_INTERVAL,
                 Err(_) => CONNECT_INTERVAL,
             };
@@ -230,12 +281,26 @@ impl Part {
         let mut words: Vec<String> = words.map(|word| word.into_owned()).collect();
         // The list ends with a NUL, and so in an empty word.
         words.pop();
+        let listens = words.iter().find_map(|word| word.strip_prefix("--listen-client-urls=http://"));
         Ok(Self {
+            listens: listens.map(str::parse).transpose()?,
             binary: fs::read_link(format!("/proc/{pid}/exe"))?,
             arguments: words.split_off(1),
             directory: fs::read_link(format!("/proc/{pid}/cwd"))?,
             child: None,
         })
+    }
+
+    async fn until_it_listens(&mut self, deadline: Instant) -> Result<()> {
+        let Some(address) = self.listens else { return Ok(()) };
+        while TcpStream::connect(address).await.is_err() {
+            if let Some(part) = self.ended() {
+                bail!("{part} ended before it listened");
+            }
+            ensure!(Instant::now() < deadline, "{} does not listen", self.binary.display());
+            sleep(CONNECT_INTERVAL).await;
+        }
+        Ok(())
     }
 
     fn start(&mut self, log: &Path) -> Result<()> {
@@ -288,6 +353,32 @@ async fn end(pid: u32, mut has_ended: impl FnMut() -> bool) -> Result<()> {
         sleep(Duration::from_millis(10)).await;
     }
     Ok(())
+}
+
+/// A member of its own, with fsync, and what a store on it is called.
+fn etcd(directory: &Path) -> Result<(Part, String)> {
+    let (client, peer) = (SocketAddr::from(([127, 0, 0, 1], free_port()?)), free_port()?);
+    let peer = format!("http://127.0.0.1:{peer}");
+    let part = Part {
+        binary: real::build(&["etcd"])?.join("etcd"),
+        arguments: vec![
+            format!("--data-dir={}", directory.join("etcd").display()),
+            format!("--listen-client-urls=http://{client}"),
+            format!("--advertise-client-urls=http://{client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            "--log-level=warn".to_owned(),
+        ],
+        directory: directory.to_owned(),
+        listens: Some(client),
+        child: None,
+    };
+    Ok((part, format!("etcd://{client}/bench")))
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// The binary of `HANSE_BIN`, or a release build of this workspace's.

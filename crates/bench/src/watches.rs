@@ -22,7 +22,7 @@ use crate::{
     figures::{Errors, Latencies, WatchSample},
     lists::{Lines, next_chunk},
     machine::Reading,
-    objects::{self, Population, Verb},
+    objects::{self, Kind, Population, Verb},
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -222,7 +222,7 @@ async fn open(
     connections: &[Connection],
     namespace: &str,
 ) -> Result<Vec<(Feed, Incoming)>> {
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let path = Kind::ConfigMap.collection(namespace);
     let list = connections[0].clone().call(client::get(endpoint.uri(&path)?)).await?;
     let version = objects::resource_version(&list).context("a list without a resourceVersion")?;
     let mut streams = Vec::with_capacity(watchers);

@@ -5,9 +5,15 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use env::Env;
-use server::login::LoginOptions;
+use server::{Options, login::LoginOptions, operate::Tools};
 
-use crate::{backup, run, serving::ServingArgs, workspace};
+use crate::{
+    backup,
+    kubeconfig::{Access, Kubeconfig},
+    log, run,
+    serving::{self, ServingArgs},
+    workspace,
+};
 
 /// One Kubernetes API over every cluster, in every region, with no cluster above the others.
 #[derive(Parser)]
@@ -73,31 +79,81 @@ pub enum Command {
     },
     /// Write a backup of a peer's store to one file.
     ///
-    /// The peer must not be running on that directory.
+    /// Of a running peer, over its API: each workspace is as it was at one moment, and the peer goes on meanwhile. With
+    /// --data, of one that is stopped. The file is read back and checked before it gets its name.
     Backup {
-        /// The peer's data directory.
-        #[arg(long)]
-        data: PathBuf,
+        /// The data directory of a peer that is not running.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+        #[command(flatten)]
+        api: ApiArgs,
         /// The file to write; it must not exist.
         file: PathBuf,
     },
     /// Make a new data directory from a backup.
     ///
-    /// Every workspace begins a new epoch, so that clients notice and list again. Certificates are not part of a
-    /// backup: copy DATA/pki if clients are to keep theirs.
+    /// A damaged backup is refused as a whole, with the place of the damage. Every workspace begins a new epoch, so that
+    /// clients notice and list again. Certificates are not part of a backup: copy DATA/pki if clients are to keep theirs.
     Restore {
         /// The data directory to make; it must not exist.
-        #[arg(long)]
+        #[arg(long, value_name = "DIR")]
         data: PathBuf,
         /// The backup.
         file: PathBuf,
     },
-    /// Verify every checksum of a peer's store, and change nothing.
+    /// Verify every checksum of a peer's store or of a backup, and change nothing.
     Check {
-        /// The peer's data directory.
-        #[arg(long)]
-        data: PathBuf,
+        /// The data directory of a peer that is not running.
+        #[arg(long, value_name = "DIR", conflicts_with = "file")]
+        data: Option<PathBuf>,
+        /// A backup.
+        file: Option<PathBuf>,
     },
+    /// Forget history and give back the room it takes; objects stay.
+    ///
+    /// Watches and paged lists that are behind must begin again. A peer forgets history by itself after some minutes, so
+    /// this is for a disk that is full now.
+    Compact {
+        /// The data directory of a peer that is not running.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+        #[command(flatten)]
+        api: ApiArgs,
+        /// Of this workspace alone; its room comes back when the others have forgotten as much.
+        #[arg(long, value_name = "NAME")]
+        workspace: Option<String>,
+    },
+    /// Show or change what a running peer logs.
+    LogLevel {
+        #[command(flatten)]
+        api: ApiArgs,
+        /// error, warn, info, debug, trace, or a filter such as warn,server=debug. Without it, what is logged is shown.
+        level: Option<String>,
+        /// Only for this long, as in 10m; then the old level is back.
+        #[arg(long = "for", value_name = "DURATION", value_parser = serving::duration)]
+        duration: Option<Duration>,
+    },
+}
+
+/// How to reach a running peer. Its operators are admins of the workspace root, whatever workspace a context is for.
+#[derive(clap::Args)]
+pub struct ApiArgs {
+    /// The kubeconfig to use. Without it, that of `hanse dev` in this directory, else kubectl's.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// The context to use; the current one unless given.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl ApiArgs {
+    pub fn access(self, env: &Env) -> anyhow::Result<Access> {
+        let kubeconfig = Kubeconfig::open(env, self.kubeconfig)?;
+        match self.context {
+            Some(context) => kubeconfig.access_by(env, &context),
+            None => kubeconfig.access(env),
+        }
+    }
 }
 
 /// Who may log in and how. All these files are read again when they change; one that is broken is refused, and the
@@ -168,7 +224,7 @@ pub enum WorkspaceVerb {
 }
 
 /// Runs the command to its end.
-pub fn dispatch(command: Command, env: Env) -> anyhow::Result<()> {
+pub fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("hanse")
@@ -177,15 +233,21 @@ pub fn dispatch(command: Command, env: Env) -> anyhow::Result<()> {
     runtime.block_on(async move {
         match command {
             Command::Dev { dir, listen, login, serving } => {
-                run::dev(env, &dir, listen, login.options(), serving.options()).await
+                let server = Options { tools, ..serving.options() };
+                run::dev(env, &dir, listen, login.options(), server).await
             }
             Command::Serve { data, listen, advertise, issuer, login, serving } => {
-                run::serve(env, &data, listen, advertise, issuer, login.options(), serving.options()).await
+                let server = Options { tools, ..serving.options() };
+                run::serve(env, &data, listen, advertise, issuer, login.options(), server).await
             }
             Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
-            Command::Backup { data, file } => backup::backup(&env, &data, &file).await,
+            Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,
             Command::Restore { data, file } => backup::restore(&env, &data, &file),
-            Command::Check { data } => backup::check(&env, &data),
+            Command::Check { data, file } => backup::check(&env, data.as_deref(), file.as_deref()),
+            Command::Compact { data, api, workspace } => {
+                backup::compact(&env, data.as_deref(), api, workspace.as_deref()).await
+            }
+            Command::LogLevel { api, level, duration } => log::change(&env, api, level, duration).await,
         }
     })
 }

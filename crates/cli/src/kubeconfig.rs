@@ -14,13 +14,18 @@ pub struct Kubeconfig {
     config: Value,
 }
 
-/// What a client needs of the current context.
+/// What a client needs of a context.
 pub struct Access {
     /// `https://host:port`, without a workspace.
     pub server: String,
     pub authority: Vec<u8>,
-    pub certificate: Vec<u8>,
-    pub key: Vec<u8>,
+    pub identity: Identity,
+}
+
+/// Who a client is.
+pub enum Identity {
+    Certificate { certificate: Vec<u8>, key: Vec<u8> },
+    Token(String),
 }
 
 impl Kubeconfig {
@@ -53,23 +58,46 @@ impl Kubeconfig {
         entry.ok_or_else(|| anyhow!("{} has no {name:?} in its {list}", self.path.display()))
     }
 
-    pub fn access(&self) -> anyhow::Result<Access> {
-        let current = self.config["current-context"].as_str().unwrap_or_default();
+    /// By the current context.
+    pub fn access(&self, env: &Env) -> anyhow::Result<Access> {
+        self.access_by(env, self.config["current-context"].as_str().unwrap_or_default())
+    }
+
+    /// By the context of that name.
+    pub fn access_by(&self, env: &Env, current: &str) -> anyhow::Result<Access> {
         let context = &self.entry("contexts", current)?["context"];
         let cluster = &self.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"];
         let user = &self.entry("users", context["user"].as_str().unwrap_or_default())?["user"];
-        let data = |value: &Value, key: &str| {
-            let text = value[key].as_str().ok_or_else(|| anyhow!("{} has no {key}", self.path.display()))?;
-            STANDARD.decode(text).with_context(|| format!("{key} is not base64"))
-        };
         let server = cluster["server"].as_str().unwrap_or_default();
         let server = server.split_once("/clusters/").map_or(server, |(server, _)| server);
-        Ok(Access {
-            server: server.trim_end_matches('/').to_owned(),
-            authority: data(cluster, "certificate-authority-data")?,
-            certificate: data(user, "client-certificate-data")?,
-            key: data(user, "client-key-data")?,
-        })
+        let identity = if let Some(token) = user["token"].as_str() {
+            Identity::Token(token.to_owned())
+        } else if let Some(file) = user["tokenFile"].as_str() {
+            let token = String::from_utf8(self.file(env, file)?).context("the token is not UTF-8")?;
+            Identity::Token(token.trim().to_owned())
+        } else {
+            Identity::Certificate {
+                certificate: self.data(env, user, "client-certificate")?,
+                key: self.data(env, user, "client-key")?,
+            }
+        };
+        let authority = self.data(env, cluster, "certificate-authority")?;
+        Ok(Access { server: server.trim_end_matches('/').to_owned(), authority, identity })
+    }
+
+    /// What is in the file, under `KEY-data`, or in another file that `KEY` names.
+    fn data(&self, env: &Env, entry: &Value, key: &str) -> anyhow::Result<Vec<u8>> {
+        if let Some(text) = entry[format!("{key}-data")].as_str() {
+            return STANDARD.decode(text).with_context(|| format!("{key}-data is not base64"));
+        }
+        let file = entry[key].as_str().ok_or_else(|| anyhow!("{} has no {key}", self.path.display()))?;
+        self.file(env, file)
+    }
+
+    /// Beside the kubeconfig unless its name says otherwise.
+    fn file(&self, env: &Env, name: &str) -> anyhow::Result<Vec<u8>> {
+        let path = self.path.parent().unwrap_or(Path::new("")).join(name);
+        env.files.read(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     /// Adds a context for `workspace`, like the current one in all else, and makes it the current one.
@@ -79,7 +107,7 @@ impl Kubeconfig {
         let cluster =
             self.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"].clone();
         let authority = cluster["certificate-authority-data"].as_str().unwrap_or_default().to_owned();
-        let server = self.access()?.server;
+        let server = self.access(env)?.server;
         // The two contexts that `hanse dev` writes have names of their own.
         let name = if workspace == api::DEFAULT { "hanse" } else { workspace };
         let user = context["user"].as_str().unwrap_or_default();
@@ -108,7 +136,7 @@ impl Kubeconfig {
             return Ok(fresh.to_owned());
         };
         let mut continued = Kubeconfig { path: path.to_owned(), config: config.clone() };
-        let server = continued.access()?.server;
+        let server = continued.access(env)?.server;
         let authority = config["clusters"][0]["cluster"]["certificate-authority-data"].clone();
         let user = config["users"][0]["name"].clone();
         let known = |list: &str, entry: &Value| {

@@ -4,22 +4,24 @@ mod args;
 mod backup;
 mod client;
 mod kubeconfig;
+mod log;
 mod run;
 mod serving;
 mod workspace;
 
 use clap::Parser;
+use server::operate::Tools;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> std::process::ExitCode {
     let args = args::Args::parse();
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(&args.log))
-        .with_writer(std::io::stderr)
-        .init();
-    match args::dispatch(args.command, env::Env::real()) {
+    let outcome = log::start(&args.log).and_then(|log| {
+        let tools = Tools { log: Some(log), ..Tools::default() };
+        args::dispatch(args.command, env::Env::real(), tools)
+    });
+    match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hanse: {error:#}");

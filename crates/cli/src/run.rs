@@ -13,7 +13,7 @@ use server::{
     login::LoginOptions,
     peer::{Peer, PeerOptions, StartError},
 };
-use store::embedded::EmbeddedStore;
+use store::embedded::{self, EmbeddedStore};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::kubeconfig::Kubeconfig;
@@ -35,7 +35,8 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let issuer = checked_issuer(issuer)?;
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
-    let store = EmbeddedStore::open(env, &data.join("store"), Default::default())
+    let kept = embedded::Options { history_time: server.history_kept, ..Default::default() };
+    let store = EmbeddedStore::open(env, &data.join("store"), kept)
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let store = Arc::new(store);
     let server = Options { issuer, ..server };

@@ -25,6 +25,10 @@ pub struct ServingArgs {
     /// The longest a request may take that is not a watch; it may ask for less with ?timeout=.
     #[arg(long, value_name = "DURATION", default_value = "1m0s", value_parser = duration, help_heading = "Limits")]
     request_timeout: Duration,
+    /// For at least so long a watch or a paged list can go on from where it was; it is told to begin again after one
+    /// and a half times as long.
+    #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration, help_heading = "Limits")]
+    history: Duration,
     #[command(flatten)]
     audit: AuditArgs,
 }
@@ -111,6 +115,7 @@ impl ServingArgs {
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,
             max_connections: self.max_connections,
             request_timeout: self.request_timeout,
+            history_kept: self.history,
             audit: self.audit.options(),
             ..Options::default()
         }
@@ -145,7 +150,7 @@ impl AuditArgs {
 }
 
 /// As Go writes it: `30s`, `1m0s`, `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let nanos = parse_duration(text)?;
     u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| "it must not be negative".into())
 }

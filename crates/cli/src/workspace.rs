@@ -17,7 +17,7 @@ const PATH: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
 
 pub async fn run(env: Env, kubeconfig: Option<PathBuf>, verb: WorkspaceVerb) -> anyhow::Result<()> {
     let mut kubeconfig = Kubeconfig::open(&env, kubeconfig)?;
-    let access = kubeconfig.access()?;
+    let access = kubeconfig.access(&env)?;
     match verb {
         WorkspaceVerb::Create { name, r#use } => {
             let workspace =

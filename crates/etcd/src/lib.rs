@@ -7,6 +7,7 @@
 //!
 //! [`Etcd`] is a plain account of what etcd does, with nothing hidden: no retries behind the caller's back and no
 //! caches. What a caller must know about a call that failed is in [`Error`]: whether it can have had an effect.
+//! [`suite`] holds what it promises as tests that both run.
 
 use std::{
     ops::{Bound, RangeBounds},
@@ -16,9 +17,12 @@ use std::{
 use bytes::Bytes;
 use env::BoxFuture;
 
+mod client;
 pub mod limits;
 mod sim;
+pub mod suite;
 
+pub use client::{Client, Endpoint, Identity, Misconfigured, Options, Tls, User};
 pub use sim::{Faults, SimEtcd};
 
 /// The number of a state of the whole store. Every transaction that writes makes the next one.

@@ -2,7 +2,9 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use crate::{Compare, Error, Keys, Op, Txn};
+use prost::Message;
+
+use crate::{Compare, Error, Keys, Op, Txn, client::wire::TxnRequest};
 
 /// So many comparisons, and so many operations in either branch, may a transaction have (`--max-txn-ops`).
 pub const TXN_OPS: usize = 128;
@@ -69,14 +71,8 @@ fn check_branch(ops: &[Op]) -> Result<(), Error> {
     Ok(())
 }
 
-/// About as many bytes as it has on the wire; never fewer than its keys and values.
+/// As many bytes as go to the other members: the transaction, and who it came from.
 fn bytes(txn: &Txn) -> usize {
-    const FRAME: usize = 16;
-    let keys = |keys: &Keys| keys.start.len() + keys.end.as_ref().map_or(0, |end| end.len());
-    let op = |op: &Op| match op {
-        Op::Put { key, value, .. } => key.len() + value.len() + FRAME,
-        Op::Delete(range) | Op::Range(range) => keys(range) + FRAME,
-    };
-    let compare = |(Compare::Created(key, _) | Compare::Modified(key, _)): &Compare| key.len() + FRAME;
-    txn.when.iter().map(compare).sum::<usize>() + txn.then.iter().chain(&txn.otherwise).map(op).sum::<usize>()
+    const ENVELOPE: usize = 32;
+    TxnRequest::from(txn).encoded_len() + ENVELOPE
 }

@@ -20,6 +20,7 @@ use crate::{
     fairness::Fairness,
     login::Login,
     metrics::Metrics,
+    operate::{Operating, Tools},
     rbac::Authorizer,
     served::{Served, Servings},
     space::Space,
@@ -50,6 +51,9 @@ pub struct Options {
     pub max_mutating_requests_inflight: u32,
     /// Connections at once; 0: no limit.
     pub max_connections: usize,
+    pub tools: Tools,
+    /// For at least so long clients can go on from what they saw last.
+    pub history_kept: Duration,
 }
 
 impl Options {
@@ -73,6 +77,8 @@ impl Default for Options {
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             max_connections: 10_000,
+            tools: Tools::default(),
+            history_kept: Duration::from_secs(5 * 60),
         }
     }
 }
@@ -99,6 +105,7 @@ pub struct Hub {
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
     pub fairness: Arc<Fairness>,
+    pub operating: Operating,
     servings: Servings,
     spaces: RwLock<Spaces>,
     installation: Installation,
@@ -160,6 +167,7 @@ impl Hub {
         let seats = options.max_requests_inflight.saturating_add(options.max_mutating_requests_inflight);
         let fairness = Fairness::new(env.clone(), seats, options.request_timeout / 4, metrics.flow.clone());
         let installation = Installation::load(&env, &store).await?;
+        let operating = Operating::new(options.tools.clone());
         Ok(Arc::new(Hub {
             env,
             store,
@@ -176,6 +184,7 @@ impl Hub {
             login,
             auditor,
             fairness,
+            operating,
             servings: Servings::new(),
             spaces: RwLock::default(),
             installation,

@@ -32,6 +32,7 @@ mod managers;
 pub mod metrics;
 mod negotiate;
 mod openapi;
+pub mod operate;
 mod options;
 mod patch;
 pub mod peer;

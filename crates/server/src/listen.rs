@@ -108,7 +108,8 @@ async fn connection(
         let (hub, spoke) = (hub.clone(), spoke.clone());
         move |request: Request<Incoming>| {
             spoke.store(true, Ordering::Relaxed);
-            let answer = service::handle(hub.clone(), from.clone(), request);
+            // Boxed, because it is large and a stream's task keeps room for it: a watch would, for as long as it lasts.
+            let answer = Box::pin(service::handle(hub.clone(), from.clone(), request));
             async move { Ok::<_, Infallible>(answer.await) }
         }
     });

@@ -11,6 +11,7 @@ use prometheus_client::{
 
 use crate::admission::webhooks::Measures;
 use crate::login::LoginMetrics;
+use crate::operate::OperateMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -324,6 +325,7 @@ pub struct Metrics {
     mutating_policies: Family<MutatingPolicyLabels, Counter>,
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
     pub login: LoginMetrics,
+    pub operate: OperateMetrics,
 }
 
 impl Default for Metrics {
@@ -407,11 +409,13 @@ impl Default for Metrics {
         let stages =
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
         let webhooks = Measures::register(&mut registry);
+        let operate = OperateMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
             registry,
             login,
+            operate,
             requests,
             durations,
             inflight,

@@ -59,7 +59,7 @@ impl Query {
         Ok(Some(asked).filter(|asked| !asked.is_zero() && *asked < most))
     }
 
-    fn number(&self, key: &str) -> Result<Option<i64>, Status> {
+    pub fn number(&self, key: &str) -> Result<Option<i64>, Status> {
         match self.get(key) {
             None | Some("") => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {

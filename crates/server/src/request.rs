@@ -6,10 +6,12 @@ use http::Method;
 use machinery::status::Status;
 use percent_encoding::percent_decode_str;
 
+use crate::operate;
+
 /// What a request is about, as authorization sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The workspace named in the path, if one is; `root` for the metrics of the server.
+    /// The workspace named in the path, if one is; `root` for what is of the whole server.
     pub workspace: Option<String>,
     /// The path below the workspace.
     pub path: String,
@@ -72,8 +74,9 @@ impl Verb {
 impl RequestInfo {
     pub fn parse(method: &Method, path: &str, watch: bool) -> Result<RequestInfo, Status> {
         let (workspace, path) = split_workspace(path)?;
-        // What the server has done for all is root's to show.
-        let workspace = workspace.or_else(|| is_metrics(path).then(|| api::ROOT.to_owned()));
+        // What the server does for all is root's to show.
+        let of_server = is_metrics(path) || operate::is_of_server(path);
+        let workspace = workspace.or_else(|| of_server.then(|| api::ROOT.to_owned()));
         let target = match parse_resource(method, path, watch)? {
             Some(target) => Target::Resource(target),
             None => Target::NonResource,

@@ -23,7 +23,7 @@ use crate::{
     hub::Hub,
     login::caller::Caller,
     metrics::{Counted, RequestLabels},
-    openapi,
+    openapi, operate,
     options::Query,
     pods,
     rbac::Attributes,
@@ -38,6 +38,9 @@ use crate::{
 
 /// How often a write of a custom object begins again because its definition changed.
 const DEFINITION_ATTEMPTS: usize = 5;
+
+/// What operators send is a line of text.
+const MAX_OPERATOR_BODY: usize = 64 * 1024;
 
 /// Longer ids than any client makes are not passed on.
 const MAX_AUDIT_ID: usize = 256;
@@ -190,7 +193,9 @@ where
         return Err(forbidden(&info, &selected, &attributes, &user));
     }
     match info.target {
-        Target::NonResource => non_resource(hub, &space, &parts.method, &headers, &query, &info.path).await,
+        Target::NonResource => {
+            non_resource(hub, &space, &parts.method, &headers, &query, &info.path, body).await
+        }
         // Clients that ask for headers alone get none of objects; upstream refuses as well.
         Target::Resource(_) if parts.method == Method::HEAD => Err(Status::method_not_allowed()),
         Target::Resource(target) => {
@@ -290,14 +295,22 @@ fn act_as(
     Ok(Arc::new(other))
 }
 
-async fn non_resource(
-    hub: &Hub,
+async fn non_resource<B>(
+    hub: &Arc<Hub>,
     space: &Space,
     method: &Method,
     headers: &HeaderMap,
     query: &Query,
     path: &str,
-) -> Result<Response<Body>, Status> {
+    body: B,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let read = async || read_body(body, MAX_OPERATOR_BODY).await;
+    if let Some(answer) = operate::answer(hub, space, method, path, query, read).await {
+        return answer;
+    }
     if let Some(answer) = tokens::discovery::answer(hub, space, method, path, query).await {
         return answer;
     }

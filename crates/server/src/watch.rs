@@ -204,13 +204,17 @@ impl Watcher {
             }
         };
         for event in &batch.events {
-            let change = match self.bring(self.space.change(event)).await {
-                Ok(change) => change,
-                Err(status) => {
-                    self.push_error(&status);
-                    return true;
+            let mut change = self.space.change(event);
+            if self.presenter.resource.custom().is_some() {
+                // Boxed, so that no watcher keeps room for it while it waits.
+                match Box::pin(self.bring(change)).await {
+                    Ok(brought) => change = brought,
+                    Err(status) => {
+                        self.push_error(&status);
+                        return true;
+                    }
                 }
-            };
+            }
             let was = change.old.as_deref().is_some_and(|object| self.selection.matches(object));
             let is = change.new.as_deref().is_some_and(|object| self.selection.matches(object));
             match (was, is, &change.new, &change.old) {
@@ -233,9 +237,6 @@ impl Watcher {
     /// A change of custom objects, in the version that is watched.
     async fn bring(&self, change: Change) -> Result<Change, Status> {
         let resource = &self.presenter.resource;
-        if resource.custom().is_none() {
-            return Ok(change);
-        }
         let given = [change.old, change.new, Some(change.last)];
         let there = given.map(|object| (object.is_some(), object));
         let objects = there.iter().filter_map(|(_, object)| object.clone()).collect();

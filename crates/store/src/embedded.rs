@@ -11,7 +11,7 @@
 //! can be wrong with them, [`history`] how they are read back for watchers that memory has forgotten.
 
 mod backup;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod frame;
 mod history;
 mod keeper;
@@ -35,17 +35,20 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use self::{
-    checkpoint::io_at,
+    checkpoint::{CheckpointHeader, Position, io_at},
     frame::FrameBuilder,
     keeper::{Keeper, Point},
     recover::Recovered,
     writer::{Job, Progress, Reply, Request, Writer},
 };
 use crate::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch, WorkspaceId,
+    Write,
     live::Live,
     memory::{expire_due, expiry_commit},
 };
+
+pub(crate) use segment::EPOCHS;
 
 pub use backup::{Report, check, restore};
 pub use checkpoint::Totals;
@@ -254,6 +257,13 @@ impl EmbeddedStore {
     }
 }
 
+/// What a file in this format begins with that belongs to no log.
+pub(crate) fn new_header(env: &Env, first_epoch: u32) -> CheckpointHeader {
+    let position = Position { sequence: 0, segment: 1, offset: frame::BLOCK as u32 };
+    let created = env.clock.now().as_second();
+    CheckpointHeader { id: recover::new_id(env), position, first_epoch, created }
+}
+
 fn assemble(
     env: &Env,
     directory: &Path,
@@ -336,6 +346,10 @@ impl Store for EmbeddedStore {
         self.live.workspaces()
     }
 
+    fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {
+        self.live.snapshot(workspace)
+    }
+
     fn commit(
         &self,
         workspace: &WorkspaceId,
@@ -371,6 +385,16 @@ impl Store for EmbeddedStore {
 
     fn compact(&self, workspace: &WorkspaceId, upto: Revision) -> BoxFuture<'static, Result<(), Error>> {
         self.ask(|reply| Request::Compact { workspace: workspace.clone(), upto, reply })
+    }
+
+    fn forget_history(&self, workspaces: Vec<WorkspaceId>) -> BoxFuture<'static, Result<u64, Error>> {
+        let store = self.clone();
+        Box::pin(async move {
+            // First: what happens while it is taken is not forgotten, and would keep everything before it.
+            store.checkpoint().await?;
+            store.ask(|reply| Request::CompactAll { workspaces, reply }).await?;
+            store.ask(|reply| Request::Forget { reply }).await
+        })
     }
 
     fn remove_workspace(&self, workspace: &WorkspaceId) -> BoxFuture<'static, Result<(), Error>> {

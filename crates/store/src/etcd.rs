@@ -41,7 +41,8 @@ use self::{
     writer::{Deed, Done, Failure, Writer},
 };
 use crate::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch,
+    WorkspaceId, Write,
     live::{self, Live},
     memory::expiry_commit,
 };
@@ -112,6 +113,22 @@ impl From<ReadError> for OpenError {
 #[derive(Clone)]
 pub struct EtcdStore {
     shared: Arc<Shared>,
+}
+
+/// What one server is doing among the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The etcd revision up to which it has followed.
+    pub followed: i64,
+    /// How long nobody can take over from it, if it is not heard of any more.
+    pub lease_left: Duration,
+    /// How many workspaces it leads.
+    pub led: usize,
+    /// How many servers there are, this one among them.
+    pub servers: usize,
+    /// A transaction was sent, and its outcome is not known yet.
+    pub under_way: bool,
+    pub on_duty: bool,
 }
 
 /// What all servers agree on; made by the first.
@@ -207,6 +224,20 @@ impl EtcdStore {
         &self.shared.registration.secret
     }
 
+    /// How this server stands, for whoever runs it.
+    pub fn standing(&self) -> Standing {
+        let state = self.shared.state();
+        let lease = state.lease.map(|lease| lease.until.saturating_sub(self.shared.now()));
+        Standing {
+            followed: state.followed,
+            lease_left: lease.unwrap_or_default(),
+            led: state.led.len(),
+            servers: state.servers.len(),
+            under_way: state.flight.is_some(),
+            on_duty: self.shared.on_duty(),
+        }
+    }
+
     fn ask(&self, workspace: &WorkspaceId, deed: Deed) -> BoxFuture<'static, Result<Done, Error>> {
         let asked = route::ask(&self.shared, workspace, deed, false);
         Box::pin(async move {
@@ -274,6 +305,10 @@ impl Store for EtcdStore {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.shared.live.workspaces()
+    }
+
+    fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {
+        self.shared.live.snapshot(workspace)
     }
 
     fn level(&self, workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {

@@ -30,6 +30,7 @@
 //!
 //! [`suite`] holds these as tests that every implementation runs.
 
+pub mod backup;
 pub mod embedded;
 pub mod etcd;
 pub mod live;
@@ -43,7 +44,7 @@ use env::BoxFuture;
 use jiff::Timestamp;
 use machinery::{Draft, EventType, Object, Revision};
 
-pub use live::{Batch, Feed, FeedItem, Listing, Watch};
+pub use live::{Batch, Feed, FeedItem, Listing, Snapshot, Watch};
 
 /// The immutable short id of a workspace. A re-created workspace has another one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -305,6 +306,9 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// All of `workspace` at its latest commit; `None` if it has no history. What [`backup::Export`] is made of.
+    fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot>;
+
     /// Makes `commit` durable and visible, or changes nothing. Once polled, dropping the future does not stop it.
     fn commit(
         &self,
@@ -335,6 +339,19 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets the history of `workspace` up to and including `upto`; live objects stay. A log record itself.
     fn compact(&self, workspace: &WorkspaceId, upto: Revision) -> BoxFuture<'static, Result<(), Error>>;
+
+    /// Forgets the history of `workspaces` up to now, as [`Store::compact`] does for one, and gives back the room that
+    /// nothing needs any more; answers how many bytes of disk that were, as far as this engine has a disk.
+    fn forget_history(&self, workspaces: Vec<WorkspaceId>) -> BoxFuture<'static, Result<u64, Error>> {
+        let forget = |workspace: &WorkspaceId| self.compact(workspace, self.head(workspace));
+        let forgotten: Vec<_> = workspaces.iter().map(forget).collect();
+        Box::pin(async move {
+            for done in forgotten {
+                done.await?;
+            }
+            Ok(0)
+        })
+    }
 
     /// Forgets a workspace, its objects and its history; watches on it end with `Expired`.
     fn remove_workspace(&self, workspace: &WorkspaceId) -> BoxFuture<'static, Result<(), Error>>;

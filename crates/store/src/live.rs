@@ -139,7 +139,7 @@ pub struct Loaded {
     pub collections: Vec<(Collection, Items)>,
 }
 
-/// A workspace as it was at one moment, for an engine that writes it down.
+/// A workspace as it was at one commit end, for whoever writes it down. Costs nothing but what changes meanwhile.
 pub struct Snapshot {
     workspace: Arc<Workspace>,
     state: State,
@@ -442,6 +442,13 @@ impl Live {
             Some((id, key, item.object.revision))
         };
         due.into_iter().filter_map(still_due).collect()
+    }
+
+    /// What `id` is right now, at one commit end; `None` if it has no history.
+    pub fn snapshot(&self, id: &WorkspaceId) -> Option<Snapshot> {
+        let workspace = self.workspace(id).filter(|workspace| workspace.has_history())?;
+        let state = workspace.state.read().clone();
+        Some(Snapshot { workspace, state })
     }
 
     /// What every workspace with a history is right now. Only whoever publishes may ask, so that all are of one

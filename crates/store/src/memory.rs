@@ -8,7 +8,7 @@ use machinery::{Object, Revision};
 use parking_lot::Mutex;
 
 use crate::{
-    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Span, Store, Watch,
+    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Snapshot, Span, Store, Watch,
     WorkspaceId, Write,
     live::{Live, NoJournal, Options, Stage},
 };
@@ -108,6 +108,10 @@ impl Store for MemoryStore {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.live.workspaces()
+    }
+
+    fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {
+        self.live.snapshot(workspace)
     }
 
     fn commit(

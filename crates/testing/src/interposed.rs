@@ -6,8 +6,8 @@ use env::BoxFuture;
 use jiff::Timestamp;
 use machinery::{Object, Revision};
 use store::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Span, Store, Watch, WorkspaceId, Write,
-    memory::MemoryStore,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch, WorkspaceId,
+    Write, memory::MemoryStore,
 };
 
 /// Whoever is in between; what is not said here passes as it is.
@@ -69,6 +69,10 @@ impl<B: Between> Store for Interposed<B> {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.store.workspaces()
+    }
+
+    fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {
+        self.store.snapshot(workspace)
     }
 
     fn commit(

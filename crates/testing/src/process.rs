@@ -47,6 +47,11 @@ impl HubProcess {
     }
 
     pub fn start_on(data: &Path, port: u16) -> Result<HubProcess> {
+        Self::start_with(data, port, &[])
+    }
+
+    /// With further flags of `hanse serve`.
+    pub fn start_with(data: &Path, port: u16, flags: &[String]) -> Result<HubProcess> {
         let kubeconfig = data.join("admin.kubeconfig");
         let _ = std::fs::remove_file(&kubeconfig);
         let log = data.with_extension("log");
@@ -55,6 +60,7 @@ impl HubProcess {
             .args(["serve", "--data"])
             .arg(data)
             .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(log_file.try_clone()?)
             .stderr(log_file)

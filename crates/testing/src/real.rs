@@ -421,18 +421,19 @@ impl Drop for Guard {
     }
 }
 
-/// The cluster's certificate authority.
-pub(crate) struct Authority {
+/// A certificate authority, such as a cluster's own.
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-pub(crate) struct Issued {
-    pub(crate) cert_pem: String,
-    pub(crate) key_pem: String,
+/// A certificate and its key.
+pub struct Issued {
+    pub cert_pem: String,
+    pub key_pem: String,
 }
 
 impl Authority {
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let mut params = CertificateParams::new([])?;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "real-cluster");
@@ -441,7 +442,7 @@ impl Authority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
-    pub(crate) fn pem(&self) -> String {
+    pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
@@ -458,7 +459,8 @@ impl Authority {
         self.sign(params, &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth])
     }
 
-    pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<Issued> {
+    /// For a client with this name; at most two groups.
+    pub fn client(&self, user: &str, groups: &[&str]) -> Result<Issued> {
         // rcgen keeps one value per attribute type, but takes the type under its name and under its number.
         let attributes = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         ensure!(

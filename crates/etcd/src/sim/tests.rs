@@ -23,6 +23,12 @@ async fn value(etcd: &Arc<dyn Etcd>, key: &'static str) -> Option<Bytes> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn keeps_what_etcd_promises() {
+    let env = Env::simulated(1, SimDisk::new(1), SimNet::default());
+    crate::suite::run(SimEtcd::new(&env, 1).client("a"), env.clock.clone(), "/suite/").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cut_client_gets_no_answer_and_then_finds_nobody_while_others_go_on() {
     let sim = simulated(1);
     let (a, b) = (sim.client("a"), sim.client("b"));

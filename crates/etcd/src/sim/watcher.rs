@@ -110,6 +110,7 @@ impl SimWatcher {
                 continue;
             };
             tokio::select! {
+                biased;
                 _ = stirred.changed() => {}
                 () = shared.env.clock.sleep(again.saturating_sub(shared.env.clock.elapsed())) => {}
             }

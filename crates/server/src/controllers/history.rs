@@ -14,10 +14,10 @@ use store::WorkspaceId;
 
 use crate::hub::{self, Hub};
 
-/// Half of the shortest time that history is kept: it is gone when it is older than one and a half times that.
-const NOTE_EVERY: Duration = Duration::from_secs(150);
-/// How many notes back is long enough.
+/// How many notes back is long enough: history is gone when it is older than one and a half times what is to be kept.
 const KEPT_NOTES: usize = 2;
+/// However little is to be kept.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The heads of workspaces that changed since the note before.
 type Note = Vec<(WorkspaceId, Revision)>;
@@ -45,6 +45,7 @@ impl Notes {
 pub async fn keep(hub: Arc<Hub>) {
     let mut stopping = hub.stopping.clone();
     let mut notes = Notes::default();
+    let note_every = (hub.options.history_kept / KEPT_NOTES as u32).max(SHORTEST);
     loop {
         let heads = hub.store.workspaces().into_iter().map(|id| {
             let head = hub.store.head(&id);
@@ -58,7 +59,7 @@ pub async fn keep(hub: Arc<Hub>) {
             }
         }
         tokio::select! {
-            () = hub.env.clock.sleep(NOTE_EVERY) => {}
+            () = hub.env.clock.sleep(note_every) => {}
             () = hub::stopped(&mut stopping) => return,
         }
     }

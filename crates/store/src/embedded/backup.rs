@@ -3,25 +3,24 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
-use env::{Env, Files, files::Mode};
-use machinery::Revision;
+use env::{Env, Files};
 use tokio::sync::oneshot;
 
 use super::{
     OpenError, Options,
-    checkpoint::{
-        self, Checkpoint, CheckpointHeader, CheckpointWriter, Entry, ObjectEntry, Position, Totals,
-        WorkspaceEntry, io_at, write_snapshots,
-    },
+    checkpoint::{self, Checkpoint, CheckpointHeader, CheckpointWriter, Entry, Totals, io_at},
     frame::{BLOCK, Frame},
     recover,
-    segment::{self, EPOCHS, FirstState, Segment},
+    segment::{self, FirstState, Segment},
     writer::Dump,
 };
-use crate::{Error, live::Place};
+use crate::{
+    Error,
+    backup::{Backup, BackupFile, Export, import},
+};
 
 /// Writes a dump to `path`, where nothing must be, and reads it back.
 pub(super) async fn write(env: &Env, dump: Dump, path: PathBuf) -> Result<Totals, Error> {
@@ -41,72 +40,42 @@ pub(super) async fn write(env: &Env, dump: Dump, path: PathBuf) -> Result<Totals
 }
 
 async fn write_and_check(files: Arc<dyn Files>, dump: Dump, path: &Path) -> Result<Totals, OpenError> {
-    if files.open(path, Mode::Read).is_ok() {
-        return Err(io_at(path)(io::ErrorKind::AlreadyExists.into()));
+    let mut file = BackupFile::create(files, path)?;
+    for piece in Export::with_places(dump.header, dump.snapshots) {
+        file.append(&piece)?;
+        tokio::task::yield_now().await;
     }
-    let writer =
-        CheckpointWriter::create(files.clone(), path.to_owned(), dump.header).map_err(io_at(path))?;
-    let never = AtomicBool::new(false);
-    write_snapshots(writer, &dump.snapshots, &never).await.map_err(io_at(path))?;
-    Checkpoint::open(&*files, path)?.read(|_| Ok(()))
+    file.finish()
 }
 
 /// Makes a data directory from a backup. Every workspace, also one that the backup does not know, begins a new epoch
-/// there: whoever saw what happened after the backup must start again.
-///
-/// The epoch lies above every one in the backup, and further above the older the backup is, by a minute in its first
-/// hour and by an hour after that. So two restores of one backup do not share an epoch, as long as there is a
-/// minute, or an hour, between them.
+/// there ([`Backup::next_epoch`]): whoever saw what happened after the backup must start again.
 pub fn restore(env: &Env, backup: &Path, directory: &Path) -> Result<Totals, OpenError> {
     let files = &env.files;
-    let source = Checkpoint::open(&**files, backup)?;
-    let mut newest_epoch = source.header.first_epoch;
-    let totals = source.read(|entry| {
-        if let Entry::Workspace(workspace) = entry {
-            newest_epoch = newest_epoch.max(workspace.head.epoch());
-        }
-        Ok(())
-    })?;
-    let epoch = newest_epoch.saturating_add(epochs_since(env, &source.header));
-    if !EPOCHS.contains(&epoch) {
-        return Err(OpenError::NoEpoch { path: backup.to_owned() });
-    }
+    let backup = Backup::open(&**files, backup)?;
+    let epoch = backup.next_epoch(env.clock.now())?;
     super::make_directory(env, directory)?;
     if !files.list(directory).map_err(io_at(directory))?.is_empty() {
         return Err(OpenError::NotEmpty { directory: directory.to_owned() });
     }
     let _lock = super::lock(env, directory)?;
-    let id = recover::new_id(env);
-    let position = Position { sequence: 0, segment: 1, offset: BLOCK as u32 };
-    let header = CheckpointHeader { id, position, first_epoch: epoch, created: source.header.created };
-    copy(env, &source, header, directory)?;
+    let header = super::new_header(env, epoch);
+    copy(env, &backup, header, directory)?;
     // Last: without a log the directory is not a store, so an unfinished restore cannot be taken for one.
     let first = FirstState { epoch, empty: false };
-    recover::initialise(env, directory, id, first, Options::default().first_segment_bytes)?;
-    Ok(totals)
+    recover::initialise(env, directory, header.id, first, Options::default().first_segment_bytes)?;
+    Ok(backup.totals)
 }
 
-fn epochs_since(env: &Env, header: &CheckpointHeader) -> u32 {
-    let minutes = (env.clock.now().as_second() - header.created).max(0) / 60;
-    u32::try_from(1 + minutes.min(60) + minutes / 60).unwrap_or(u32::MAX)
-}
-
-fn copy(env: &Env, source: &Checkpoint, header: CheckpointHeader, directory: &Path) -> Result<(), OpenError> {
+fn copy(env: &Env, backup: &Backup, header: CheckpointHeader, directory: &Path) -> Result<(), OpenError> {
     let path = checkpoint::path_of(directory, header.position.sequence);
-    let start = Revision::start_of_epoch(header.first_epoch);
-    let mut writer =
-        CheckpointWriter::create(env.files.clone(), path.clone(), header).map_err(io_at(&path))?;
+    let writer = CheckpointWriter::create(env.files.clone(), path.clone(), header);
+    let mut writer = writer.map_err(io_at(&path))?;
     let mut failed = None;
-    let read = source.read(|entry| {
-        let written = match entry {
-            Entry::Workspace(workspace) => writer.workspace(&WorkspaceEntry {
-                epochs: workspace.epochs.followed_by(workspace.head, start),
-                head: start,
-                ..workspace
-            }),
-            Entry::Object(object) => {
-                writer.object(&ObjectEntry { place: Place::default(), ..object }).map(drop)
-            }
+    let read = import(backup, header.first_epoch, |entry| {
+        let written = match &entry {
+            Entry::Workspace(workspace) => writer.workspace(workspace),
+            Entry::Object(object) => writer.object(object),
         };
         written.map_err(|error| {
             failed = Some(error);

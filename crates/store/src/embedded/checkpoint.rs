@@ -28,8 +28,11 @@ use crate::{
     live::{Epochs, Expiry, PastEpoch, Place},
 };
 
+mod encode;
 mod write;
 
+pub(crate) use encode::Encoder;
+pub(crate) use write::Unfinished;
 pub(super) use write::{CheckpointWriter, write_snapshots};
 
 const MAGIC: &[u8; 8] = b"HANSECKP";
@@ -48,7 +51,7 @@ const FOOTER: u8 = 4;
 
 /// A position between two frames of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
+pub(crate) struct Position {
     /// The number of the last frame before it.
     pub sequence: u64,
     pub segment: u32,
@@ -56,7 +59,7 @@ pub(super) struct Position {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CheckpointHeader {
+pub(crate) struct CheckpointHeader {
     pub id: LogId,
     /// The state is that of all frames up to here.
     pub position: Position,
@@ -122,7 +125,7 @@ pub(super) fn sequence_of(path: &Path) -> Option<u64> {
 
 /// A workspace as a checkpoint holds it, without its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WorkspaceEntry {
+pub struct WorkspaceEntry {
     pub id: WorkspaceId,
     pub head: Revision,
     pub forgotten: Revision,
@@ -149,17 +152,18 @@ impl WorkspaceEntry {
 
 /// An object as a checkpoint holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ObjectEntry<'a> {
+pub struct ObjectEntry<'a> {
     pub workspace: &'a str,
     pub collection: &'a str,
     pub item: &'a str,
     pub expires: Expiry,
+    /// Where it is in the log of the store that wrote this; means nothing to another.
     pub place: Place,
     pub body: &'a [u8],
 }
 
 /// What a checkpoint consists of, for whoever reads all of it.
-pub(super) enum Entry<'a> {
+pub enum Entry<'a> {
     Workspace(WorkspaceEntry),
     Object(ObjectEntry<'a>),
 }
@@ -185,7 +189,7 @@ impl IndexEntry {
 }
 
 /// A checkpoint that can be read.
-pub(super) struct Checkpoint {
+pub(crate) struct Checkpoint {
     pub path: PathBuf,
     pub header: CheckpointHeader,
     pub size: u64,
@@ -197,7 +201,7 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     /// Opens a checkpoint and reads its index; the objects are checked when they are read.
-    pub(super) fn open(files: &dyn Files, path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn open(files: &dyn Files, path: &Path) -> Result<Self, OpenError> {
         let at_path = |source| OpenError::Io { path: path.to_owned(), source };
         let file = files.open(path, Mode::Read).map_err(at_path)?;
         let size = file.len().map_err(at_path)?;
@@ -261,7 +265,7 @@ impl Checkpoint {
     }
 
     /// Reads and checks everything, in order.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         mut sink: impl FnMut(Entry<'_>) -> Result<(), &'static str>,
     ) -> Result<Totals, OpenError> {
@@ -299,7 +303,7 @@ impl Checkpoint {
     }
 
     /// Where every workspace stands, without reading the objects.
-    pub(super) fn heads(&self) -> Result<HashMap<WorkspaceId, Revision>, OpenError> {
+    pub(crate) fn heads(&self) -> Result<HashMap<WorkspaceId, Revision>, OpenError> {
         let mut heads = HashMap::new();
         let mut offset = HEADER as u64;
         while offset < self.footer_offset {
@@ -437,7 +441,7 @@ fn read_objects(
 }
 
 /// Says where an I/O error happened.
-pub(super) fn io_at(path: &Path) -> impl Fn(io::Error) -> OpenError + '_ {
+pub(crate) fn io_at(path: &Path) -> impl Fn(io::Error) -> OpenError + '_ {
     |source| OpenError::Io { path: path.to_owned(), source }
 }
 

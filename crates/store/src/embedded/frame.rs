@@ -28,7 +28,7 @@ const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"HFRM");
 
 /// The identity of one log, drawn at random when its directory is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LogId(pub [u8; 16]);
+pub(crate) struct LogId(pub [u8; 16]);
 
 impl LogId {
     /// What a checksum of bytes at this place begins with.

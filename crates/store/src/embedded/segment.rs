@@ -17,7 +17,7 @@ use super::{
 pub(super) const FORMAT: u32 = 1;
 
 /// The epochs there are: 17 bits of a revision, without zero.
-pub(super) const EPOCHS: std::ops::Range<u32> = 1..1 << 17;
+pub(crate) const EPOCHS: std::ops::Range<u32> = 1..1 << 17;
 
 const MAGIC: &[u8; 8] = b"HANSELOG";
 const PREFIX: &str = "log-";

@@ -3,6 +3,7 @@
 //! Whatever arrives while a write is under way becomes the next batch; a lone request never waits for company.
 
 use std::{
+    collections::HashMap,
     io,
     path::PathBuf,
     sync::{
@@ -52,6 +53,15 @@ pub(super) enum Request {
         upto: Revision,
         reply: Reply<()>,
     },
+    /// Forgets the histories of these workspaces up to now.
+    CompactAll {
+        workspaces: Vec<WorkspaceId>,
+        reply: Reply<()>,
+    },
+    /// Removes files that hold forgotten history alone; answers how many bytes those were.
+    Forget {
+        reply: Reply<u64>,
+    },
     RemoveWorkspace {
         workspace: WorkspaceId,
         reply: Reply<()>,
@@ -76,9 +86,9 @@ pub(super) struct Dump {
 }
 
 /// What the writer hands to the keeper.
-pub(super) struct Job {
-    pub dump: Dump,
-    pub reply: Option<Reply<()>>,
+pub(super) enum Job {
+    Checkpoint { dump: Dump, reply: Option<Reply<()>> },
+    Forget { forgotten: HashMap<WorkspaceId, Revision>, reply: Reply<u64> },
 }
 
 /// What writer and keeper tell one another.
@@ -357,7 +367,7 @@ impl Writer {
         }
         let last = self.progress.checkpoint_size.load(Ordering::Relaxed);
         if self.logged_since_checkpoint > self.options.checkpoint_bytes.max(last) {
-            self.request_checkpoint(None);
+            self.request_checkpoint();
         }
     }
 
@@ -384,23 +394,29 @@ impl Writer {
         Dump { header, snapshots: self.live.snapshots() }
     }
 
-    fn request_checkpoint(&mut self, reply: Option<Reply<()>>) {
+    /// Because the log has grown; if one is being taken, or waits to be, that is enough.
+    fn request_checkpoint(&mut self) {
         if self.progress.checkpointing.swap(true, Ordering::AcqRel) {
-            if let Some(reply) = reply {
-                let _ = reply.send(Err(Error::Unavailable("a checkpoint is being taken".to_owned())));
-            }
             return;
         }
-        use mpsc::error::TrySendError::{Closed, Full};
-        match self.jobs.try_send(Job { dump: self.dump(), reply }) {
+        match self.jobs.try_send(Job::Checkpoint { dump: self.dump(), reply: None }) {
             Ok(()) => self.logged_since_checkpoint = 0,
-            Err(Full(job) | Closed(job)) => {
-                self.progress.checkpointing.store(false, Ordering::Release);
-                if let Some(reply) = job.reply {
-                    let _ = reply.send(Err(Error::Unavailable("no checkpoints are taken".to_owned())));
-                }
-            }
+            Err(_) => self.progress.checkpointing.store(false, Ordering::Release),
         }
+    }
+
+    /// Because somebody wants it: it waits its turn, and the writer does not.
+    fn hand_over(&mut self, job: Job) {
+        let jobs = self.jobs.clone();
+        self.env.tasks.spawn(Box::pin(async move {
+            // Without a keeper the reply is dropped, which is an answer.
+            let _ = jobs.send(job).await;
+        }));
+    }
+
+    fn forgotten(&self) -> HashMap<WorkspaceId, Revision> {
+        let snapshots = self.live.snapshots();
+        snapshots.iter().map(|snapshot| (snapshot.id().clone(), snapshot.state().forgotten)).collect()
     }
 
     /// Requests that are rare: each is a frame of its own.
@@ -418,8 +434,18 @@ impl Writer {
             Request::Snapshot { reply } => {
                 let _ = reply.send(Ok(self.dump()));
             }
+            Request::CompactAll { workspaces, reply } => {
+                let _ = reply.send(self.compact_all(&workspaces).await);
+            }
             Request::Checkpoint { reply } => match self.check_running() {
-                Ok(()) => self.request_checkpoint(Some(reply)),
+                Ok(()) => {
+                    self.logged_since_checkpoint = 0;
+                    self.hand_over(Job::Checkpoint { dump: self.dump(), reply: Some(reply) });
+                }
+                Err(error) => drop(reply.send(Err(error))),
+            },
+            Request::Forget { reply } => match self.check_running() {
+                Ok(()) => self.hand_over(Job::Forget { forgotten: self.forgotten(), reply }),
                 Err(error) => drop(reply.send(Err(error))),
             },
             Request::Commit { .. } | Request::CommitAt { .. } | Request::Close { .. } => {
@@ -429,31 +455,52 @@ impl Writer {
         self.look_after_log();
     }
 
-    async fn write_alone(
-        &mut self,
-        workspace: &WorkspaceId,
-        kind: Kind,
-        revision: Revision,
-    ) -> Result<(), Error> {
+    async fn write_alone(&mut self, records: &[(&WorkspaceId, Kind, Revision)]) -> Result<(), Error> {
         self.check_running()?;
-        check_text(&workspace.0)?;
-        self.make_room(RECORD_HEADER + workspace.0.len()).await?;
+        let mut size = 0;
+        for (workspace, ..) in records {
+            check_text(&workspace.0)?;
+            size += RECORD_HEADER + workspace.0.len();
+        }
+        self.make_room(size).await?;
         self.frame.begin(self.tail.sequence + 1, self.tail.segment, self.tail.offset);
-        self.frame.add(Record::about(workspace, kind, revision));
+        for (workspace, kind, revision) in records {
+            self.frame.add(Record::about(workspace, *kind, *revision));
+        }
         self.write_frame().map_err(Error::Unknown)
     }
 
     async fn begin_epoch(&mut self, workspace: &WorkspaceId, epoch: u32) -> Result<Revision, Error> {
         let start = self.live.epoch_start(workspace, epoch)?;
-        self.write_alone(workspace, Kind::BeginEpoch, start).await?;
+        self.write_alone(&[(workspace, Kind::BeginEpoch, start)]).await?;
         self.live.begin_epoch(workspace, start);
         Ok(start)
     }
 
     async fn compact(&mut self, workspace: &WorkspaceId, upto: Revision) -> Result<(), Error> {
         let Some(upto) = self.live.compaction(workspace, upto)? else { return Ok(()) };
-        self.write_alone(workspace, Kind::Compact, upto).await?;
+        self.write_alone(&[(workspace, Kind::Compact, upto)]).await?;
         self.live.compact(workspace, upto);
+        Ok(())
+    }
+
+    /// Many to a frame: one write for each of ten thousand workspaces would hold up everybody else.
+    async fn compact_all(&mut self, workspaces: &[WorkspaceId]) -> Result<(), Error> {
+        const AT_ONCE: usize = 1024;
+        for some in workspaces.chunks(AT_ONCE) {
+            let mut records = Vec::with_capacity(some.len());
+            for workspace in some {
+                let upto = self.live.compaction(workspace, self.live.head(workspace))?;
+                records.extend(upto.map(|upto| (workspace, Kind::Compact, upto)));
+            }
+            if records.is_empty() {
+                continue;
+            }
+            self.write_alone(&records).await?;
+            for (workspace, _, upto) in records {
+                self.live.compact(workspace, upto);
+            }
+        }
         Ok(())
     }
 
@@ -461,7 +508,7 @@ impl Writer {
         if !self.live.knows(workspace) {
             return self.check_running();
         }
-        self.write_alone(workspace, Kind::RemoveWorkspace, Revision::ZERO).await?;
+        self.write_alone(&[(workspace, Kind::RemoveWorkspace, Revision::ZERO)]).await?;
         self.history.remove_workspace(workspace, self.tail.sequence);
         self.live.remove_workspace(workspace);
         Ok(())
@@ -487,8 +534,10 @@ fn refuse(request: Request, error: &Error) {
         Request::Commit { reply, .. } => drop(reply.send(Err(again()))),
         Request::BeginEpoch { reply, .. } => drop(reply.send(Err(again()))),
         Request::Snapshot { reply } => drop(reply.send(Err(again()))),
+        Request::Forget { reply } => drop(reply.send(Err(again()))),
         Request::CommitAt { reply, .. }
         | Request::Compact { reply, .. }
+        | Request::CompactAll { reply, .. }
         | Request::RemoveWorkspace { reply, .. }
         | Request::Checkpoint { reply }
         | Request::Close { reply } => drop(reply.send(Err(again()))),

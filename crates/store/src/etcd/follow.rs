@@ -21,7 +21,7 @@ use machinery::Revision;
 use super::{
     blob::{self, ReadError},
     layout::{Head, Layout, Named, Registration, unreadable},
-    shared::{Shared, State, Verdict},
+    shared::{Flight, Shared, State, Verdict},
 };
 use crate::{
     Collection, Error, Key, WorkspaceId,
@@ -78,12 +78,8 @@ async fn read_all(etcd: &dyn Etcd, layout: &Layout, at: EtcdRevision) -> Result<
     }
     for (workspace, (modified, head)) in heads {
         let collections = objects.remove(&workspace).unwrap_or_default().into_iter().collect();
-        let loaded = Loaded {
-            head: head.head()?,
-            forgotten: head.forgotten()?,
-            epochs: head.epochs()?,
-            collections,
-        };
+        let loaded =
+            Loaded { head: head.head()?, forgotten: head.forgotten()?, epochs: head.epochs()?, collections };
         everything.workspaces.insert(workspace, Read { modified, loaded });
     }
     match objects.keys().next() {
@@ -105,11 +101,7 @@ struct Pages {
 }
 
 impl Pages {
-    async fn next(
-        &mut self,
-        etcd: &dyn Etcd,
-        at: EtcdRevision,
-    ) -> Result<Option<Vec<KeyValue>>, ReadError> {
+    async fn next(&mut self, etcd: &dyn Etcd, at: EtcdRevision) -> Result<Option<Vec<KeyValue>>, ReadError> {
         if self.limit == 0 {
             return Ok(None);
         }
@@ -209,6 +201,7 @@ pub(super) async fn catch_up(shared: &Shared) -> Result<(), Error> {
 pub(super) async fn follow(shared: Arc<Shared>, mut from: EtcdRevision) {
     loop {
         let ended = tokio::select! {
+            biased;
             ended = follow_once(&shared, &mut from) => ended,
             () = shared.until(|state| state.closing.then_some(())) => return,
         };
@@ -233,7 +226,9 @@ enum Ended {
 }
 
 async fn follow_once(shared: &Shared, from: &mut EtcdRevision) -> Ended {
-    let watch = WatchFrom { keys: followed_keys(&shared.layout), from: *from + 1 };
+    // What was followed last is told again, which changes nothing: so history that was forgotten right after it is
+    // noticed, of which etcd does not tell what it deleted.
+    let watch = WatchFrom { keys: followed_keys(&shared.layout), from: *from };
     let mut watcher = match shared.etcd.watch(watch).await {
         Ok(watcher) => watcher,
         Err(error) => return Ended::Watch(error),
@@ -267,11 +262,7 @@ async fn take_in(shared: &Shared, changes: Changes) -> Result<(), ReadError> {
 }
 
 /// All that one transaction did.
-async fn take_in_one(
-    shared: &Shared,
-    revision: EtcdRevision,
-    changes: &[Change],
-) -> Result<(), ReadError> {
+async fn take_in_one(shared: &Shared, revision: EtcdRevision, changes: &[Change]) -> Result<(), ReadError> {
     let mut heads: Vec<(WorkspaceId, Option<Head>)> = Vec::new();
     let mut puts: HashMap<WorkspaceId, Vec<(Key, &KeyValue)>> = HashMap::new();
     for change in changes {
@@ -368,9 +359,10 @@ async fn is_news(
             Step::Known => return false,
             Step::Wait => {}
         }
+        // Another one may be under way by then, which has not been told.
         let settled = |state: &State| {
-            let waits = state.flight.as_ref().is_some_and(|flight| flight.workspaces.contains(workspace));
-            (!waits).then_some(())
+            let told = |flight: &&Flight| flight.workspaces.contains(workspace) && flight.verdict.is_some();
+            state.flight.as_ref().filter(told).is_none().then_some(())
         };
         shared.until(settled).await;
     }
@@ -431,6 +423,7 @@ fn settle_position(live: &Live, workspace: &WorkspaceId, head: &Head) -> Result<
 /// Reads everything again; what has changed meanwhile is put in place as it is.
 async fn resync(shared: &Shared, from: &mut EtcdRevision) {
     shared.change(|state| {
+        state.resyncing = true;
         state.led.clear();
         if let Some(flight) = &mut state.flight {
             flight.verdict.get_or_insert(Verdict::Unknowable);
@@ -471,5 +464,6 @@ async fn resync(shared: &Shared, from: &mut EtcdRevision) {
         state.followed = state.followed.max(everything.at);
         state.leaders = everything.leaders;
         state.servers = everything.servers;
+        state.resyncing = false;
     });
 }

@@ -215,7 +215,8 @@ impl Head {
     }
 
     pub fn epochs(&self) -> Result<Epochs, Error> {
-        let past = |(start, end): &(u64, u64)| Ok(PastEpoch { start: revision(*start)?, end: revision(*end)? });
+        let past =
+            |(start, end): &(u64, u64)| Ok(PastEpoch { start: revision(*start)?, end: revision(*end)? });
         let past: Result<Vec<_>, Error> = self.past.iter().map(past).collect();
         Ok(Epochs::from_parts(past?, revision(self.epoch)?))
     }
@@ -242,9 +243,15 @@ impl Head {
 /// What is kept at the key of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
-    Whole { expires: Expiry, body: Bytes },
+    Whole {
+        expires: Expiry,
+        body: Bytes,
+    },
     /// In parts, elsewhere.
-    Blob { expires: Expiry, blob: BlobRef },
+    Blob {
+        expires: Expiry,
+        blob: BlobRef,
+    },
 }
 
 /// Where a large object is.
@@ -345,7 +352,8 @@ mod tests {
 
     #[test]
     fn heads_are_read_back() {
-        let at = |epoch, seq: u64| Revision::from_u64(Revision::start_of_epoch(epoch).as_u64() + seq).unwrap();
+        let at =
+            |epoch, seq: u64| Revision::from_u64(Revision::start_of_epoch(epoch).as_u64() + seq).unwrap();
         let epochs = Epochs::starting_at(at(1, 0)).followed_by(at(1, 5), at(3, 0));
         let head = Head {
             revision: at(3, 4).as_u64(),

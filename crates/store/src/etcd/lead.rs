@@ -9,6 +9,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use ::etcd::{Compare, Error as EtcdError, Keys, LeaseId, Op, Range, Revision as EtcdRevision, Txn};
 use bytes::Bytes;
+use compact_str::CompactString;
 
 use super::{
     blob,
@@ -59,7 +60,9 @@ pub(super) async fn keep(shared: Arc<Shared>) {
                 shared.options.lease / 3
             }
             Err(EtcdError::LeaseGone) => {
-                tracing::warn!("the lease is gone: this server was not heard of for too long, and leads nothing now");
+                tracing::warn!(
+                    "the lease is gone: this server was not heard of for too long, and leads nothing now"
+                );
                 shared.change(|state| {
                     state.lease = None;
                     state.led.clear();
@@ -72,6 +75,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
             }
         };
         tokio::select! {
+            biased;
             () = shared.env.clock.sleep(pause) => {}
             () = shared.until(|state| state.closing.then_some(())) => return,
         }
@@ -83,6 +87,11 @@ struct Claimed {
     created: EtcdRevision,
     /// When the head was written, as far as this server must have followed to lead.
     head: EtcdRevision,
+}
+
+enum Claim {
+    Mine(Claimed),
+    Theirs(CompactString),
 }
 
 /// Makes this server the leader of `workspace`, unless somebody else is or is faster.
@@ -99,12 +108,16 @@ pub(super) async fn claim(shared: &Shared, workspace: &WorkspaceId) -> Result<()
     });
     let lease = shared.state().lease.filter(|lease| shared.now() < lease.until);
     let lease = lease.ok_or_else(|| Error::Unavailable("etcd was not heard of for too long".to_owned()))?;
-    let Some(claimed) = try_claim(shared, workspace, lease.id).await.map_err(store_error)? else {
-        return Ok(());
+    let claimed = match try_claim(shared, workspace, lease.id).await.map_err(store_error)? {
+        Claim::Mine(claimed) => claimed,
+        Claim::Theirs(name) => {
+            shared.change(|state| state.leaders.insert(workspace.clone(), name));
+            return Ok(());
+        }
     };
     shared.until_applied(workspace, claimed.head).await?;
     shared.change(|state| {
-        if state.lease.is_some_and(|current| current.id == lease.id) {
+        if state.lease.is_some_and(|current| current.id == lease.id) && !state.resyncing {
             state.led.insert(workspace.clone(), claimed.created);
             state.leaders.insert(workspace.clone(), shared.name.clone());
         }
@@ -112,11 +125,7 @@ pub(super) async fn claim(shared: &Shared, workspace: &WorkspaceId) -> Result<()
     Ok(())
 }
 
-async fn try_claim(
-    shared: &Shared,
-    workspace: &WorkspaceId,
-    lease: LeaseId,
-) -> Result<Option<Claimed>, EtcdError> {
+async fn try_claim(shared: &Shared, workspace: &WorkspaceId, lease: LeaseId) -> Result<Claim, EtcdError> {
     let (leader, head) = (shared.layout.leader(workspace), shared.layout.head(workspace));
     let name = Bytes::copy_from_slice(shared.name.as_bytes());
     let txn = Txn {
@@ -132,12 +141,15 @@ async fn try_claim(
     let leader = if answer.held { None } else { ranges.next().and_then(|found| found.into_iter().next()) };
     let head = ranges.next().and_then(|found| found.into_iter().next());
     let head = head.map_or(0, |head| head.modified);
-    if answer.held {
-        return Ok(Some(Claimed { created: answer.revision, head }));
-    }
+    let leader = match (answer.held, leader) {
+        (true, _) | (_, None) => return Ok(Claim::Mine(Claimed { created: answer.revision, head })),
+        (false, Some(leader)) => leader,
+    };
     // An attempt whose answer was lost may have made it this server's.
-    let mine = leader.filter(|leader| leader.value == name && leader.lease == Some(lease));
-    Ok(mine.map(|leader| Claimed { created: leader.created, head }))
+    if leader.value == name && leader.lease == Some(lease) {
+        return Ok(Claim::Mine(Claimed { created: leader.created, head }));
+    }
+    Ok(Claim::Theirs(String::from_utf8_lossy(&leader.value).into()))
 }
 
 /// Gives up what this server leads, so that others need not wait for its lease to run out.
@@ -179,6 +191,7 @@ pub(super) async fn tidy(shared: Arc<Shared>) {
     let mut suspects = HashSet::new();
     loop {
         tokio::select! {
+            biased;
             () = shared.env.clock.sleep(TIDY_EVERY) => {}
             () = shared.until(|state| state.closing.then_some(())) => return,
         }

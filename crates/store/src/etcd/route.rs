@@ -96,15 +96,8 @@ async fn route(shared: &Arc<Shared>, request: Request) {
                 let _ = shared.requests.send(request).await;
                 return;
             }
-            Standing::Mine | Standing::Unclear => wait(shared, &request.workspace).await,
-            Standing::Nobody => {
-                if let Err(error) = lead::claim(shared, &request.workspace).await {
-                    tracing::debug!(%error, workspace = %request.workspace, "cannot lead");
-                }
-                if !matches!(shared.standing(&request.workspace), Standing::Mine) {
-                    wait(shared, &request.workspace).await;
-                }
-            }
+            Standing::Mine => wait(shared, &request.workspace).await,
+            Standing::Nobody | Standing::Unclear => look(shared, &request.workspace).await,
             Standing::Theirs(..) if request.forwarded => {
                 let _ = request.reply.send(Err(Failure::NotLeader));
                 return;
@@ -114,9 +107,19 @@ async fn route(shared: &Arc<Shared>, request: Request) {
                     let _ = request.reply.send(result);
                     return;
                 }
-                None => wait(shared, &request.workspace).await,
+                None => look(shared, &request.workspace).await,
             },
         }
+    }
+}
+
+/// Leads the workspace if nobody does; what is known of leaders here may be old.
+async fn look(shared: &Shared, workspace: &WorkspaceId) {
+    if let Err(error) = lead::claim(shared, workspace).await {
+        tracing::debug!(%error, %workspace, "cannot lead");
+    }
+    if !matches!(shared.standing(workspace), Standing::Mine) {
+        wait(shared, workspace).await;
     }
 }
 
@@ -135,11 +138,7 @@ fn refuse(request: Request, why: &str) {
 }
 
 /// `None`: nothing was done there; look again.
-async fn forward(
-    shared: &Shared,
-    to: &Registration,
-    request: &Request,
-) -> Option<Result<Done, Failure>> {
+async fn forward(shared: &Shared, to: &Registration, request: &Request) -> Option<Result<Done, Failure>> {
     let letter = match Letter::encode(&request.workspace, &request.deed) {
         Ok(letter) => letter,
         Err(error) => return Some(Err(error.into())),

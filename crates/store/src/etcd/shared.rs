@@ -55,6 +55,8 @@ pub(super) struct State {
     pub led: HashMap<WorkspaceId, EtcdRevision>,
     /// Workspaces that this server is about to lead.
     pub claiming: HashSet<WorkspaceId>,
+    /// Everything is being read again: nothing may be led meanwhile.
+    pub resyncing: bool,
     pub flight: Option<Flight>,
     /// How many transactions have come to their end.
     pub landed: u64,
@@ -176,12 +178,9 @@ impl Shared {
     }
 
     /// As [`Shared::until`], but not longer than `patience`.
-    pub async fn until_or<T>(
-        &self,
-        patience: Duration,
-        look: impl FnMut(&State) -> Option<T>,
-    ) -> Option<T> {
+    pub async fn until_or<T>(&self, patience: Duration, look: impl FnMut(&State) -> Option<T>) -> Option<T> {
         tokio::select! {
+            biased;
             found = self.until(look) => Some(found),
             () = self.env.clock.sleep(patience) => None,
         }

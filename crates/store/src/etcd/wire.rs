@@ -178,11 +178,9 @@ impl Letter {
                 Deed::Commit(Commit { guards, writes })
             }
             WireDeed::CommitAt { after, records } => {
-                let record = |(at, write): (u64, WireWrite)| Ok::<_, Error>((revision(at)?, write.try_into()?));
-                Deed::CommitAt(
-                    revision(after)?,
-                    records.into_iter().map(record).collect::<Result<_, _>>()?,
-                )
+                let record =
+                    |(at, write): (u64, WireWrite)| Ok::<_, Error>((revision(at)?, write.try_into()?));
+                Deed::CommitAt(revision(after)?, records.into_iter().map(record).collect::<Result<_, _>>()?)
             }
             WireDeed::BeginEpoch(epoch) => Deed::BeginEpoch(epoch),
             WireDeed::Compact(upto) => Deed::Compact(revision(upto)?),
@@ -229,7 +227,8 @@ impl Reply {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(bytes).map_err(|error| Error::Unknown(format!("an answer in riddles: {error}")))
+        serde_json::from_slice(bytes)
+            .map_err(|error| Error::Unknown(format!("an answer in riddles: {error}")))
     }
 
     /// How far to follow before the answer is passed on.

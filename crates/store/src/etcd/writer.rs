@@ -436,7 +436,7 @@ impl Writer {
         loop {
             let verdict = shared.until(|state| state.flight.as_ref().and_then(|flight| flight.verdict));
             let answer = tokio::select! {
-                biased;
+               biased;
                 answer = shared.etcd.txn(txn.clone()) => answer,
                 verdict = verdict => return verdict.into(),
             };
@@ -476,7 +476,8 @@ impl Writer {
     ) -> Outcome {
         let shared = self.shared.clone();
         loop {
-            let verdict = |state: &super::shared::State| state.flight.as_ref().and_then(|flight| flight.verdict);
+            let verdict =
+                |state: &super::shared::State| state.flight.as_ref().and_then(|flight| flight.verdict);
             if let Some(verdict) = shared.until_or(PAUSE, verdict).await {
                 return verdict.into();
             }
@@ -594,9 +595,8 @@ fn plan(shared: &Shared, workspace: &WorkspaceId, deed: &Deed) -> Result<Option<
     let live = &shared.live;
     let id = workspace.clone();
     let origin = live.origin();
-    let (head, forgotten, epochs) = live
-        .position(workspace)
-        .unwrap_or_else(|| (origin, origin, Epochs::starting_at(origin)));
+    let (head, forgotten, epochs) =
+        live.position(workspace).unwrap_or_else(|| (origin, origin, Epochs::starting_at(origin)));
     let bare = |head: Revision, forgotten: Revision, epochs: &Epochs| {
         let head = head.as_u64();
         let bare = Head {

@@ -190,9 +190,7 @@ impl Staged {
                     let begins_epoch = revision.epoch() > head.epoch() && revision.seq() == 1;
                     continues || begins_epoch
                 }
-                Some(last) => {
-                    revision.as_u64() == last.as_u64() + 1 && revision.epoch() == last.epoch()
-                }
+                Some(last) => revision.as_u64() == last.as_u64() + 1 && revision.epoch() == last.epoch(),
             };
             last = Some(revision);
         }

@@ -14,6 +14,8 @@ table!(
     from_the_beginning_is_a_position,
     compacted_history_has_expired,
     an_idle_watch_outlives_compaction,
+    all_history_can_be_forgotten,
+    a_snapshot_stands_still,
     a_removed_workspace_ends_its_watches,
 );
 
@@ -185,6 +187,34 @@ async fn an_idle_watch_outlives_compaction(store: Arc<dyn Store>) {
     set(&store, &Key::new("", "quiet", "ns", "a"), "1").await;
     watch.changed().await;
     assert_eq!(told(&take_all(&mut watch)), ["ADDED ns/a=1"]);
+}
+
+async fn all_history_can_be_forgotten(store: Arc<dyn Store>) {
+    let first = set(&store, &thing("a"), "1").await;
+    let last = set(&store, &thing("a"), "2").await;
+    store.forget_history(vec![home(), WorkspaceId("unknown".into())]).await.expect("forgets");
+    assert!(matches!(store.watch(&home(), all_things(), first), Err(Error::Expired { .. })));
+    let mut watch = store.watch(&home(), all_things(), last).expect("the head is never gone");
+    set(&store, &thing("b"), "3").await;
+    assert_eq!(told(&take_all(&mut watch)), ["ADDED ns/b=3"]);
+    assert_eq!(names_at(&store, None).1, ["ns/a=2", "ns/b=3"]);
+}
+
+async fn a_snapshot_stands_still(store: Arc<dyn Store>) {
+    assert!(store.snapshot(&home()).is_none(), "a workspace without a history has none");
+    let writes = ["a", "b"].map(|name| put(&thing(name), "1", Expect::Anything));
+    let head = write(&store, writes.to_vec()).await.last().expect("a record").revision;
+    let snapshot = store.snapshot(&home()).expect("has a history");
+    set(&store, &thing("a"), "2").await;
+    set(&store, &Key::new("", "others", "ns", "c"), "1").await;
+    assert_eq!((snapshot.id(), snapshot.state().head), (&home(), head));
+    let holds = |(collection, items): &(Collection, crate::live::Items)| {
+        let items = items.iter().map(|(key, item)| format!("{}={}", key.0, value_of(&item.object)));
+        (collection.clone(), items.collect::<Vec<_>>())
+    };
+    let held: Vec<_> =
+        snapshot.collections().iter().map(holds).filter(|(_, items)| !items.is_empty()).collect();
+    assert_eq!(held, [(things(), vec!["ns/a=1".to_owned(), "ns/b=1".to_owned()])]);
 }
 
 async fn a_removed_workspace_ends_its_watches(store: Arc<dyn Store>) {

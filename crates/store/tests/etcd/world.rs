@@ -79,11 +79,16 @@ impl World {
     }
 
     pub async fn server_with(&self, name: &str, options: Options) -> EtcdStore {
+        self.server_on(name, name, options).await
+    }
+
+    /// With the link `link` to etcd.
+    pub async fn server_on(&self, name: &str, link: &str, options: Options) -> EtcdStore {
         let carrier = Arc::new(Carrier(Arc::downgrade(&self.post.0)));
         let mut attempts = 0;
         let store = loop {
             let opened =
-                EtcdStore::open(&self.env, self.etcd.client(name), carrier.clone(), options.clone()).await;
+                EtcdStore::open(&self.env, self.etcd.client(link), carrier.clone(), options.clone()).await;
             match opened {
                 Ok(store) => break store,
                 Err(error) => {
@@ -123,6 +128,10 @@ pub fn value(store: &EtcdStore, name: &str) -> Option<String> {
 
 /// Runs on one thread with a clock that jumps.
 pub fn run(test: impl AsyncFnOnce()) {
+    if let Ok(filter) = std::env::var("HANSE_LOG") {
+        let filter = tracing_subscriber::EnvFilter::new(filter);
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(test());
 }

@@ -13,37 +13,73 @@ use env::{File, Files, files::Mode};
 
 use super::{
     super::segment::{UNFINISHED, remove_if_there},
-    BLOCK_HEADER, CheckpointHeader, FOOTER, HEADER, INDEX, IndexEntry, OBJECTS, ObjectEntry, TRAILER_MAGIC,
-    Totals, WORKSPACE, WorkspaceEntry, block_checksum,
+    CheckpointHeader, Encoder, ObjectEntry, WorkspaceEntry,
 };
-use crate::{Collection, WorkspaceId, live::Snapshot};
+use crate::{backup::Export, live::Snapshot};
 
-/// A block is full when it holds this much; a larger object has one of its own.
-const BLOCK_SIZE: usize = 64 << 10;
 /// Written bytes are synced in portions, so that the last sync does not hold up the log for long.
 const SYNC_EVERY: u64 = 8 << 20;
 
-/// A checkpoint in the making; without [`CheckpointWriter::finish`] it does not exist.
-pub(in super::super) struct CheckpointWriter {
+/// A file that does not exist under its name before it is whole. Dropped before, it leaves nothing behind.
+pub(crate) struct Unfinished {
     files: Arc<dyn Files>,
     path: PathBuf,
     unfinished: PathBuf,
-    header: CheckpointHeader,
     file: Arc<dyn File>,
-    offset: u64,
+    length: u64,
     synced: u64,
-    digest: u32,
-    totals: Totals,
-    index: Vec<IndexEntry>,
-    /// The content of the block being filled; empty between blocks.
-    block: Vec<u8>,
-    block_of: Option<(WorkspaceId, Collection)>,
-    first_item: String,
+    named: bool,
 }
 
-fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(text.as_bytes());
+impl Unfinished {
+    pub(crate) fn create(files: Arc<dyn Files>, path: PathBuf) -> io::Result<Self> {
+        let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+        name.push(format!(".{UNFINISHED}"));
+        let unfinished = path.with_file_name(name);
+        remove_if_there(&*files, &unfinished)?;
+        let file = files.open(&unfinished, Mode::Create)?;
+        Ok(Self { files, path, unfinished, file, length: 0, synced: 0, named: false })
+    }
+
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.length)?;
+        self.length += bytes.len() as u64;
+        if self.length - self.synced > SYNC_EVERY {
+            self.file.sync()?;
+            self.synced = self.length;
+        }
+        Ok(())
+    }
+
+    /// All of it is on disk; it can be read at the path that is returned, which is not its name yet.
+    pub(crate) fn complete(&mut self) -> io::Result<&Path> {
+        self.file.sync()?;
+        Ok(&self.unfinished)
+    }
+
+    /// Gives it its name, and returns its size. It survives a crash from then on.
+    pub(crate) fn name(mut self) -> io::Result<u64> {
+        self.files.rename(&self.unfinished, &self.path)?;
+        self.named = true;
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        self.files.sync_dir(directory.unwrap_or(Path::new(".")))?;
+        Ok(self.length)
+    }
+}
+
+impl Drop for Unfinished {
+    /// So that a full disk gets its room back.
+    fn drop(&mut self) {
+        if !self.named {
+            let _ = self.files.remove(&self.unfinished);
+        }
+    }
+}
+
+/// A checkpoint in the making; without [`CheckpointWriter::finish`] it does not exist.
+pub(in super::super) struct CheckpointWriter {
+    file: Unfinished,
+    encoder: Encoder,
 }
 
 impl CheckpointWriter {
@@ -52,189 +88,56 @@ impl CheckpointWriter {
         path: PathBuf,
         header: CheckpointHeader,
     ) -> io::Result<Self> {
-        let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-        name.push(format!(".{UNFINISHED}"));
-        let unfinished = path.with_file_name(name);
-        remove_if_there(&*files, &unfinished)?;
-        let file = files.open(&unfinished, Mode::Create)?;
-        let mut writer = Self {
-            files,
-            path,
-            unfinished,
-            header,
-            file,
-            offset: HEADER as u64,
-            synced: 0,
-            digest: 0,
-            totals: Totals::default(),
-            index: Vec::new(),
-            block: Vec::with_capacity(BLOCK_SIZE * 2),
-            block_of: None,
-            first_item: String::new(),
-        };
-        let written = writer.file.write_all_at(&header.write(), 0);
-        writer.clean_up_after(written)?;
+        let mut writer = Self { file: Unfinished::create(files, path)?, encoder: Encoder::new(&header) };
+        writer.write_ready()?;
         Ok(writer)
     }
 
-    /// Removes the unfinished file after an error, so that a full disk gets its room back.
-    fn clean_up_after<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
-        if result.is_err() {
-            let _ = self.files.remove(&self.unfinished);
+    fn write_ready(&mut self) -> io::Result<()> {
+        let ready = self.encoder.ready();
+        if !ready.is_empty() {
+            self.file.append(ready)?;
+            ready.clear();
         }
-        result
+        Ok(())
     }
 
-    /// Objects of the workspace follow, in order.
     pub(in super::super) fn workspace(&mut self, entry: &WorkspaceEntry) -> io::Result<()> {
-        self.flush()?;
-        self.block.push(WORKSPACE);
-        put_text(&mut self.block, &entry.id.0);
-        for revision in [entry.head, entry.forgotten] {
-            self.block.extend_from_slice(&revision.as_u64().to_le_bytes());
-        }
-        self.block.extend_from_slice(&(entry.epochs.past().len() as u32).to_le_bytes());
-        for epoch in entry.epochs.past() {
-            self.block.extend_from_slice(&epoch.start.as_u64().to_le_bytes());
-            self.block.extend_from_slice(&epoch.end.as_u64().to_le_bytes());
-        }
-        self.block.extend_from_slice(&entry.epochs.start().as_u64().to_le_bytes());
-        self.block.extend_from_slice(&(entry.collections.len() as u32).to_le_bytes());
-        for collection in &entry.collections {
-            put_text(&mut self.block, &collection.0);
-        }
-        self.totals.workspaces += 1;
-        self.flush()
+        self.encoder.workspace(entry);
+        self.write_ready()
     }
 
-    /// Answers whether a block was written, so that a long dump can let others run.
-    pub(in super::super) fn object(&mut self, entry: &ObjectEntry<'_>) -> io::Result<bool> {
-        let same = self.block_of.as_ref().is_some_and(|(workspace, collection)| {
-            workspace.0 == entry.workspace && collection.0 == entry.collection
-        });
-        let full = self.block.len() + entry.body.len() > BLOCK_SIZE;
-        let flush = !same || (full && !self.block.is_empty());
-        if flush {
-            self.flush()?;
-            self.block.push(OBJECTS);
-            put_text(&mut self.block, entry.workspace);
-            put_text(&mut self.block, entry.collection);
-            self.block_of = Some((WorkspaceId(entry.workspace.into()), Collection(entry.collection.into())));
-            entry.item.clone_into(&mut self.first_item);
-        }
-        self.block.extend_from_slice(&(entry.item.len() as u16).to_le_bytes());
-        self.block.extend_from_slice(&entry.expires.0.to_le_bytes());
-        self.block.extend_from_slice(&entry.place.0.to_le_bytes());
-        self.block.extend_from_slice(&(entry.body.len() as u32).to_le_bytes());
-        self.block.extend_from_slice(entry.item.as_bytes());
-        self.block.extend_from_slice(entry.body);
-        self.totals.objects += 1;
-        Ok(flush)
+    pub(in super::super) fn object(&mut self, entry: &ObjectEntry<'_>) -> io::Result<()> {
+        self.encoder.object(entry);
+        self.write_ready()
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        if self.block.is_empty() {
-            return Ok(());
-        }
-        let offset = self.offset;
-        if let Some((workspace, collection)) = self.block_of.take() {
-            let item = std::mem::take(&mut self.first_item);
-            self.index.push(IndexEntry { workspace, collection, item, offset });
-        }
-        let checksum = block_checksum(self.header.id, offset, &self.block);
-        let mut head = [0; BLOCK_HEADER];
-        head[..4].copy_from_slice(&(self.block.len() as u32).to_le_bytes());
-        head[4..].copy_from_slice(&checksum.to_le_bytes());
-        let written = self.write_block(head, offset);
-        self.clean_up_after(written)?;
-        self.digest = crc32c::crc32c_append(self.digest, &checksum.to_le_bytes());
-        self.offset += (BLOCK_HEADER + self.block.len()) as u64;
-        self.block.clear();
-        Ok(())
-    }
-
-    fn write_block(&mut self, head: [u8; BLOCK_HEADER], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(&head, offset)?;
-        self.file.write_all_at(&self.block, offset + BLOCK_HEADER as u64)?;
-        if offset - self.synced > SYNC_EVERY {
-            self.file.sync()?;
-            self.synced = offset;
-        }
-        Ok(())
-    }
-
-    /// Completes the file, gives it its name, and returns its size. It survives a crash from then on.
+    /// Completes the file, gives it its name, and returns its size.
     pub(in super::super) fn finish(mut self) -> io::Result<u64> {
-        self.flush()?;
-        let index_offset = self.offset;
-        self.block.push(INDEX);
-        for entry in &self.index {
-            self.block.extend_from_slice(&entry.offset.to_le_bytes());
-            put_text(&mut self.block, &entry.workspace.0);
-            put_text(&mut self.block, &entry.collection.0);
-            put_text(&mut self.block, &entry.item);
-        }
-        self.flush()?;
-        let footer_offset = self.offset;
-        self.block.push(FOOTER);
-        for number in [index_offset, self.totals.workspaces, self.totals.objects] {
-            self.block.extend_from_slice(&number.to_le_bytes());
-        }
-        self.block.extend_from_slice(&self.digest.to_le_bytes());
-        self.flush()?;
-        let mut trailer = footer_offset.to_le_bytes().to_vec();
-        let checksum = block_checksum(self.header.id, self.offset, &trailer);
-        trailer.extend_from_slice(&checksum.to_le_bytes());
-        trailer.extend_from_slice(&TRAILER_MAGIC.to_le_bytes());
-        let named = self.write_trailer(&trailer);
-        self.clean_up_after(named)?;
-        Ok(self.offset + trailer.len() as u64)
-    }
-
-    fn write_trailer(&self, trailer: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(trailer, self.offset)?;
-        self.file.sync()?;
-        self.files.rename(&self.unfinished, &self.path)?;
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        self.files.sync_dir(directory.unwrap_or(Path::new(".")))
+        self.encoder.finish();
+        self.write_ready()?;
+        self.file.complete()?;
+        self.file.name()
     }
 }
 
 /// Dumps `snapshots`, which must be in the order of their ids. Lets others run between blocks, and gives up when
 /// `stop` is set.
 pub(in super::super) async fn write_snapshots(
-    mut writer: CheckpointWriter,
-    snapshots: &[Snapshot],
+    files: Arc<dyn Files>,
+    path: PathBuf,
+    header: CheckpointHeader,
+    snapshots: Vec<Snapshot>,
     stop: &AtomicBool,
 ) -> io::Result<u64> {
-    for snapshot in snapshots {
-        let state = snapshot.state();
-        let collections = snapshot.collections();
-        writer.workspace(&WorkspaceEntry {
-            id: snapshot.id().clone(),
-            head: state.head,
-            forgotten: state.forgotten,
-            epochs: state.epochs.clone(),
-            collections: collections.iter().map(|(collection, _)| collection.clone()).collect(),
-        })?;
-        for (collection, items) in &collections {
-            for (key, item) in items {
-                let wrote = writer.object(&ObjectEntry {
-                    workspace: &snapshot.id().0,
-                    collection: &collection.0,
-                    item: &key.0,
-                    expires: item.expires,
-                    place: item.place,
-                    body: item.object.body_slice(),
-                })?;
-                if wrote {
-                    if stop.load(Ordering::Relaxed) {
-                        return writer.clean_up_after(Err(io::ErrorKind::Interrupted.into()));
-                    }
-                    tokio::task::yield_now().await;
-                }
-            }
+    let mut file = Unfinished::create(files, path)?;
+    for bytes in Export::with_places(header, snapshots) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
         }
+        file.append(&bytes)?;
+        tokio::task::yield_now().await;
     }
-    writer.finish()
+    file.complete()?;
+    file.name()
 }

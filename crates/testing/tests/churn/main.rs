@@ -1,0 +1,225 @@
+//! An informer of client-go and a watcher of kube-rs follow 10 000 objects through 200 writes a second, through the
+//! history being compacted all the time and the server being restarted three times: every change reaches each of them
+//! once and in order, what they hold is what the server lists, and what has expired is 410.
+//!
+//! `HANSE_CHURN_CLIENTS` is the directory that `tests/clients/churn` made. `HANSE_CHURN_SECONDS`: how long it is written;
+//! `HANSE_CHURN_COMPACTION`: seconds between two compactions.
+
+#![allow(clippy::disallowed_methods)] // Tests run on the real machine.
+
+mod clients;
+mod history;
+mod writers;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use clients::Follower;
+use history::{Check, Histories, outcome};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testing::{
+    client::Client,
+    hub::eventually,
+    process::{HubProcess, free_port},
+};
+use tokio::{sync::watch, task::JoinSet, time::sleep};
+use writers::{Address, Writer};
+
+const OBJECTS: usize = 10_000;
+const WRITES_PER_SECOND: u32 = 200;
+const WRITERS: usize = 8;
+const NAMESPACE: &str = "churn";
+const COLLECTION: &str = "/api/v1/namespaces/churn/configmaps";
+/// How the server goes, and how long it is away: also so long that clients have to begin again.
+const RESTARTS: [(Way, Duration); 3] =
+    [(Way::Told, Duration::ZERO), (Way::Killed, Duration::ZERO), (Way::Killed, Duration::from_secs(4))];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Told,
+    Killed,
+}
+
+/// A server that can be started again where clients know it.
+struct Server {
+    _directory: TempDir,
+    data: PathBuf,
+    port: u16,
+    flags: Vec<String>,
+    hub: Option<HubProcess>,
+}
+
+impl Server {
+    fn start(compaction: Duration) -> Result<Server> {
+        let directory = tempfile::tempdir()?;
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data)?;
+        let port = free_port()?;
+        // Compacted as often as twice in the time that is kept.
+        let flags = vec![format!("--history={}ms", 2 * compaction.as_millis())];
+        let hub = Some(HubProcess::start_with(&data, port, &flags)?);
+        Ok(Server { _directory: directory, data, port, flags, hub })
+    }
+
+    fn hub(&self) -> Result<&HubProcess> {
+        self.hub.as_ref().context("it does not run")
+    }
+
+    async fn restart(&mut self, way: Way, away: Duration) -> Result<()> {
+        let hub = self.hub.take().context("it does not run")?;
+        tokio::task::block_in_place(|| match way {
+            Way::Told => hub.stop(),
+            Way::Killed => hub.kill(),
+        })?;
+        sleep(away).await;
+        let again =
+            tokio::task::block_in_place(|| HubProcess::start_with(&self.data, self.port, &self.flags))?;
+        self.hub = Some(again);
+        Ok(())
+    }
+}
+
+fn seconds(name: &str, otherwise: u64) -> Result<Duration> {
+    let text = std::env::var(name).unwrap_or_default();
+    let seconds = if text.is_empty() { otherwise } else { text.parse().with_context(|| name.to_owned())? };
+    Ok(Duration::from_secs(seconds))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caches_of_others_equal_the_server_after_churn_compaction_and_restarts() -> Result<()> {
+    let programs =
+        std::env::var_os("HANSE_CHURN_CLIENTS").context("set it to what tests/clients/churn prints")?;
+    let load = seconds("HANSE_CHURN_SECONDS", 60)?;
+    let mut server = Server::start(seconds("HANSE_CHURN_COMPACTION", 1)?)?;
+    let address = Address::new(server.hub()?.admin()?, COLLECTION);
+    let admin = address.connect().await?;
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}})).await?;
+    let writers = fill(&address).await?;
+    let old = Old::note(&admin).await?;
+
+    let mut followers = start_followers(Path::new(&programs), &server)?;
+    for follower in &mut followers {
+        follower.initialized().await?;
+    }
+    let (stop, stopping) = watch::channel(false);
+    let mut writing = JoinSet::new();
+    let every = Duration::from_secs(WRITERS as u64) / WRITES_PER_SECOND;
+    for writer in writers {
+        writing.spawn(writer.run(every, stopping.clone()));
+    }
+    for (way, away) in RESTARTS {
+        sleep(load / (RESTARTS.len() as u32 + 1)).await;
+        server.restart(way, away).await?;
+    }
+    sleep(load / (RESTARTS.len() as u32 + 1)).await;
+    old.has_expired(&address.connect().await?).await?;
+    stop.send_replace(true);
+
+    let (mut histories, mut writes, mut doubts) = (Histories::new(), 0, 0);
+    while let Some(writer) = writing.join_next().await {
+        let writer = writer??;
+        (writes, doubts) = (writes + writer.writes(), doubts + writer.doubts);
+        writer.hand_over(&mut histories);
+    }
+    let listed = list(&address.connect().await?).await?;
+    ensure!(ours(&listed) == outcome(&histories), "what was acknowledged is not what is there");
+    println!("{writes} writes, {doubts} of them without an answer; {} objects are left", listed.len());
+    for follower in &mut followers {
+        catches_up(follower, &listed).await?;
+        let told = follower.told();
+        let tally = Check::new(&histories).all(told.iter().map(String::as_str));
+        let tally = tally.with_context(|| follower.name.clone())?;
+        println!("{}: {tally:?}", follower.name);
+        ensure!(tally.initialized > 0 && tally.changed > 0, "{} saw nothing", follower.name);
+        ensure!(tally.lists == 0, "{} fell back to lists", follower.name);
+    }
+    Ok(())
+}
+
+async fn fill(address: &Address) -> Result<Vec<Writer>> {
+    let mut filling = JoinSet::new();
+    for number in 0..WRITERS {
+        let writer = Writer::new(address, number, OBJECTS / WRITERS).await?;
+        filling.spawn(writer.fill());
+    }
+    filling.join_all().await.into_iter().collect()
+}
+
+fn start_followers(programs: &Path, server: &Server) -> Result<Vec<Follower>> {
+    // The server writes its own anew at each start.
+    let kubeconfig = server.data.with_extension("kubeconfig");
+    std::fs::copy(server.hub()?.kubeconfig(), &kubeconfig)?;
+    let programs = ["client-go", "kube-rs"].map(|name| programs.join(name));
+    programs.iter().map(|program| Follower::start(program, &kubeconfig, NAMESPACE)).collect()
+}
+
+/// Everything in the namespace, by name.
+async fn list(client: &Client) -> Result<BTreeMap<String, u64>> {
+    let list = client.get(COLLECTION).await?.json();
+    let items = list["items"].as_array().context("not a list")?.iter();
+    items
+        .map(|item| {
+            let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            Ok((text("/metadata/name").to_owned(), text("/metadata/resourceVersion").parse()?))
+        })
+        .collect()
+}
+
+/// Without what every namespace has.
+fn ours(listed: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let ours = listed.iter().filter(|(name, _)| name.starts_with("churn-"));
+    ours.map(|(name, version)| (name.clone(), *version)).collect()
+}
+
+async fn catches_up(follower: &mut Follower, listed: &BTreeMap<String, u64>) -> Result<()> {
+    let name = follower.name.clone();
+    let held = std::sync::Arc::new(tokio::sync::Mutex::new(follower));
+    eventually(&format!("the cache of {name} equals the list"), || {
+        let held = held.clone();
+        async move { Ok((held.lock().await.cache().await? == *listed).then_some(())) }
+    })
+    .await
+}
+
+/// Places in the history that are to expire.
+struct Old {
+    version: String,
+    next: String,
+}
+
+impl Old {
+    async fn note(client: &Client) -> Result<Old> {
+        let page = client.get(&format!("{COLLECTION}?limit=10")).await?.json();
+        let text = |pointer: &str| page.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let version = text("/metadata/resourceVersion").context("no version")?;
+        Ok(Old { version, next: text("/metadata/continue").context("no second page")? })
+    }
+
+    /// A list of the past, the next page of a list, and a watch from there.
+    async fn has_expired(&self, client: &Client) -> Result<()> {
+        let past = format!("{COLLECTION}?resourceVersion={}&resourceVersionMatch=Exact", self.version);
+        eventually("a list of the past has expired", || async {
+            Ok((client.get(&past).await?.code == 410).then_some(()))
+        })
+        .await?;
+        for path in [past, format!("{COLLECTION}?limit=10&continue={}", self.next)] {
+            let answer = client.get(&path).await?;
+            ensure!(answer.code == 410 && answer.json()["reason"] == "Expired", "{path}: {}", answer.text());
+        }
+        let mut events =
+            client.watch(&format!("{COLLECTION}?watch=1&resourceVersion={}", self.version)).await?;
+        let event = events.expect().await?;
+        ensure!(
+            event["type"] == "ERROR"
+                && event["object"]["code"] == 410
+                && event["object"]["reason"] == "Expired",
+            "a watch from the past: {event}"
+        );
+        Ok(())
+    }
+}

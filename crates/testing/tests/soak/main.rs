@@ -1,0 +1,178 @@
+//! A server under mixed load for an hour, killed and restarted every few minutes: nothing acknowledged is lost, nothing
+//! fails but what may, caches equal what is listed, and memory, threads, files and disk stay what they were.
+//!
+//! `HANSE_SOAK_SECONDS`: how long. `HANSE_SOAK_STORE=etcd`: on etcd instead of its own engine.
+
+#![allow(clippy::disallowed_methods)] // Tests run on the real machine.
+
+mod guests;
+mod informers;
+mod owners;
+mod vitals;
+mod world;
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use guests::{Guest, Kind};
+use informers::Informer;
+use owners::Owner;
+use serde_json::json;
+use tempfile::TempDir;
+use testing::{
+    etcd::{EtcdCluster, EtcdOptions},
+    process::{HubProcess, free_port},
+};
+use tokio::{task::JoinSet, time::sleep};
+use vitals::Vitals;
+use world::{Phase, STAYING, Session, WORKSPACES, World, staying};
+
+const OWNERS: usize = 2 * STAYING;
+/// Of one owner: 200 a second by all.
+const OWNER_PERIOD: Duration = Duration::from_millis(200);
+const GUEST_PERIOD: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 4;
+/// Short, so that what is kept of the past is not what is measured.
+const HISTORY: Duration = Duration::from_secs(4);
+/// Until history is forgotten, idle threads have ended and freed memory is given back.
+const SETTLE: Duration = Duration::from_secs(12);
+
+/// A server that can be started again where clients know it.
+struct Server {
+    _directory: TempDir,
+    data: PathBuf,
+    port: u16,
+    flags: Vec<String>,
+    hub: Option<HubProcess>,
+    _etcd: Option<EtcdCluster>,
+}
+
+impl Server {
+    fn start() -> Result<Server> {
+        let directory = tempfile::tempdir()?;
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data)?;
+        let port = free_port()?;
+        let mut flags = vec![format!("--history={}s", HISTORY.as_secs())];
+        let etcd = match std::env::var("HANSE_SOAK_STORE").unwrap_or_default().as_str() {
+            "etcd" => Some(EtcdCluster::start(EtcdOptions { fsync: true, ..EtcdOptions::default() })?),
+            "" | "embedded" => None,
+            other => anyhow::bail!("HANSE_SOAK_STORE: there is no store {other}"),
+        };
+        if let Some(etcd) = &etcd {
+            flags.push(format!("--store=etcd://{}/soak", etcd.address(0)));
+        }
+        let hub = Some(HubProcess::start_with(&data, port, &flags)?);
+        Ok(Server { _directory: directory, data, port, flags, hub, _etcd: etcd })
+    }
+
+    fn hub(&self) -> Result<&HubProcess> {
+        self.hub.as_ref().context("it does not run")
+    }
+
+    fn vitals(&self) -> Result<Vitals> {
+        Vitals::of(self.hub()?.pid(), &self.data)
+    }
+
+    /// With requests in flight.
+    fn restart(&mut self, world: &World, politely: bool) -> Result<()> {
+        world.ledger.goes_away();
+        let hub = self.hub.take().context("it does not run")?;
+        if politely {
+            hub.stop()?
+        } else {
+            hub.kill()?
+        }
+        self.hub = Some(HubProcess::start_with(&self.data, self.port, &self.flags)?);
+        world.ledger.is_back();
+        Ok(())
+    }
+}
+
+/// How long a round is, and how many lives there are.
+struct Plan {
+    round: Duration,
+    lives: usize,
+}
+
+impl Plan {
+    fn new(total: Duration) -> Plan {
+        // A life of five minutes, or at least two of them.
+        let life = Duration::from_secs(300).min(total / 2);
+        let round = (life / ROUNDS as u32).saturating_sub(SETTLE).max(Duration::from_secs(5));
+        Plan { round, lives: ((total.as_secs_f64() / life.as_secs_f64()).round() as usize).max(2) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_lives_long_under_load_and_restarts() -> Result<()> {
+    let seconds = std::env::var("HANSE_SOAK_SECONDS").unwrap_or_default();
+    let seconds: u64 = if seconds.is_empty() { 3600 } else { seconds.parse()? };
+    let plan = Plan::new(Duration::from_secs(seconds));
+    let mut server = Server::start()?;
+    let world = World::new(server.hub()?.admin()?);
+    let mut session = Session::open(&world).await;
+    for number in 0..STAYING {
+        let made = session.post(WORKSPACES, &json!({"metadata": {"name": staying(number)}})).await;
+        ensure!(made.is_ok(), "a workspace cannot be made");
+    }
+    drop(session);
+    let webhook = guests::review(&world, [5]).await?;
+    let mut working = start_load(&world).await;
+
+    let started = Instant::now();
+    let mut lives = Vec::new();
+    for life in 0..plan.lives {
+        let mut rounds = Vec::new();
+        for round in 0..ROUNDS {
+            world.begin(Phase::Load).await?;
+            sleep(plan.round / 3).await;
+            if life > 0 && round == 0 {
+                tokio::task::block_in_place(|| server.restart(&world, life % 2 == 1))?;
+            }
+            sleep(plan.round * 2 / 3).await;
+            world.begin(Phase::Rest).await?;
+            webhook.take();
+            sleep(SETTLE).await;
+            let vitals = server.vitals()?;
+            println!("{:>5} s, life {life}, round {round}: {vitals:?}", started.elapsed().as_secs());
+            rounds.push(vitals);
+        }
+        lives.push(rounds);
+    }
+    world.begin(Phase::Over).await?;
+    while let Some(worker) = working.join_next().await {
+        worker?;
+    }
+    println!("{:?}", world.ledger.counts());
+    let mut problems = world.ledger.problems();
+    // Where rounds are short, caches are still being filled in the second.
+    if seconds >= 600 {
+        problems.extend(vitals::complaints(&lives));
+    }
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    let writes = world.ledger.counts().get("writes").copied().unwrap_or(0);
+    ensure!(writes > 0, "nothing was written");
+    Ok(())
+}
+
+async fn start_load(world: &Arc<World>) -> JoinSet<()> {
+    let mut working = JoinSet::new();
+    for number in 0..OWNERS {
+        let owner = Owner::new(world, number).await;
+        working.spawn(owner.run(OWNER_PERIOD));
+    }
+    for (number, kind) in Kind::ALL.into_iter().enumerate() {
+        let guest = Guest::new(world, kind, number).await;
+        working.spawn(guest.run(GUEST_PERIOD));
+    }
+    for number in (0..STAYING).step_by(2) {
+        let informer = Informer::new(world, &staying(number)).await;
+        working.spawn(informer.run());
+    }
+    working
+}
