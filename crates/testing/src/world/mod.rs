@@ -13,11 +13,13 @@
 mod clock;
 mod disk;
 mod net;
+mod server;
 mod undo;
 
 pub use clock::Clock;
 pub use disk::Disk;
 pub use net::Net;
+pub use server::{Kubernetes, Server};
 pub use undo::Undo;
 
 use std::process::{Command, Output, Stdio};

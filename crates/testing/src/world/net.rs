@@ -33,13 +33,15 @@ impl Net {
         let switch = net("switch");
         for name in nodes.iter().copied().chain(["switch"]) {
             let namespace = net(name);
-            // Whatever still runs there was started there.
-            undo.later(&format!("ip netns pids {namespace} | xargs -r kill -9; ip netns del {namespace}"))?;
+            // Whatever still runs there was started there, but for us if we went there.
+            let us = std::process::id();
+            let kill = format!("ip netns pids {namespace} | grep -vx {us} | xargs -r kill -9");
+            undo.later(&format!("{kill}; ip netns del {namespace}"))?;
             run(&["ip", "netns", "add", &namespace])?;
             run(&["ip", "-n", &namespace, "link", "set", "lo", "up"])?;
         }
-        run(&["ip", "-n", &switch, "link", "add", "br", "type", "bridge"])?;
-        run(&["ip", "-n", &switch, "link", "set", "br", "up"])?;
+        run(&["ip", "-n", &switch, "link", "add", "bridge0", "type", "bridge"])?;
+        run(&["ip", "-n", &switch, "link", "set", "bridge0", "up"])?;
         for (number, name) in nodes.iter().enumerate() {
             plug_in(&switch, &net(name), number)?;
         }
@@ -148,7 +150,7 @@ fn plug_in(switch: &str, namespace: &str, node: usize) -> Result<()> {
     let peer = ["peer", "name", "eth0", "netns", namespace];
     let link = ["ip", "link", "add", &port, "netns", switch, "type", "veth"];
     run(&[&link[..], &peer[..]].concat())?;
-    run(&["ip", "-n", switch, "link", "set", &port, "master", "br", "up"])?;
+    run(&["ip", "-n", switch, "link", "set", &port, "master", "bridge0", "up"])?;
     run(&["ip", "-n", namespace, "addr", "add", &address, "dev", "eth0"])?;
     run(&["ip", "-n", namespace, "link", "set", "eth0", "up"])?;
     let tc = ["tc", "-n", switch];
