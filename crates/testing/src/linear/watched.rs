@@ -81,7 +81,7 @@ pub struct Stream {
 /// What streams together know.
 pub struct Log {
     pub commits: Vec<Commit>,
-    /// Some stream has seen all of it: what is not here never happened.
+    /// What is not here never happened.
     pub is_complete: bool,
 }
 
@@ -121,10 +121,32 @@ impl Stream {
         })
     }
 
-    /// Began anew after it had begun.
-    fn has_relisted(&self) -> bool {
-        self.told.iter().filter(|told| matches!(told, Told::Listed { .. })).count() > 1
+    /// Ranges of revisions in which it was told everything: after the first, up to the second.
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for told in &self.told {
+            match (told, ranges.last_mut()) {
+                (Told::Listed { revision, .. }, _) => ranges.push((*revision, *revision)),
+                (Told::Event(Event { revision, .. }) | Told::Bookmark(revision), Some((_, end))) => {
+                    *end = *revision;
+                }
+                _ => {}
+            }
+        }
+        ranges
     }
+}
+
+/// Between the first list and the last event there is nothing that no stream was told of.
+fn is_covered(streams: &[Stream]) -> bool {
+    let mut ranges: Vec<(u64, u64)> = streams.iter().flat_map(Stream::ranges).collect();
+    ranges.sort_unstable();
+    let mut reached = ranges.first().map_or(0, |(start, _)| *start);
+    ranges.iter().all(|(start, end)| {
+        let is_joined = *start <= reached;
+        reached = reached.max(*end);
+        is_joined
+    })
 }
 
 /// Checks all streams of a collection against each other. `may_be_gone`: a history shorter than what was asked for is
@@ -148,7 +170,7 @@ pub fn check(streams: &[Stream], may_be_gone: bool) -> Result<Log, Violation> {
     for stream in streams {
         check_stream(stream, &log, may_be_gone)?;
     }
-    let is_complete = streams.iter().any(|stream| !stream.has_relisted());
+    let is_complete = is_covered(streams);
     if is_complete {
         check_lives(streams, &log)?;
     }
@@ -342,6 +364,8 @@ mod tests {
         told.push(Told::Event(event(18, Change::Deleted)));
         let log = verdict(told.clone(), true).expect("that is within the rules");
         assert!(log.is_complete, "the other stream has all");
+        let log = check(&[stream("other", told.clone())], true).expect("that is within the rules");
+        assert!(!log.is_complete, "nobody was told of what happened between");
         let stream = stream("other", told);
         assert_eq!(stream.cache_at(18), Some(BTreeMap::new()));
         assert_eq!(stream.cache_at(12), None, "it began anew after that");

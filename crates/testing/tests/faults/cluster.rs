@@ -206,16 +206,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// The last lines of every log, for who has to find out.
-    pub fn logs(&self) -> String {
-        let servers = self.servers.iter().enumerate();
-        let servers = servers.map(|(at, server)| format!("\n--- server {at}\n{}", server.log_tail()));
-        let etcd = self.etcd.as_ref().map(EtcdCluster::logs).unwrap_or_default();
-        servers.chain([etcd]).collect()
-    }
-
     /// Keeps the files of a run that failed.
     pub fn keep(mut self) -> std::path::PathBuf {
+        let etcd = self.etcd.as_ref().map(EtcdCluster::logs).unwrap_or_default();
+        // Their own go with their disks.
+        let _ = std::fs::write(self.directory.path().join("etcd.log"), etcd);
         self.directory.disable_cleanup(true);
         self.directory.path().to_owned()
     }

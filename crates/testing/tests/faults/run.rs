@@ -77,9 +77,8 @@ pub fn run(subject: Subject, seed: u64, steps: &[Step]) -> Result<Summary> {
     let outcome = runtime.block_on(drive(&mut cluster, seed, steps));
     runtime.shutdown_timeout(Duration::from_secs(5));
     outcome.map_err(|error| {
-        let logs = cluster.logs();
         let kept = cluster.keep();
-        error.context(format!("logs are in {}{logs}", kept.display()))
+        error.context(format!("logs are in {}", kept.display()))
     })
 }
 
