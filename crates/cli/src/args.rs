@@ -12,6 +12,7 @@ use crate::{
     kubeconfig::{Access, Kubeconfig},
     log, run,
     serving::{self, ServingArgs},
+    storage::StoreArgs,
     workspace,
 };
 
@@ -49,7 +50,7 @@ pub enum Command {
     ///
     /// Writes DATA/admin.kubeconfig once it is ready. Stops cleanly on SIGINT and SIGTERM.
     Serve {
-        /// Where the store and the certificates are kept.
+        /// Where the store, unless it is in etcd, and the certificates are kept.
         #[arg(long)]
         data: PathBuf,
         /// The address to serve on.
@@ -63,6 +64,8 @@ pub enum Command {
         /// given.
         #[arg(long)]
         issuer: Option<String>,
+        #[command(flatten)]
+        store: StoreArgs,
         #[command(flatten)]
         login: LoginArgs,
         #[command(flatten)]
@@ -236,9 +239,9 @@ pub fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Result<()> 
                 let server = Options { tools, ..serving.options() };
                 run::dev(env, &dir, listen, login.options(), server).await
             }
-            Command::Serve { data, listen, advertise, issuer, login, serving } => {
+            Command::Serve { data, listen, advertise, issuer, store, login, serving } => {
                 let server = Options { tools, ..serving.options() };
-                run::serve(env, &data, listen, advertise, issuer, login.options(), server).await
+                run::serve(env, &data, listen, advertise, issuer, &store, login.options(), server).await
             }
             Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
             Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,

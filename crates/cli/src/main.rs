@@ -7,6 +7,7 @@ mod kubeconfig;
 mod log;
 mod run;
 mod serving;
+mod storage;
 mod workspace;
 
 use clap::Parser;

@@ -3,7 +3,6 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use anyhow::{Context, bail};
@@ -13,36 +12,37 @@ use server::{
     login::LoginOptions,
     peer::{Peer, PeerOptions, StartError},
 };
-use store::embedded::{self, EmbeddedStore};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::kubeconfig::Kubeconfig;
+use crate::{
+    kubeconfig::Kubeconfig,
+    storage::{Storage, StoreArgs},
+};
 
 /// A store and the server on it.
 struct Running {
     peer: Peer,
-    store: Arc<EmbeddedStore>,
+    storage: Storage,
 }
 
+#[allow(clippy::too_many_arguments)]
 async fn start(
     env: &Env,
     data: &Path,
     listen: SocketAddr,
     advertise: Option<String>,
     issuer: Option<String>,
+    store: &StoreArgs,
     login: LoginOptions,
     server: Options,
 ) -> anyhow::Result<Running> {
     let issuer = checked_issuer(issuer)?;
-    env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
-    let kept = embedded::Options { history_time: server.history_kept, ..Default::default() };
-    let store = EmbeddedStore::open(env, &data.join("store"), kept)
-        .with_context(|| format!("cannot open the store in {}", data.display()))?;
-    let store = Arc::new(store);
+    let storage = Storage::open(env, data, store, server.history_kept).await?;
     let server = Options { issuer, ..server };
-    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login };
-    match Peer::start(env, store.clone(), options).await {
-        Ok(peer) => Ok(Running { peer, store }),
+    let sharing = storage.sharing();
+    let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login, sharing };
+    match Peer::start(env, storage.store(), options).await {
+        Ok(peer) => Ok(Running { peer, storage }),
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
             bail!("{address} is taken: is another hanse running there? Choose another address with --listen")
         }
@@ -71,7 +71,7 @@ async fn until_told(running: Running) -> anyhow::Result<()> {
     }
     eprintln!("stopping");
     running.peer.stop().await;
-    running.store.close().await.context("the store did not close cleanly")
+    running.storage.close().await
 }
 
 fn write_private(env: &Env, path: &Path, text: &str) -> anyhow::Result<()> {
@@ -80,16 +80,18 @@ fn write_private(env: &Env, path: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
+#[allow(clippy::too_many_arguments)]
 pub async fn serve(
     env: Env,
     data: &Path,
     listen: SocketAddr,
     advertise: Option<String>,
     issuer: Option<String>,
+    store: &StoreArgs,
     login: LoginOptions,
     server: Options,
 ) -> anyhow::Result<()> {
-    let running = start(&env, data, listen, advertise, issuer, login, server).await?;
+    let running = start(&env, data, listen, advertise, issuer, store, login, server).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path = data.join("admin.kubeconfig");
@@ -105,7 +107,7 @@ pub async fn dev(
     login: LoginOptions,
     server: Options,
 ) -> anyhow::Result<()> {
-    let running = start(&env, dir, listen, None, None, login, server).await?;
+    let running = start(&env, dir, listen, None, None, &StoreArgs::default(), login, server).await?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");

@@ -1,6 +1,6 @@
 //! Time: the wall clock for what people read, the monotonic clock for what is measured, and sleeping.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -16,14 +16,19 @@ pub trait Clock: Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// The operating system's clocks.
+/// The operating system's clocks. `elapsed` also counts the time that the machine sleeps: a lease runs out meanwhile.
 pub struct RealClock {
-    started: Instant,
+    started: Duration,
+}
+
+fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 impl RealClock {
     pub fn new() -> Self {
-        Self { started: Instant::now() }
+        Self { started: since_boot() }
     }
 }
 
@@ -39,7 +44,7 @@ impl Clock for RealClock {
     }
 
     fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        since_boot().saturating_sub(self.started)
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {

@@ -33,6 +33,7 @@ use futures_util::FutureExt;
 use machinery::status::Status;
 use parking_lot::Mutex;
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
+use tokio::sync::watch;
 
 use crate::{
     base,
@@ -49,16 +50,65 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(5);
 /// The index that all workers share, and their queue.
 struct Controllers {
     hub: Arc<Hub>,
+    /// Turns true when they are to end.
+    ended: watch::Receiver<bool>,
     queue: Queue,
     owners: Mutex<garbage::Owners>,
     uncharged: Mutex<quotas::Uncharged>,
 }
 
-/// Starts them; they end when the hub stops.
+/// Starts them; they end when the hub stops. Of several servers on one store, the one on duty has them.
 pub fn start(hub: &Arc<Hub>) {
+    hub.env.tasks.spawn(Box::pin(forget_removed(hub.clone(), hub.store.feed())));
+    match hub.store.duty() {
+        None => begin(hub, hub.stopping.clone()),
+        Some(duty) => hub.env.tasks.spawn(Box::pin(serve_terms(hub.clone(), duty))),
+    }
+}
+
+/// Lets go of what is kept about workspaces that are gone, whoever removed them.
+async fn forget_removed(hub: Arc<Hub>, mut feed: store::Feed) {
+    let mut stopping = hub.stopping.clone();
+    loop {
+        let item = tokio::select! {
+            item = feed.next() => item,
+            () = hub::stopped(&mut stopping) => return,
+        };
+        match item {
+            FeedItem::Event(_) => {}
+            FeedItem::WorkspaceRemoved(workspace) => hub.forget_id(&workspace),
+            FeedItem::Lagged => hub.forget_missing(),
+        }
+    }
+}
+
+/// Has them for as long as this server is on duty, each time anew: what others did meanwhile they never saw.
+async fn serve_terms(hub: Arc<Hub>, mut duty: watch::Receiver<bool>) {
+    let mut stopping = hub.stopping.clone();
+    loop {
+        let begins = async { duty.wait_for(|on_duty| *on_duty).await.is_ok() };
+        tokio::select! {
+            true = begins => {}
+            () = hub::stopped(&mut stopping) => return,
+            else => return,
+        }
+        tracing::info!("on duty: the controllers run here");
+        let (end, ended) = watch::channel(false);
+        begin(&hub, ended);
+        let ends = async { duty.wait_for(|on_duty| !*on_duty).await.is_ok() };
+        tokio::select! {
+            _ = ends => tracing::info!("off duty: the controllers run elsewhere"),
+            () = hub::stopped(&mut stopping) => {}
+        }
+        let _ = end.send(true);
+    }
+}
+
+fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
     let feed = hub.store.feed();
     let controllers = Arc::new(Controllers {
         hub: hub.clone(),
+        ended,
         queue: Queue::default(),
         owners: Mutex::default(),
         uncharged: Mutex::default(),
@@ -68,16 +118,16 @@ pub fn start(hub: &Arc<Hub>) {
         hub.env.tasks.spawn(Box::pin(work(controllers.clone())));
     }
     hub.env.tasks.spawn(Box::pin(quotas::resync(controllers.clone())));
-    hub.env.tasks.spawn(Box::pin(certificates::clean(controllers)));
-    hub.env.tasks.spawn(Box::pin(expire(hub.clone())));
-    hub.env.tasks.spawn(Box::pin(history::keep(hub.clone())));
+    hub.env.tasks.spawn(Box::pin(certificates::clean(controllers.clone())));
+    hub.env.tasks.spawn(Box::pin(expire(controllers.clone())));
+    hub.env.tasks.spawn(Box::pin(history::keep(controllers)));
 }
 
 /// Reads the feed for ever; after a gap, looks at everything.
 async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
     // The feed began before this look, so nothing falls between them.
     controllers.look_at_everything();
-    let mut stopping = controllers.hub.stopping.clone();
+    let mut stopping = controllers.ended.clone();
     loop {
         let item = tokio::select! {
             item = feed.next() => item,
@@ -92,7 +142,7 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
 }
 
 async fn work(controllers: Arc<Controllers>) {
-    let mut stopping = controllers.hub.stopping.clone();
+    let mut stopping = controllers.ended.clone();
     loop {
         let work = tokio::select! {
             work = controllers.queue.take() => work,
@@ -141,8 +191,9 @@ async fn caught(
     })
 }
 
-async fn expire(hub: Arc<Hub>) {
-    let mut stopping = hub.stopping.clone();
+async fn expire(controllers: Arc<Controllers>) {
+    let hub = &controllers.hub;
+    let mut stopping = controllers.ended.clone();
     loop {
         tokio::select! {
             () = hub.env.clock.sleep(EXPIRE_EVERY) => {}

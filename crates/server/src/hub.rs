@@ -18,6 +18,7 @@ use crate::{
     audit::{AuditError, AuditOptions, Auditor},
     base,
     fairness::Fairness,
+    letters::Letters,
     login::Login,
     metrics::Metrics,
     operate::{Operating, Tools},
@@ -105,6 +106,8 @@ pub struct Hub {
     /// `None`: nothing is recorded.
     pub auditor: Option<Arc<Auditor>>,
     pub fairness: Arc<Fairness>,
+    /// Of other servers on the same store; `None`: there are none.
+    pub letters: Option<Arc<dyn Letters>>,
     pub operating: Operating,
     servings: Servings,
     spaces: RwLock<Spaces>,
@@ -160,6 +163,7 @@ impl Hub {
         store: Arc<dyn Store>,
         options: Options,
         login: Login,
+        letters: Option<Arc<dyn Letters>>,
         stopping: watch::Receiver<bool>,
     ) -> Result<Arc<Hub>, OpenError> {
         let metrics = Metrics::default();
@@ -184,6 +188,7 @@ impl Hub {
             login,
             auditor,
             fairness,
+            letters,
             operating,
             servings: Servings::new(),
             spaces: RwLock::default(),
@@ -307,6 +312,38 @@ impl Hub {
         self.admission.forget(id);
     }
 
+    /// As [`Hub::forget_space`], of one that is gone from the store.
+    pub fn forget_id(&self, id: &WorkspaceId) {
+        let name = self.spaces.read().names.get(id).cloned();
+        if let Some(name) = name {
+            self.forget_space(&name, id);
+        }
+    }
+
+    /// Forgets all that root does not have any more.
+    pub fn forget_missing(&self) {
+        let known: Vec<WorkspaceId> = self.spaces.read().names.keys().cloned().collect();
+        for id in known {
+            if self.name_of(&id).is_none() && id != root_id() && id != default_id() {
+                self.forget_id(&id);
+            }
+        }
+    }
+
+    /// As [`Hub::space`], of one that another server may just have made.
+    pub async fn find_space(&self, name: &str) -> Result<Space, Status> {
+        match self.space(name) {
+            Err(missing) => match self.store.level(&root_id()) {
+                Some(level) => {
+                    level.await.map_err(store_refusal)?;
+                    self.space(name)
+                }
+                None => Err(missing),
+            },
+            found => found,
+        }
+    }
+
     pub fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }
@@ -330,6 +367,7 @@ pub fn seconds_text(time: Timestamp) -> String {
 impl Installation {
     async fn load(env: &Env, store: &Arc<dyn Store>) -> Result<Installation, store::Error> {
         let key = installation_key();
+        let unnamed = || store::Error::Unavailable("no installation identity".into());
         if let Some(object) = store.get(&root_id(), &key)
             && let Some(found) = Installation::read(&object.tree().unwrap_or_default())
         {
@@ -349,8 +387,15 @@ impl Installation {
         let draft = Draft::encode(&tree).map_err(|error| store::Error::Unavailable(error.to_string()))?;
         let change = Change::Put { draft, expires: None };
         let commit = Commit { guards: vec![], writes: vec![Write { key, expect: Expect::Absent, change }] };
-        store.commit(&root_id(), commit).await?;
-        Installation::read(&tree).ok_or_else(|| store::Error::Unavailable("no installation identity".into()))
+        match store.commit(&root_id(), commit).await {
+            // Another server was faster.
+            Err(store::Error::Conflict { current: Some(theirs), .. }) => {
+                let tree = theirs.tree().unwrap_or_default();
+                return Installation::read(&tree).ok_or_else(unnamed);
+            }
+            committed => committed?,
+        };
+        Installation::read(&tree).ok_or_else(unnamed)
     }
 
     fn read(tree: &serde_json::Map<String, Value>) -> Option<Installation> {
@@ -373,7 +418,7 @@ pub fn store_refusal(error: store::Error) -> Status {
                 .retry_after(5)
         }
         store::Error::Unavailable(why) => {
-            Status::new(Reason::ServiceUnavailable, format!("the store takes no writes: {why}"))
+            Status::new(Reason::ServiceUnavailable, format!("the store is not available: {why}"))
                 .retry_after(5)
         }
         store::Error::Unknown(why) => Status::internal(format!("the outcome of the write is unknown: {why}")),

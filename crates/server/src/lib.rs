@@ -26,6 +26,7 @@ pub mod fairness;
 mod health;
 pub mod hub;
 pub mod kubeconfig;
+pub mod letters;
 pub mod listen;
 pub mod login;
 mod managers;

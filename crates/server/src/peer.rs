@@ -10,14 +10,16 @@ use crate::{
     base::kubernetes,
     controllers,
     hub::{Hub, OpenError, Options},
-    kubeconfig, listen,
+    kubeconfig,
+    letters::Letters,
+    listen,
     login::{self, Login, LoginError, LoginOptions},
     pki::{Authority, PkiError},
     user::MASTERS,
 };
 
 /// How a peer is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PeerOptions {
     /// Where certificates are kept.
     pub pki: PathBuf,
@@ -26,6 +28,8 @@ pub struct PeerOptions {
     pub advertise: Option<String>,
     pub server: Options,
     pub login: LoginOptions,
+    /// For a store that other servers share.
+    pub sharing: Option<Sharing>,
 }
 
 /// Why a peer did not start.
@@ -39,6 +43,17 @@ pub enum StartError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Login(#[from] LoginError),
+    #[error("cannot tell the other servers of this one: {0}")]
+    Announce(String),
+}
+
+/// What is needed where several servers share a store.
+#[derive(Clone)]
+pub struct Sharing {
+    /// Where the others reach this server, by name or address, with or without a port; the listening address if none is
+    /// given.
+    pub address: Option<String>,
+    pub letters: Arc<dyn Letters>,
 }
 
 /// A server that answers. Stops when [`Peer::stop`] is called; dropped without, it stops in the background.
@@ -57,7 +72,8 @@ impl Peer {
         let listener = env.network.listen(options.listen).await.map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
         let authority = Arc::new(Authority::open(env, &options.pki)?);
-        let hosts = hosts(&address, options.advertise.as_deref());
+        let own_address = options.sharing.as_ref().and_then(|sharing| sharing.address.as_deref());
+        let hosts = hosts(&address, [options.advertise.as_deref(), own_address]);
         let kubelet_authority = Authority::open(env, &options.pki.join("kubelet-serving"))?;
         let host = match address.ip() {
             ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
@@ -78,7 +94,8 @@ impl Peer {
         let issuer = server.issuer.clone();
         let login = Login::open(env, authority.clone(), kubelet_authority, hosts, issuer, options.login)?;
         server.authority_pem = login.serving_authorities_pem().into();
-        let hub = Hub::open(env.clone(), store, server, login, stopping.clone()).await?;
+        let letters = options.sharing.as_ref().map(|sharing| sharing.letters.clone());
+        let hub = Hub::open(env.clone(), store, server, login, letters, stopping.clone()).await?;
         controllers::start(&hub);
         login::follow(&hub);
         let (done, stopped) = oneshot::channel();
@@ -92,6 +109,15 @@ impl Peer {
             // Nobody may be waiting for it.
             let _ = done.send(());
         }));
+        if let Some(sharing) = options.sharing {
+            let own = match sharing.address {
+                Some(name) if has_port(&name) => name,
+                Some(name) => format!("{name}:{}", address.port()),
+                None => format!("{host}:{}", address.port()),
+            };
+            let authorities = hub.login.serving_authorities_pem();
+            sharing.letters.announce(format!("https://{own}"), authorities).await.map_err(StartError::Announce)?;
+        }
         Ok(Peer { hub, authority, address, advertise, stop, stopped })
     }
 
@@ -121,8 +147,12 @@ impl Peer {
     }
 }
 
+fn has_port(name: &str) -> bool {
+    name.parse::<SocketAddr>().is_ok() || (name.matches(':').count() == 1 && !name.starts_with('['))
+}
+
 /// Every name and address the serving certificate must be good for.
-fn hosts(address: &SocketAddr, advertise: Option<&str>) -> Vec<String> {
+fn hosts(address: &SocketAddr, others: [Option<&str>; 2]) -> Vec<String> {
     let mut hosts: Vec<String> =
         ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1"]
             .map(str::to_owned)
@@ -130,7 +160,7 @@ fn hosts(address: &SocketAddr, advertise: Option<&str>) -> Vec<String> {
     if !address.ip().is_unspecified() {
         hosts.push(address.ip().to_string());
     }
-    if let Some(name) = advertise {
+    for name in others.into_iter().flatten() {
         let host = match name.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((inside, _)) => inside,
             None => name.rsplit_once(':').map_or(name, |(host, _)| host),

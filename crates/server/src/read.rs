@@ -122,6 +122,7 @@ async fn take_listing(
     if let Some(token) = token {
         // Revision 0: the snapshot had expired, and the client chose to go on with the latest.
         let at = (token.revision != Revision::ZERO).then_some(token.revision);
+        wait_for(context, token.revision).await?;
         return context.space.list(&collection, at).map_err(|error| expired_page(error, token));
     }
     match options.at {

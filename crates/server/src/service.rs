@@ -20,7 +20,8 @@ use crate::{
     delete,
     fairness::Counting,
     health,
-    hub::Hub,
+    hub::{Hub, store_refusal},
+    letters,
     login::caller::Caller,
     metrics::{Counted, RequestLabels},
     openapi, operate,
@@ -70,6 +71,10 @@ where
     let started = hub.env.clock.elapsed();
     let (mut parts, body) = request.into_parts();
     let headers = std::mem::take(&mut parts.headers);
+    if parts.uri.path() == letters::PATH && hub.letters.is_some() {
+        let answer = letters::answer(&hub, &parts.method, &headers, body).await;
+        return answer.unwrap_or_else(|| body::refusal(&Status::no_such_path()));
+    }
     let mut findings = Findings {
         audit_id: audit_id(&hub, &headers),
         labels: RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 },
@@ -152,7 +157,15 @@ where
         charged: if hub.space(workspace).is_ok() { workspace } else { "" },
     };
     let asked_for = info.workspace.as_deref();
-    let asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
+    let mut asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
+    if asker.is_err()
+        && let Ok(space) = hub.space(asked_for.unwrap_or(api::DEFAULT))
+        && let Some(level) = hub.store.level(space.id())
+    {
+        // What a token is of, another server may just have made.
+        level.await.map_err(store_refusal)?;
+        asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
+    }
     let asker = match asker {
         Ok(asker) => asker,
         Err(status) => {
@@ -173,7 +186,11 @@ where
         let id = findings.audit_id.to_str().unwrap_or_default();
         audit = findings.trail.begin(arrival(auditor, id, Some(&user), &name)).await?;
     }
-    let space = match verified.map_or_else(|| hub.space(&name), Ok) {
+    let found = match verified {
+        Some(space) => Ok(space),
+        None => hub.find_space(&name).await,
+    };
+    let space = match found {
         Ok(space) => space,
         // Whether a workspace exists is nobody's business who is not known here: they see an empty one.
         Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(&name),
@@ -185,6 +202,11 @@ where
     let is_admin = asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user);
     // The seat is given back when this function returns; what a watch or a list streams later needs none.
     let _permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
+    if let Target::Resource(target) = &info.target
+        && let Some(level) = must_be_recent(target, &query).then(|| hub.store.level(space.id())).flatten()
+    {
+        level.await.map_err(store_refusal)?;
+    }
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
     if audit.is_on() {
         annotate_decision(hub, &space, &user, &attributes, allowed, &audit);
@@ -203,6 +225,14 @@ where
             resource(hub, space, user, target, query, headers, body, audit, labels).await
         }
     }
+}
+
+/// Whether an answer must rest on everything that was acknowledged before, by whichever server: that of a write, and of a
+/// read that names no revision.
+fn must_be_recent(target: &ResourceTarget, query: &Query) -> bool {
+    let names_revision = query.get("resourceVersion").is_some_and(|revision| !revision.is_empty());
+    let goes_on = query.get("continue").is_some_and(|token| !token.is_empty());
+    target.verb.is_write() || !(names_revision || goes_on)
 }
 
 /// Who let it pass, for the record.
@@ -501,7 +531,7 @@ fn timed_out() -> Status {
 }
 
 /// The whole body, if it is not larger than `limit`.
-async fn read_body<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
+pub async fn read_body<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {

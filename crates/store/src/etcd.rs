@@ -50,7 +50,7 @@ use crate::{
 pub use layout::Registration;
 pub use route::{Courier, NoCourier, Undelivered};
 
-/// Times and sizes, and how this server is known to the others.
+/// Times and sizes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Below this, everything is kept.
@@ -67,7 +67,6 @@ pub struct Options {
     pub queue: usize,
     /// Whoever leads this workspace is on duty for all.
     pub duty: WorkspaceId,
-    pub registration: Registration,
 }
 
 impl Default for Options {
@@ -80,11 +79,6 @@ impl Default for Options {
             ring_bytes: 64 << 20,
             queue: 1024,
             duty: WorkspaceId("root".into()),
-            registration: Registration {
-                url: String::new(),
-                authorities: String::new(),
-                secret: String::new(),
-            },
         }
     }
 }
@@ -180,7 +174,6 @@ impl EtcdStore {
             etcd,
             layout,
             name: new_name(env),
-            registration: options.registration.clone(),
             options,
             courier,
             live,
@@ -219,9 +212,24 @@ impl EtcdStore {
         Box::pin(async move { route::receive(&shared, &letter).await })
     }
 
-    /// The secret that letters to this server must come with.
-    pub fn secret(&self) -> &str {
-        &self.shared.registration.secret
+    /// Tells the other servers how this one is reached. Until then they cannot pass anything on to it.
+    pub async fn announce(&self, registration: Registration) -> Result<(), ::etcd::Error> {
+        *self.shared.registration.lock() = Some(registration);
+        let lease = self.shared.state().lease;
+        match lease {
+            Some(lease) => lead::announce(&self.shared, lease.id).await,
+            // Whoever gets the next one announces it.
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a letter comes from one of the other servers: only they can read this one's secret.
+    pub fn is_secret(&self, shown: &[u8]) -> bool {
+        let registration = self.shared.registration.lock();
+        let secret = registration.as_ref().map_or(&[][..], |registration| registration.secret.as_bytes());
+        // All of it is looked at, so that how long that takes tells nothing.
+        let differences = secret.iter().zip(shown).fold(0, |sum, (own, shown)| sum | (own ^ shown));
+        secret.len() >= 32 && secret.len() == shown.len() && differences == 0
     }
 
     /// How this server stands, for whoever runs it.
@@ -254,14 +262,24 @@ impl EtcdStore {
     }
 }
 
-/// What all servers of one store share by `name`; `fresh` if none has made it before.
-pub async fn shared_value(
+/// What all servers of one store share by `name`: what is there, or `fresh` if nothing is.
+pub async fn share_value(
     etcd: &dyn Etcd,
     prefix: &str,
     name: &str,
     fresh: Bytes,
 ) -> Result<Bytes, ::etcd::Error> {
     get_or_put(etcd, Layout::new(prefix).shared(name), fresh).await
+}
+
+/// What all servers of one store share by `name`, if they do.
+pub async fn shared_value(
+    etcd: &dyn Etcd,
+    prefix: &str,
+    name: &str,
+) -> Result<Option<Bytes>, ::etcd::Error> {
+    let found = etcd.range(Range::now(Keys::one(Layout::new(prefix).shared(name)))).await?;
+    Ok(found.kvs.into_iter().next().map(|kv| kv.value))
 }
 
 /// Whether anything is kept below `prefix`.

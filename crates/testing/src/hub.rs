@@ -41,6 +41,7 @@ impl TestHub {
             advertise: None,
             server,
             login,
+            sharing: None,
         };
         let peer = Peer::start(&Env::real(), store, options).await?;
         Ok(TestHub { peer, _directory: directory })

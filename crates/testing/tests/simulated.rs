@@ -44,6 +44,7 @@ impl Machine {
             advertise: None,
             server: Options::default(),
             login: Default::default(),
+            sharing: None,
         };
         Ok((Peer::start(&self.env, store.clone(), options).await?, store))
     }

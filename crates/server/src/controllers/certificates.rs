@@ -145,7 +145,7 @@ fn record(tree: &mut Tree, verdict: Verdict, now: &str) {
 /// each workspace has work of its own.
 pub async fn clean(controllers: Arc<Controllers>) {
     let hub = &controllers.hub;
-    let mut stopping = hub.stopping.clone();
+    let mut stopping = controllers.ended.clone();
     loop {
         for workspace in hub.store.workspaces() {
             let listing = hub.store.list(&workspace, &collection(), None);

@@ -12,7 +12,8 @@ use std::{
 use machinery::Revision;
 use store::WorkspaceId;
 
-use crate::hub::{self, Hub};
+use super::Controllers;
+use crate::hub;
 
 /// How many notes back is long enough: history is gone when it is older than one and a half times what is to be kept.
 const KEPT_NOTES: usize = 2;
@@ -42,8 +43,9 @@ impl Notes {
 }
 
 /// Runs until the hub stops.
-pub async fn keep(hub: Arc<Hub>) {
-    let mut stopping = hub.stopping.clone();
+pub async fn keep(controllers: Arc<Controllers>) {
+    let hub = &controllers.hub;
+    let mut stopping = controllers.ended.clone();
     let mut notes = Notes::default();
     let note_every = (hub.options.history_kept / KEPT_NOTES as u32).max(SHORTEST);
     loop {

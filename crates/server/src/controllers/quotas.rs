@@ -42,7 +42,7 @@ pub fn queue_all(controllers: &Controllers, workspace: &WorkspaceId) {
 
 /// Counts everything now and then, whatever charging and feed missed.
 pub async fn resync(controllers: Arc<Controllers>) {
-    let mut stopping = controllers.hub.stopping.clone();
+    let mut stopping = controllers.ended.clone();
     loop {
         tokio::select! {
             () = controllers.hub.env.clock.sleep(RECOUNT_EVERY) => {}

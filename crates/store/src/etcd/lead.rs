@@ -25,16 +25,23 @@ const MARGIN: u32 = 10;
 /// How often the one on duty looks for what may be forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(30);
 
-/// Gets a lease and registers this server under it.
+/// Gets a lease, and registers this server under it if it is known how it is reached.
 pub(super) async fn register(shared: &Shared) -> Result<(), EtcdError> {
     let asked = shared.now();
     let lease = shared.etcd.grant(shared.options.lease).await?;
-    let value = serde_json::to_vec(&shared.registration).unwrap_or_default();
-    let put = Op::Put { key: shared.layout.server(&shared.name), value: value.into(), lease: Some(lease) };
-    shared.etcd.txn(Txn { then: vec![put], ..Txn::default() }).await?;
+    announce(shared, lease).await?;
     let until = asked + shared.options.lease - shared.options.lease / MARGIN;
     shared.change(|state| state.lease = Some(Lease { id: lease, until }));
     Ok(())
+}
+
+/// Says how this server is reached, for as long as `lease` lasts.
+pub(super) async fn announce(shared: &Shared, lease: LeaseId) -> Result<(), EtcdError> {
+    let registration = shared.registration.lock().clone();
+    let Some(registration) = registration else { return Ok(()) };
+    let value = serde_json::to_vec(&registration).unwrap_or_default();
+    let put = Op::Put { key: shared.layout.server(&shared.name), value: value.into(), lease: Some(lease) };
+    shared.etcd.txn(Txn { then: vec![put], ..Txn::default() }).await.map(drop)
 }
 
 /// Keeps the lease for as long as the server runs; when it is lost, gets another one and leads nothing.

@@ -29,7 +29,8 @@ pub(super) struct Shared {
     pub options: Options,
     /// This server among the others; new with every start.
     pub name: CompactString,
-    pub registration: Registration,
+    /// How this server is reached, once it is.
+    pub registration: Mutex<Option<Registration>>,
     pub courier: Arc<dyn Courier>,
     pub live: Live,
     pub requests: mpsc::Sender<Request>,
@@ -109,7 +110,6 @@ pub(super) struct Parts {
     pub layout: Layout,
     pub options: Options,
     pub name: CompactString,
-    pub registration: Registration,
     pub courier: Arc<dyn Courier>,
     pub live: Live,
     pub requests: mpsc::Sender<Request>,
@@ -123,7 +123,7 @@ impl Shared {
             layout: parts.layout,
             options: parts.options,
             name: parts.name,
-            registration: parts.registration,
+            registration: Mutex::default(),
             courier: parts.courier,
             live: parts.live,
             requests: parts.requests,

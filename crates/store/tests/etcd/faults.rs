@@ -24,7 +24,7 @@ use store::{
     suite::value_of,
 };
 
-use super::world::{World, home, options, put, run, thing};
+use super::world::{World, home, put, run, thing};
 
 const SERVERS: [&str; 3] = ["a", "b", "c"];
 const KEYS: [&str; 3] = ["x", "y", "z"];
@@ -209,7 +209,7 @@ async fn nemesis(world: Arc<World>, stores: Stores, random: SeededRandom, notes:
                 world.post.close(name);
                 world.env.clock.sleep(Duration::from_secs(3)).await;
                 let link = format!("{name}{step}");
-                let again = world.server_on(name, &link, options(name)).await;
+                let again = world.server_on(name, &link).await;
                 stores.lock().insert(name, again);
                 links.insert(name, link);
             }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use store::{Commit, Error, Expect, Store};
+use store::{Commit, Error, Expect, Store, etcd::Options};
 
-use super::world::{World, home, options, put, run, set, thing, value};
+use super::world::{World, home, put, run, set, thing, value};
 
 async fn level(store: &store::etcd::EtcdStore) -> Result<(), Error> {
     match store.level(&home()) {
@@ -73,7 +73,7 @@ fn a_server_that_dies_is_replaced_after_its_lease() {
         let began = world.env.clock.elapsed();
         set(&b, "x", "2").await.expect("b takes over");
         let took = world.env.clock.elapsed() - began;
-        assert!(took <= options("b").lease * 2, "{took:?}");
+        assert!(took <= Options::default().lease * 2, "{took:?}");
         assert_eq!(value(&a, "x").as_deref(), Some("1"), "a shows what it knew");
         assert!(level(&a).await.is_err(), "but does not say that it is the latest");
         let refused = set(&a, "x", "3").await;

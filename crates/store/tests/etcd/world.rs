@@ -56,15 +56,8 @@ pub struct World {
     pub post: PostOffice,
 }
 
-pub fn options(name: &str) -> Options {
-    Options {
-        registration: Registration {
-            url: name.to_owned(),
-            authorities: String::new(),
-            secret: String::new(),
-        },
-        ..Options::default()
-    }
+fn registration(name: &str) -> Registration {
+    Registration { url: name.to_owned(), authorities: String::new(), secret: String::new() }
 }
 
 impl World {
@@ -75,20 +68,16 @@ impl World {
     }
 
     pub async fn server(&self, name: &str) -> EtcdStore {
-        self.server_with(name, options(name)).await
-    }
-
-    pub async fn server_with(&self, name: &str, options: Options) -> EtcdStore {
-        self.server_on(name, name, options).await
+        self.server_on(name, name).await
     }
 
     /// With the link `link` to etcd.
-    pub async fn server_on(&self, name: &str, link: &str, options: Options) -> EtcdStore {
+    pub async fn server_on(&self, name: &str, link: &str) -> EtcdStore {
         let carrier = Arc::new(Carrier(Arc::downgrade(&self.post.0)));
         let mut attempts = 0;
         let store = loop {
             let opened =
-                EtcdStore::open(&self.env, self.etcd.client(link), carrier.clone(), options.clone()).await;
+                EtcdStore::open(&self.env, self.etcd.client(link), carrier.clone(), Options::default()).await;
             match opened {
                 Ok(store) => break store,
                 Err(error) => {
@@ -99,6 +88,9 @@ impl World {
             }
         };
         self.post.open(name, &store);
+        while store.announce(registration(name)).await.is_err() {
+            self.env.clock.sleep(Duration::from_millis(500)).await;
+        }
         store
     }
 }
