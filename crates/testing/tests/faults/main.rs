@@ -79,6 +79,35 @@ fn one_server_on_its_own_files() -> Result<()> {
     try_all(&Plan { subject: Subject::Embedded, seeds: &[1], kinds: &ALL_KINDS, steps: 5 })
 }
 
+/// What happens most, in a few minutes.
+const USUAL_KINDS: [Kind; 7] = [
+    Kind::KillServer,
+    Kind::StopServer,
+    Kind::PauseServer,
+    Kind::CutServerFromEtcd,
+    Kind::CutServers,
+    Kind::KillMember,
+    Kind::Compact,
+];
+
+#[test]
+fn two_servers_on_etcd() -> Result<()> {
+    try_all(&Plan { subject: Subject::Etcd, seeds: &[1], kinds: &USUAL_KINDS, steps: 7 })
+}
+
+#[test]
+#[ignore = "long"]
+fn two_servers_on_etcd_for_long() -> Result<()> {
+    let seeds: Vec<u64> = (1..=number("HANSE_SEEDS").unwrap_or(8)).collect();
+    try_all(&Plan { subject: Subject::Etcd, seeds: &seeds, kinds: &ALL_KINDS, steps: ALL_KINDS.len() })
+}
+
+#[test]
+#[ignore = "long"]
+fn one_server_on_its_own_files_for_long() -> Result<()> {
+    try_all(&Plan { subject: Subject::Embedded, seeds: &[1, 2, 3, 4], kinds: &ALL_KINDS, steps: 10 })
+}
+
 #[test]
 #[ignore = "long; a calibration of the judge, not a test of Hanse"]
 fn kubernetes() -> Result<()> {
