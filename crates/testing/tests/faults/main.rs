@@ -10,14 +10,25 @@ mod cluster;
 mod informer;
 mod nemesis;
 mod run;
+mod sides;
 mod workload;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use cluster::Subject;
 use nemesis::{ALL_KINDS, Kind};
 
 /// Two clusters at once are too much for a small machine.
-static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn take_turn() -> Result<MutexGuard<'static, ()>> {
+    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(obstacle) = cluster::obstacle() {
+        bail!("this machine cannot run the suite: {obstacle}");
+    }
+    Ok(turn)
+}
 
 /// What is chosen for a run, where the environment does not choose otherwise.
 struct Plan<'a> {
@@ -39,10 +50,7 @@ fn chosen_kinds(otherwise: &[Kind]) -> Result<Vec<Kind>> {
 
 /// Runs every seed, says a line about each, and fails if any failed.
 fn try_all(plan: &Plan) -> Result<()> {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(obstacle) = cluster::obstacle() {
-        bail!("this machine cannot run the suite: {obstacle}");
-    }
+    let _turn = take_turn()?;
     let seeds = number("HANSE_SEED").map_or(plan.seeds.to_vec(), |seed| vec![seed]);
     let steps = number("HANSE_STEPS").map_or(plan.steps, |steps| steps as usize);
     let kinds = chosen_kinds(plan.kinds)?;
@@ -93,6 +101,12 @@ const USUAL_KINDS: [Kind; 7] = [
 #[test]
 fn two_servers_on_etcd() -> Result<()> {
     try_all(&Plan { subject: Subject::Etcd, seeds: &[1], kinds: &USUAL_KINDS, steps: 7 })
+}
+
+#[test]
+fn each_side_of_a_partition() -> Result<()> {
+    let _turn = take_turn()?;
+    std::thread::spawn(sides::run).join().unwrap_or_else(|_| bail!("it panicked"))
 }
 
 #[test]

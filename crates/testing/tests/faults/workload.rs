@@ -184,7 +184,7 @@ impl Worker {
         let asked = tokio::time::timeout(TIMEOUT, self.ask(server, key, &action, id)).await;
         let answered = self.record.now();
         let (outcome, said) = match asked {
-            Ok(Ok(answer)) => (outcome(&action, key, &answer), answer.code.as_u16().to_string()),
+            Ok(Ok(answer)) => (outcome(&action, key, &answer), said(&answer)),
             Ok(Err(_)) => (Outcome::Unknown, "connection lost".to_owned()),
             Err(_) => (Outcome::Unknown, "timed out".to_owned()),
         };
@@ -237,6 +237,15 @@ impl Worker {
                 client.call(Method::GET, &path, &[], Bytes::new()).await
             }
         }
+    }
+}
+
+/// The answer in short. Of failures the operator wants to know more.
+fn said(answer: &Answer) -> String {
+    let code = answer.code.as_u16();
+    match code {
+        500.. => format!("{code} ({})", answer.json()["message"].as_str().unwrap_or_default()),
+        _ => code.to_string(),
     }
 }
 
