@@ -84,7 +84,7 @@ fn try_all(plan: &Plan) -> Result<()> {
 
 #[test]
 fn one_server_on_its_own_files() -> Result<()> {
-    try_all(&Plan { subject: Subject::Embedded, seeds: &[1], kinds: &ALL_KINDS, steps: 5 })
+    try_all(&Plan { subject: Subject::Embedded, seeds: &[1], kinds: &ALL_KINDS, steps: 4 })
 }
 
 /// What happens most, in a few minutes.

@@ -52,31 +52,31 @@ async fn cut_off(cluster: &Cluster, collection: &str, lonely: usize) -> Result<(
 
     // Then the other takes writes, once the lease has run out if it was not the leader.
     let second = until_taken(&there, collection, "second").await?;
-    // What the lonely one says is not older than what was acknowledged, or it says that it does not know.
-    let read = ask(here.get(&format!("{collection}/second"))).await?;
-    ensure!(
-        read.code == 200 || read.code == 503 || read.code == 504,
-        "a most recent read: {} {}",
-        read.code,
-        read.text()
+    let third = json!({"metadata": {"name": "third"}});
+    let (second_path, any_path) = (format!("{collection}/second"), format!("{collection}?resourceVersion=0"));
+    let (read, list, any, write) = tokio::join!(
+        ask(here.get(&second_path)),
+        ask(here.get(collection)),
+        ask(here.get(&any_path)),
+        ask(here.post(collection, &third)),
     );
-    let list = ask(here.get(collection)).await?;
+    // What the lonely one says is not older than what was acknowledged, or it says that it does not know.
+    let read = read?;
+    ensure!(is_told_or_unavailable(&read), "a most recent read: {} {}", read.code, read.text());
+    let list = list?;
+    ensure!(is_told_or_unavailable(&list), "a most recent list: {} {}", list.code, list.text());
     ensure!(
         list.code != 200 || has(&list, "second"),
-        "a most recent list does not show what was acknowledged: {}",
+        "a list without what was acknowledged: {}",
         list.text()
     );
     // What does not ask for the most recent is answered.
-    let any = ask(here.get(&format!("{collection}?resourceVersion=0"))).await?;
+    let any = any?;
     ensure!(any.code == 200 && has(&any, "first"), "a list as of any time: {} {}", any.code, any.text());
     // A write is taken, and then is there for everybody, or is not acknowledged.
-    let third = ask(here.post(collection, &json!({"metadata": {"name": "third"}}))).await?;
-    match third.code.as_u16() {
-        201 => {
-            ensure!(has(&ask(there.get(collection)).await?, "third"), "an acknowledged write is not there")
-        }
-        503 | 504 => {}
-        code => anyhow::bail!("a write at a server without etcd: {code} {}", third.text()),
+    match write?.code.as_u16() {
+        201 => until_seen(&there, collection, "third").await?,
+        code => ensure!(code == 503 || code == 504, "a write at a server without etcd: {code}"),
     }
 
     // And when etcd is back, its watch goes on where it was, with everything.
@@ -87,6 +87,10 @@ async fn cut_off(cluster: &Cluster, collection: &str, lonely: usize) -> Result<(
     until_told(&mut lines, "last").await?;
     ensure!(revision_of(&last)? > revision_of(&second)?, "revisions increase");
     Ok(())
+}
+
+fn is_told_or_unavailable(answer: &Answer) -> bool {
+    [200, 503, 504].contains(&answer.code.as_u16())
 }
 
 async fn ask(asked: impl Future<Output = Result<Answer>>) -> Result<Answer> {
