@@ -60,7 +60,7 @@ impl Cuts {
 
 impl Network for Cuts {
     fn listen(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
-        RealNetwork::default().listen(address)
+        Box::pin(async move { RealNetwork::default().listen(address).await })
     }
 
     fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
@@ -73,7 +73,7 @@ impl Network for Cuts {
     }
 
     fn resolve(&self, host: String, port: u16) -> BoxFuture<'_, io::Result<Vec<Address>>> {
-        RealNetwork::default().resolve(host, port)
+        Box::pin(async move { RealNetwork::default().resolve(host, port).await })
     }
 }
 
