@@ -65,13 +65,17 @@ impl<V: Clone> Recent<V> {
         if slots.len() < self.most + slack {
             return Vec::new();
         }
-        let mut uses: Vec<u64> = slots.values().map(|slot| slot.used.load(Ordering::Relaxed)).collect();
-        let (_, last_to_go, _) = uses.select_nth_unstable(slack - 1);
+        let used = |slot: &Slot<V>| slot.used.load(Ordering::Relaxed);
+        let may_go = |slot: &Slot<V>| used(slot) < now && may_go(&slot.value);
+        let mut uses: Vec<u64> = slots.values().filter(|slot| may_go(slot)).map(used).collect();
+        let mut left = slack.min(uses.len());
+        if left == 0 {
+            return Vec::new();
+        }
+        let (_, last_to_go, _) = uses.select_nth_unstable(left - 1);
         let last_to_go = *last_to_go;
-        let mut left = slack;
         let goes = |_: &WorkspaceId, slot: &mut Slot<V>| {
-            let used = slot.used.load(Ordering::Relaxed);
-            let goes = left > 0 && used <= last_to_go && used < now && may_go(&slot.value);
+            let goes = left > 0 && used(slot) <= last_to_go && may_go(slot);
             left -= usize::from(goes);
             goes
         };
