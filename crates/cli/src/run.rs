@@ -38,7 +38,7 @@ async fn start(
     server: Options,
 ) -> anyhow::Result<Running> {
     let issuer = checked_issuer(issuer)?;
-    let storage = Storage::open(env, data, store, server.history_kept).await?;
+    let storage = Storage::open(env, data, store, &server).await?;
     let server = Options { issuer, ..server };
     let sharing = storage.sharing();
     let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login, sharing };

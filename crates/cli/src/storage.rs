@@ -119,13 +119,15 @@ impl Storage {
         env: &Env,
         data: &Path,
         args: &StoreArgs,
-        history_kept: Duration,
+        server: &server::Options,
     ) -> anyhow::Result<Storage> {
         env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
         let directory = data.join("store");
+        let (bounds, unbounded) = (server.bounds(), vec![server::hub::root_id()]);
         let Some(url) = &args.store else {
-            let kept = embedded::Options { history_time: history_kept, ..Default::default() };
-            let store = EmbeddedStore::open(env, &directory, kept)
+            let history_time = server.history_kept;
+            let options = embedded::Options { history_time, bounds, unbounded, ..Default::default() };
+            let store = EmbeddedStore::open(env, &directory, options)
                 .with_context(|| format!("cannot open the store in {}", data.display()))?;
             return Ok(Storage::Embedded(store));
         };
@@ -137,7 +139,8 @@ impl Storage {
             );
         }
         let place = args.etcd.place(env, url)?;
-        let options = Options { prefix: place.prefix.clone(), history: history_kept, ..Options::default() };
+        let (prefix, history) = (place.prefix.clone(), server.history_kept);
+        let options = Options { prefix, history, bounds, unbounded, ..Options::default() };
         let store = open_etcd(env, &place, options).await?;
         share_authorities(env, &place, &data.join("pki")).await?;
         let letters = Arc::new(EtcdLetters { env: env.clone(), store: store.clone() });

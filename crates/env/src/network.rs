@@ -39,6 +39,7 @@ pub trait Network: Send + Sync + 'static {
 }
 
 /// TCP on this machine.
+#[derive(Default)]
 pub struct RealNetwork;
 
 /// TCP on this machine, with the sockets that were handed to this process by systemd's convention: `LISTEN_FDS` of them,

@@ -423,7 +423,12 @@ fn shown(question: &Question<'_>) -> String {
         return url.to_string();
     }
     let seconds = question.limit.as_secs() + u64::from(question.limit.subsec_nanos() > 0);
-    let between = if url.contains('?') { '&' } else { '?' };
+    let is_bare = url.split_once("://").is_some_and(|(_, place)| !place.contains(['/', '?']));
+    let between = match url.contains('?') {
+        true => "&",
+        false if is_bare => "/?",
+        false => "?",
+    };
     format!("{url}{between}timeout={seconds}s")
 }
 
@@ -586,6 +591,29 @@ mod tests {
         let named = target(b"no certificate, and none is needed here");
         let first = webhooks.trust(&named).unwrap();
         assert!(Arc::ptr_eq(&first, &webhooks.trust(&named.clone()).unwrap()), "a bundle is read once");
+    }
+
+    #[test]
+    fn a_webhook_is_told_its_limit_wherever_it_is() {
+        for (url, called) in [
+            ("https://a", "https://a/?timeout=10s"),
+            ("https://a:8443", "https://a:8443/?timeout=10s"),
+            ("https://a/", "https://a/?timeout=10s"),
+            ("https://a/path", "https://a/path?timeout=10s"),
+            ("https://a/path?b=c", "https://a/path?b=c&timeout=10s"),
+        ] {
+            let (target, workspace) = (Target::new(url, b""), WorkspaceId("one".into()));
+            let question = Question {
+                workspace: &workspace,
+                target: &target,
+                document: &|| Value::Null,
+                bytes: 0,
+                limit: Duration::from_secs(10),
+                tells_limit: true,
+                max_answer: 0,
+            };
+            assert_eq!(shown(&question), called);
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub struct HubProcess {
 }
 
 /// What an admin's kubeconfig holds.
+#[derive(Clone)]
 pub struct Admin {
     pub url: String,
     pub ca_pem: String,

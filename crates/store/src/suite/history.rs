@@ -13,6 +13,7 @@ table!(
     a_watch_shows_whole_commits_that_can_be_read,
     from_the_beginning_is_a_position,
     compacted_history_has_expired,
+    compacted_history_takes_no_memory,
     an_idle_watch_outlives_compaction,
     all_history_can_be_forgotten,
     a_snapshot_stands_still,
@@ -172,6 +173,26 @@ async fn compacted_history_has_expired(store: Arc<dyn Store>) {
     store.compact(&home(), third).await.expect("compacts");
     let mut watch = store.watch(&home(), all_things(), third).expect("the head is never gone");
     assert!(take_all(&mut watch).events.is_empty());
+}
+
+async fn compacted_history_takes_no_memory(store: Arc<dyn Store>) {
+    let other = WorkspaceId("other".into());
+    let writes = vec![put(&thing("a"), "1", Expect::Anything)];
+    store.commit(&other, commit_of(writes)).await.expect("the commit is taken");
+    set(&store, &thing("a"), "1").await;
+    let was = [home(), other.clone()].map(|id| store.get(&id, &thing("a")).expect("is there"));
+    let was = was.map(|object| Arc::downgrade(&object));
+    store.remove_workspace(&other).await.expect("removes");
+    let head = set(&store, &thing("a"), "2").await;
+    store.compact(&home(), head).await.expect("compacts");
+    // Whoever made them durable may hold them for a moment longer.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(
+        was.iter().all(|object| object.upgrade().is_none()),
+        "neither what was replaced nor what is removed"
+    );
 }
 
 async fn an_idle_watch_outlives_compaction(store: Arc<dyn Store>) {

@@ -132,7 +132,7 @@ impl Ledger {
 
     pub fn problem(&self, text: String) {
         let mut problems = self.problems.lock();
-        if problems.len() < MOST_PROBLEMS {
+        if problems.len() < MOST_PROBLEMS && !problems.contains(&text) {
             eprintln!("problem: {text}");
             problems.push(text);
         }

@@ -169,7 +169,7 @@ impl Changing<'_> {
         let old = self.seen.version_of(self.seen.admission.old, turn.target).await?;
         let requests = turn.around.requests(turn.target);
         let conditions =
-            Inputs { request: &requests.conditions, ..turn.inputs(&requests, &before, old.as_ref()) };
+            Inputs { request: requests.conditions(), ..turn.inputs(&requests, &before, old.as_ref()) };
         match turn.policy.concerns(&conditions, &rounds.budget) {
             Matched::Yes => {}
             Matched::No(_) => return Ok(()),

@@ -34,7 +34,14 @@ pub struct Surroundings<'a> {
 /// The AdmissionRequest in two forms: as validations and mutations see it, and as match conditions do.
 pub struct Requests {
     pub request: Tree,
-    pub conditions: Tree,
+    /// If that differs.
+    of_conditions: Option<Tree>,
+}
+
+impl Requests {
+    pub fn conditions(&self) -> &Tree {
+        self.of_conditions.as_ref().unwrap_or(&self.request)
+    }
 }
 
 impl<'a> Surroundings<'a> {
@@ -65,7 +72,8 @@ impl<'a> Surroundings<'a> {
             kind: target.kind.clone(),
             ..sent.clone()
         };
-        Requests { request: self.request(target), conditions: self.request(&conditions) }
+        let of_conditions = (conditions != *target).then(|| self.request(&conditions));
+        Requests { request: self.request(target), of_conditions }
     }
 
     fn request(&self, target: &Target) -> Tree {

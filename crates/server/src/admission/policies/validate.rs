@@ -140,7 +140,7 @@ impl<'a> Asking<'a> {
                 namespace: around.namespace.as_ref(),
                 authorizer: Some((&around.authorizer, &around.resource)),
             };
-            policy.validate(&inputs, &requests.conditions, &budget)
+            policy.validate(&inputs, requests.conditions(), &budget)
         };
         let mut said = Vec::new();
         while let Some(params) = params.next().await.map_err(of_binding)? {

@@ -26,7 +26,7 @@ pub fn want(
     let inputs = Inputs {
         object,
         old,
-        request: &requests.conditions,
+        request: requests.conditions(),
         params: None,
         namespace: None,
         authorizer: Some((&surroundings.authorizer, &surroundings.resource)),
