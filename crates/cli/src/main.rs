@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Parser;
-use env::{Env, network::RealNetwork};
+use env::{Env, network::ActivatedNetwork};
 use server::operate::Tools;
 use tokio::runtime::Runtime;
 
@@ -37,7 +37,7 @@ fn main() -> std::process::ExitCode {
 }
 
 fn run(args: args::Args) -> anyhow::Result<()> {
-    let env = Env { network: Arc::new(RealNetwork::inheriting()), ..Env::real() };
+    let env = Env { network: Arc::new(ActivatedNetwork::from_environment()), ..Env::real() };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("hanse")

@@ -51,7 +51,7 @@ impl Env {
             clock: Arc::new(clock::RealClock::new()),
             random: Arc::new(random::RealRandom),
             files: Arc::new(files::RealFiles),
-            network: Arc::new(network::RealNetwork::default()),
+            network: Arc::new(network::RealNetwork),
             tasks: Arc::new(tasks::RealTasks),
             process: Arc::new(process::RealProcess),
         }

@@ -40,15 +40,18 @@ pub trait Network: Send + Sync + 'static {
 
 /// TCP on this machine.
 #[derive(Default)]
-pub struct RealNetwork {
-    /// Sockets by systemd's convention: `LISTEN_FDS` of them, if `LISTEN_PID` is this process.
-    handed_over: Mutex<Option<ListenFd>>,
+pub struct RealNetwork;
+
+/// TCP on this machine, with the sockets that were handed to this process by systemd's convention: `LISTEN_FDS` of them,
+/// if `LISTEN_PID` is this process.
+pub struct ActivatedNetwork {
+    handed_over: Mutex<ListenFd>,
 }
 
-impl RealNetwork {
-    /// With the listeners that were handed to this process. For `main` alone, and once: they are owned from then on.
-    pub fn inheriting() -> Self {
-        Self { handed_over: Mutex::new(Some(ListenFd::from_env())) }
+impl ActivatedNetwork {
+    /// For `main` alone, and once: the sockets are owned from then on.
+    pub fn from_environment() -> Self {
+        Self { handed_over: Mutex::new(ListenFd::from_env()) }
     }
 }
 
@@ -77,19 +80,6 @@ impl Network for RealNetwork {
         })
     }
 
-    fn inherited(&self) -> io::Result<Option<Box<dyn Listener>>> {
-        let mut handed_over = self.handed_over.lock();
-        let Some(sockets) = handed_over.as_mut() else { return Ok(None) };
-        for index in 0..sockets.len() {
-            if let Some(listener) = sockets.take_tcp_listener(index)? {
-                listener.set_nonblocking(true)?;
-                let listener = tokio::net::TcpListener::from_std(listener)?;
-                return Ok(Some(Box::new(RealListener(listener))));
-            }
-        }
-        Ok(None)
-    }
-
     fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
         Box::pin(async move {
             let stream = tokio::net::TcpStream::connect(address).await?;
@@ -106,5 +96,31 @@ impl Network for RealNetwork {
                 false => Ok(found),
             }
         })
+    }
+}
+
+impl Network for ActivatedNetwork {
+    fn listen(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        RealNetwork.listen(address)
+    }
+
+    fn inherited(&self) -> io::Result<Option<Box<dyn Listener>>> {
+        let mut sockets = self.handed_over.lock();
+        for index in 0..sockets.len() {
+            if let Some(listener) = sockets.take_tcp_listener(index)? {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                return Ok(Some(Box::new(RealListener(listener))));
+            }
+        }
+        Ok(None)
+    }
+
+    fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+        RealNetwork.dial(address)
+    }
+
+    fn resolve(&self, host: String, port: u16) -> BoxFuture<'_, io::Result<Vec<Address>>> {
+        RealNetwork.resolve(host, port)
     }
 }

@@ -74,7 +74,8 @@ async fn a_role_for_backups_is_for_backups() -> Result<()> {
     let admin = hub.admin().await?;
     let rbac = "/clusters/root/apis/rbac.authorization.k8s.io/v1";
     let rule = json!({"nonResourceURLs": ["/operate/v1/backup"], "verbs": ["get"]});
-    create(&admin, &format!("{rbac}/clusterroles"), json!({"metadata": {"name": "b"}, "rules": [rule]})).await?;
+    create(&admin, &format!("{rbac}/clusterroles"), json!({"metadata": {"name": "b"}, "rules": [rule]}))
+        .await?;
     let binding = json!({
         "metadata": {"name": "b"}, "subjects": [{"kind": "User", "name": "cron"}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "b"},
@@ -122,13 +123,19 @@ async fn a_log_level_comes_and_goes() -> Result<()> {
     };
     assert_eq!(admin.get("/debug/flags/v").await?.text(), "warn\n");
     // kube-apiserver's numbers mean what they show there.
-    for (given, is) in [("4", "debug"), ("0", "warn"), ("2", "info"), ("10", "trace"), (" server=debug\n", "server=debug")] {
+    for (given, is) in
+        [("4", "debug"), ("0", "warn"), ("2", "info"), ("10", "trace"), (" server=debug\n", "server=debug")]
+    {
         assert_eq!(put("", given).await?, (200, format!("logging {is}\n")));
         assert_eq!(filter.current(), is);
     }
-    for (query, level) in
-        [("", ""), ("", "wow!"), ("?seconds=-1", "info"), ("?seconds=86401", "info"), ("?seconds=soon", "info")]
-    {
+    for (query, level) in [
+        ("", ""),
+        ("", "wow!"),
+        ("?seconds=-1", "info"),
+        ("?seconds=86401", "info"),
+        ("?seconds=soon", "info"),
+    ] {
         assert_eq!(put(query, level).await?.0, 400, "{query} {level}");
     }
     assert_eq!(put("", &"x".repeat(5000)).await?.0, 400);
@@ -137,7 +144,8 @@ async fn a_log_level_comes_and_goes() -> Result<()> {
     // For a while.
     put("?seconds=1", "trace").await?;
     assert_eq!(filter.current(), "trace");
-    eventually("the old level is back", || async { Ok((filter.current() == "server=debug").then_some(())) }).await?;
+    eventually("the old level is back", || async { Ok((filter.current() == "server=debug").then_some(())) })
+        .await?;
     // Unless somebody else came in between.
     put("?seconds=1", "trace").await?;
     put("", "error").await?;

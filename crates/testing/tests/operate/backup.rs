@@ -25,7 +25,12 @@ async fn a_backup_of_a_busy_peer_has_what_was_acknowledged_before() -> Result<()
     let (directory, data) = mk_place()?;
     let hub = HubProcess::start(&data)?;
     let client = hub.client().await?;
-    create(&client, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", json!({"metadata": {"name": "team"}})).await?;
+    create(
+        &client,
+        "/clusters/root/apis/hanse.io/v1alpha1/workspaces",
+        json!({"metadata": {"name": "team"}}),
+    )
+    .await?;
     let team = format!("/clusters/team{CONFIG_MAPS}");
     let mut before = Vec::new();
     for count in 0..100 {
@@ -44,7 +49,8 @@ async fn a_backup_of_a_busy_peer_has_what_was_acknowledged_before() -> Result<()
     let file = directory.path().join("backup");
     let kubeconfig = hub.kubeconfig();
     let args = ["backup", "--kubeconfig", text(&kubeconfig), "--context", "root", text(&file)];
-    let told = tokio::task::spawn_blocking(move || done(&args.map(str::to_owned).each_ref().map(String::as_str)));
+    let told =
+        tokio::task::spawn_blocking(move || done(&args.map(str::to_owned).each_ref().map(String::as_str)));
     let told = told.await??;
     assert!(told.contains("objects of 3 workspaces"), "{told}");
     writer.abort();
@@ -60,7 +66,8 @@ async fn a_backup_of_a_busy_peer_has_what_was_acknowledged_before() -> Result<()
     let list = client.get(CONFIG_MAPS).await?.json();
     let items = list["items"].as_array().context("a list")?;
     let named = |prefix: &str| -> Vec<Value> {
-        let is = |item: &&Value| item["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(prefix));
+        let is =
+            |item: &&Value| item["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(prefix));
         items.iter().filter(is).cloned().collect()
     };
     let without_kind = |mut object: Value| {
@@ -83,8 +90,12 @@ async fn a_token_with_a_role_is_enough_and_nothing_less() -> Result<()> {
     let hub = HubProcess::start(&data)?;
     let admin = hub.client().await?;
     let root = "/clusters/root";
-    create(&admin, &format!("{root}/api/v1/namespaces/default/serviceaccounts"), json!({"metadata": {"name": "cron"}}))
-        .await?;
+    create(
+        &admin,
+        &format!("{root}/api/v1/namespaces/default/serviceaccounts"),
+        json!({"metadata": {"name": "cron"}}),
+    )
+    .await?;
     let request = json!({"spec": {"expirationSeconds": 3600}});
     let path = format!("{root}/api/v1/namespaces/default/serviceaccounts/cron/token");
     let token = create(&admin, &path, request).await?;
@@ -96,11 +107,15 @@ async fn a_token_with_a_role_is_enough_and_nothing_less() -> Result<()> {
     let told = refused(&args)?;
     let expected = "User \"system:serviceaccount:default:cron\" cannot get path \"/operate/v1/backup\"";
     assert!(told.contains(expected), "{told}");
-    assert!(!names_in(directory.path()).iter().any(|name| name.starts_with("backup")), "nothing is left behind");
+    assert!(
+        !names_in(directory.path()).iter().any(|name| name.starts_with("backup")),
+        "nothing is left behind"
+    );
 
     let rbac = format!("{root}/apis/rbac.authorization.k8s.io/v1");
     let rule = json!({"nonResourceURLs": ["/operate/v1/backup"], "verbs": ["get"]});
-    create(&admin, &format!("{rbac}/clusterroles"), json!({"metadata": {"name": "b"}, "rules": [rule]})).await?;
+    create(&admin, &format!("{rbac}/clusterroles"), json!({"metadata": {"name": "b"}, "rules": [rule]}))
+        .await?;
     let binding = json!({
         "metadata": {"name": "b"},
         "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "cron"}],
@@ -146,7 +161,8 @@ async fn a_backup_that_is_cut_off_leaves_nothing_behind() -> Result<()> {
     let hub = HubProcess::start(&data)?;
     let client = hub.client().await?;
     for count in 0..20 {
-        let object = json!({"metadata": {"name": format!("large-{count}")}, "data": {"a": "x".repeat(100_000)}});
+        let object =
+            json!({"metadata": {"name": format!("large-{count}")}, "data": {"a": "x".repeat(100_000)}});
         create(&client, CONFIG_MAPS, object).await?;
     }
     let server: SocketAddr = hub.url.trim_start_matches("https://").parse()?;
@@ -185,10 +201,7 @@ async fn a_damaged_backup_is_named_with_its_place() -> Result<()> {
     ];
     for (case, bytes) in cases {
         std::fs::write(&file, bytes)?;
-        for args in [
-            vec!["check", text(&file)],
-            vec!["restore", "--data", text(&restored), text(&file)],
-        ] {
+        for args in [vec!["check", text(&file)], vec!["restore", "--data", text(&restored), text(&file)]] {
             let told = refused(&args)?;
             assert!(told.contains(&format!("{} is damaged at byte ", file.display())), "{case}: {told}");
         }
@@ -216,7 +229,10 @@ async fn a_peer_forgets_history_when_told_and_serves_on() -> Result<()> {
     let made = mk_config_map(&client, "next").await?;
     assert_eq!(level.expect().await?, json!({"type": "ADDED", "object": made}));
     compact(&[])?;
-    assert!(refused(&["compact", "--kubeconfig", text(&kubeconfig), "--workspace", "nobodys"])?.contains("not found"));
+    assert!(
+        refused(&["compact", "--kubeconfig", text(&kubeconfig), "--workspace", "nobodys"])?
+            .contains("not found")
+    );
     assert!(refused(&["compact", "--data", text(&data)])?.contains("is in use by another process"));
     let before = client.get(CONFIG_MAPS).await?.json();
     let next = revision_of(&made);
@@ -261,7 +277,8 @@ async fn a_client_that_reads_slowly_gets_all_of_it() -> Result<()> {
     let hub = HubProcess::start(&data)?;
     let client = hub.client().await?;
     for count in 0..30 {
-        let object = json!({"metadata": {"name": format!("large-{count}")}, "data": {"a": "x".repeat(100_000)}});
+        let object =
+            json!({"metadata": {"name": format!("large-{count}")}, "data": {"a": "x".repeat(100_000)}});
         create(&client, CONFIG_MAPS, object).await?;
     }
     let admin = hub.admin()?;

@@ -73,8 +73,10 @@ async fn profiles_are_taken_under_load() -> Result<()> {
             }
         }
     });
-    let (profile, other) =
-        tokio::join!(client.get("/debug/pprof/profile?seconds=2"), client.get("/debug/pprof/profile?seconds=2"));
+    let (profile, other) = tokio::join!(
+        client.get("/debug/pprof/profile?seconds=2"),
+        client.get("/debug/pprof/profile?seconds=2")
+    );
     let mut answers = [profile?, other?];
     answers.sort_by_key(|answer| answer.code);
     let [profile, other] = answers;

@@ -223,9 +223,11 @@ async fn a_stop_does_not_wait_for_clients_that_do_not_answer() -> Result<()> {
     let mut silent = Vec::new();
     for path in [CONFIG_MAPS.to_owned(), format!("{CONFIG_MAPS}?watch=true")] {
         let stream = dial(&hub.url, &admin.ca_pem, identity, "h2").await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http2::handshake::<_, _, Full<Bytes>>(Default::default(), TokioIo::new(stream))
-                .await?;
+        let (mut sender, connection) = hyper::client::conn::http2::handshake::<_, _, Full<Bytes>>(
+            Default::default(),
+            TokioIo::new(stream),
+        )
+        .await?;
         let mut connection = Box::pin(connection);
         let request = Request::get(format!("{}{path}", hub.url)).body(Full::new(Bytes::new()))?;
         let answer = tokio::select! {
