@@ -140,8 +140,6 @@ pub struct Requests {
     body_sizes: Histograms<SentLabels>,
     reading: Gauge,
     writing: Gauge,
-    /// All watches together.
-    watches: Gauge,
     long_running: Family<About, Gauge>,
     watch_events: Family<Kind, Counter>,
     event_sizes: Histograms<Kind>,
@@ -158,7 +156,7 @@ pub struct Answered {
 
 /// What an open watch counts.
 pub struct WatchMeasures {
-    _open: [Counted; 2],
+    _open: Counted,
     events: Counter,
     sizes: Histogram,
 }
@@ -184,7 +182,6 @@ impl Requests {
             body_sizes: Family::new_with_constructor(body_sizes as fn() -> Histogram),
             reading: kind("readOnly"),
             writing: kind("mutating"),
-            watches: Gauge::default(),
             long_running: Family::default(),
             watch_events: Family::default(),
             event_sizes: Family::new_with_constructor(event_sizes as fn() -> Histogram),
@@ -233,11 +230,6 @@ impl Requests {
         self.reading.get() + self.writing.get()
     }
 
-    /// How many watches are open.
-    pub fn open_watches(&self) -> i64 {
-        self.watches.get()
-    }
-
     pub fn answered(&self, about: About, answered: &Answered) {
         let dry_run = if answered.dry_run { "All" } else { "" };
         let durations = DurationLabels { about: about.clone(), dry_run };
@@ -277,7 +269,7 @@ impl Requests {
     pub fn watch(&self, about: &About) -> WatchMeasures {
         let kind = Kind { group: about.group, version: about.version, resource: about.resource };
         WatchMeasures {
-            _open: [Counted::new(&self.long_running.get_or_create(about)), Counted::new(&self.watches)],
+            _open: Counted::new(&self.long_running.get_or_create(about)),
             events: self.watch_events.get_or_create(&kind).clone(),
             sizes: self.event_sizes.get_or_create(&kind).clone(),
         }
