@@ -9,9 +9,9 @@ use server::{Options, login::LoginOptions, operate::Tools};
 use crate::{
     backup,
     kubeconfig::{Access, Kubeconfig},
-    log, run,
+    log, migrate, run,
     serving::{self, ServingArgs},
-    storage::StoreArgs,
+    storage::{EtcdArgs, StoreArgs},
     workspace,
 };
 
@@ -78,6 +78,20 @@ pub enum Command {
         kubeconfig: Option<PathBuf>,
         #[command(subcommand)]
         verb: WorkspaceVerb,
+    },
+    /// Move a stopped peer from its data directory to etcd, or back.
+    ///
+    /// Everything is written, read back and compared before the place it came from is closed; objects keep their
+    /// revisions, so that clients notice nothing but the pause. The authorities that sign for clients move along.
+    Migrate {
+        /// A data directory, or etcd://HOST:PORT,HOST:PORT/PREFIX.
+        #[arg(long, value_name = "PLACE")]
+        from: String,
+        /// The other kind of place. It must be empty.
+        #[arg(long, value_name = "PLACE")]
+        to: String,
+        #[command(flatten)]
+        etcd: EtcdArgs,
     },
     /// Write a backup of a peer's store to one file.
     ///
@@ -245,6 +259,7 @@ pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Resul
             run::serve(env, &data, listen, advertise, issuer, &store, login.options(), server).await
         }
         Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
+        Command::Migrate { from, to, etcd } => migrate::run(&env, &from, &to, &etcd).await,
         Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,
         Command::Restore { data, file } => backup::restore(&env, &data, &file),
         Command::Check { data, file } => backup::check(&env, data.as_deref(), file.as_deref()),

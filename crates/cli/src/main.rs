@@ -5,6 +5,7 @@ mod backup;
 mod client;
 mod kubeconfig;
 mod log;
+mod migrate;
 #[cfg(feature = "otlp")]
 mod otlp;
 #[cfg(feature = "profiling")]

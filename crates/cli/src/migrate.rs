@@ -51,7 +51,7 @@ async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
     let source = EmbeddedStore::open(env, &directory, Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let (first_epoch, all) = snapshots(&source);
-    store::etcd::fill(env, &place.etcd, &place.prefix, first_epoch, all)
+    store::etcd::fill(env, &*place.etcd, &place.prefix, first_epoch, all)
         .await
         .with_context(|| format!("cannot write to {}", place.url))?;
     share_authorities(env, place, &data.join("pki")).await?;

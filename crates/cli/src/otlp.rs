@@ -109,6 +109,10 @@ impl Traces for Continued {
         let _ = span.set_parent(Context::new().with_remote_span_context(context));
     }
 
+    fn name(&self, span: &Span, name: String) {
+        span.context().span().update_name(name);
+    }
+
     fn parent_of(&self, span: &Span) -> Option<TraceParent> {
         let context = span.context();
         let context = context.span().span_context().clone();
@@ -140,8 +144,9 @@ impl HttpClient for Collector {
     /// The exporter has a thread without a runtime.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (env, authority) = (self.env.clone(), self.authority.clone());
-        let too_late = self.env.clock.sleep(self.timeout);
+        let timeout = self.timeout;
         let sent = self.runtime.spawn(async move {
+            let too_late = env.clock.sleep(timeout);
             tokio::select! {
                 answer = send(&env, authority.as_deref(), request) => answer,
                 () = too_late => Err(anyhow!("the collector does not answer")),

@@ -38,12 +38,15 @@ async fn start(
     server: Options,
 ) -> anyhow::Result<Running> {
     let issuer = checked_issuer(issuer)?;
-    let storage = Storage::open(env, data, store, server.history_kept).await?;
+    let storage = Storage::open(env, data, store, &server).await?;
     let server = Options { issuer, ..server };
     let sharing = storage.sharing();
     let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login, sharing };
     match Peer::start(env, storage.store(), options).await {
-        Ok(peer) => Ok(Running { peer, storage }),
+        Ok(peer) => {
+            storage.measure(&peer.hub.metrics.etcd);
+            Ok(Running { peer, storage })
+        }
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
             bail!("{address} is taken: is another hanse running there? Choose another address with --listen")
         }

@@ -22,6 +22,19 @@ pub struct ServingArgs {
     /// Connections at once; more are closed as soon as they are made. 0: no limit.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, help_heading = "Limits")]
     max_connections: usize,
+    /// Watches that one workspace may have open; more are refused. 0: no limit.
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, help_heading = "Limits")]
+    max_workspace_watches: usize,
+    /// Objects that one workspace may hold, root excepted; more are refused. 0: no limit.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Limits")]
+    max_workspace_objects: u64,
+    /// Bytes that the objects of one workspace may have together, root excepted; more are refused. 0: no limit.
+    #[arg(long, value_name = "BYTES", default_value_t = 0, help_heading = "Limits")]
+    max_workspace_bytes: u64,
+    /// Memory for large requests while they are received, of which one workspace gets a quarter; more are refused. 0: no
+    /// limit.
+    #[arg(long, value_name = "BYTES", default_value_t = 268_435_456, help_heading = "Limits")]
+    max_request_bytes_inflight: usize,
     /// The longest a request may take that is not a watch; it may ask for less with ?timeout=.
     #[arg(long, value_name = "DURATION", default_value = "1m0s", value_parser = duration, help_heading = "Limits")]
     request_timeout: Duration,
@@ -114,6 +127,10 @@ impl ServingArgs {
             max_requests_inflight: self.max_requests_inflight,
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,
             max_connections: self.max_connections,
+            max_workspace_watches: self.max_workspace_watches,
+            max_workspace_objects: self.max_workspace_objects,
+            max_workspace_bytes: self.max_workspace_bytes,
+            max_request_bytes_inflight: self.max_request_bytes_inflight,
             request_timeout: self.request_timeout,
             history_kept: self.history,
             audit: self.audit.options(),

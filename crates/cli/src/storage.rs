@@ -9,10 +9,11 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use env::Env;
-use etcd::{Client, Endpoint, Etcd, Identity, Tls, User};
+use etcd::{Client, Endpoint, Identity, Observed, Tls, User};
 use serde::{Deserialize, Serialize};
 use server::{
     letters::{EtcdLetters, HttpCourier},
+    metrics::EtcdMetrics,
     peer::Sharing,
     pki::Authority,
 };
@@ -64,7 +65,7 @@ pub struct EtcdArgs {
 
 /// A place in etcd.
 pub struct Place {
-    pub etcd: Arc<dyn Etcd>,
+    pub etcd: Arc<Observed>,
     pub prefix: String,
     /// As it was given, for people.
     pub url: String,
@@ -102,6 +103,7 @@ impl EtcdArgs {
             options.user = Some(User { name, password: password.trim_end_matches(['\r', '\n']).to_owned() });
         }
         let etcd = Client::new(env.clone(), options).with_context(|| format!("cannot use {url}"))?;
+        let etcd = Observed::new(Arc::new(etcd), env.clock.clone());
         Ok(Place { etcd: Arc::new(etcd), prefix, url: url.to_owned() })
     }
 }
@@ -109,7 +111,7 @@ impl EtcdArgs {
 /// What a peer runs on.
 pub enum Storage {
     Embedded(EmbeddedStore),
-    Etcd { store: EtcdStore, sharing: Sharing },
+    Etcd { store: EtcdStore, sharing: Sharing, etcd: Arc<Observed> },
 }
 
 impl Storage {
@@ -117,13 +119,15 @@ impl Storage {
         env: &Env,
         data: &Path,
         args: &StoreArgs,
-        history_kept: Duration,
+        server: &server::Options,
     ) -> anyhow::Result<Storage> {
         env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
         let directory = data.join("store");
+        let (bounds, unbounded) = (server.bounds(), vec![server::hub::root_id()]);
         let Some(url) = &args.store else {
-            let kept = embedded::Options { history_time: history_kept, ..Default::default() };
-            let store = EmbeddedStore::open(env, &directory, kept)
+            let history_time = server.history_kept;
+            let options = embedded::Options { history_time, bounds, unbounded, ..Default::default() };
+            let store = EmbeddedStore::open(env, &directory, options)
                 .with_context(|| format!("cannot open the store in {}", data.display()))?;
             return Ok(Storage::Embedded(store));
         };
@@ -135,12 +139,13 @@ impl Storage {
             );
         }
         let place = args.etcd.place(env, url)?;
-        let options = Options { prefix: place.prefix.clone(), history: history_kept, ..Options::default() };
+        let (prefix, history) = (place.prefix.clone(), server.history_kept);
+        let options = Options { prefix, history, bounds, unbounded, ..Options::default() };
         let store = open_etcd(env, &place, options).await?;
         share_authorities(env, &place, &data.join("pki")).await?;
         let letters = Arc::new(EtcdLetters { env: env.clone(), store: store.clone() });
         let sharing = Sharing { address: args.internal_address.clone(), letters };
-        Ok(Storage::Etcd { store, sharing })
+        Ok(Storage::Etcd { store, sharing, etcd: place.etcd })
     }
 
     pub fn store(&self) -> Arc<dyn Store> {
@@ -154,6 +159,13 @@ impl Storage {
         match self {
             Storage::Embedded(_) => None,
             Storage::Etcd { sharing, .. } => Some(sharing.clone()),
+        }
+    }
+
+    /// Counts and times calls to etcd, if there are any, from now on.
+    pub fn measure(&self, metrics: &EtcdMetrics) {
+        if let Storage::Etcd { etcd, .. } = self {
+            etcd.tell(Arc::new(metrics.clone()));
         }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!            Env
-//!   clock · random · files · network · tasks
-//!     |        |       |        |        |
-//!   real     real    real     real     real      (this machine)
-//!   virtual  seeded  SimDisk  SimNet   one thread (a simulation that replays from its seed)
+//!   clock · random · files · network · tasks · process
+//!     |        |       |        |        |        |
+//!   real     real    real     real     real     real    (this machine)
+//!   virtual  seeded  SimDisk  SimNet   one thread  —    (a simulation that replays from its seed)
 //! ```
 //!
 //! `main` makes the real one and passes it down; no other code asks the operating system for the time, for
@@ -17,6 +17,7 @@
 pub mod clock;
 pub mod files;
 pub mod network;
+pub mod process;
 pub mod random;
 pub mod tasks;
 
@@ -25,13 +26,14 @@ use std::{future::Future, pin::Pin, sync::Arc};
 pub use clock::Clock;
 pub use files::{File, Files};
 pub use network::{Address, Listener, Network, Stream};
+pub use process::{Process, ProcessUsage};
 pub use random::Random;
 pub use tasks::Tasks;
 
 /// A future that can be passed between threads and stored.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Holds the five ways to the outside. Cheap to clone.
+/// Holds the ways to the outside. Cheap to clone.
 #[derive(Clone)]
 pub struct Env {
     pub clock: Arc<dyn Clock>,
@@ -39,6 +41,7 @@ pub struct Env {
     pub files: Arc<dyn Files>,
     pub network: Arc<dyn Network>,
     pub tasks: Arc<dyn Tasks>,
+    pub process: Arc<dyn Process>,
 }
 
 impl Env {
@@ -50,6 +53,7 @@ impl Env {
             files: Arc::new(files::RealFiles),
             network: Arc::new(network::RealNetwork::default()),
             tasks: Arc::new(tasks::RealTasks),
+            process: Arc::new(process::RealProcess),
         }
     }
 
@@ -62,6 +66,7 @@ impl Env {
             files: Arc::new(disk),
             network: Arc::new(network),
             tasks: Arc::new(tasks::SimTasks),
+            process: Arc::new(process::SimProcess),
         }
     }
 }

@@ -222,6 +222,12 @@ impl Draft {
         }
     }
 
+    /// How many bytes the body has with this revision in it.
+    pub fn sealed_len(&self, revision: Revision) -> usize {
+        let digits = revision.as_u64().checked_ilog10().unwrap_or(0) as usize + 1;
+        self.body.len() + REVISION_START.len() + digits + REVISION_END.len()
+    }
+
     /// Gives the object its revision. `event` is what watchers will mostly be sent for it.
     pub fn seal(&self, revision: Revision, event: EventType) -> Object {
         let (before, after) = self.body.split_at(self.type_len as usize + METADATA_START.len());

@@ -69,6 +69,7 @@ pub fn of(collection: &Collection) -> Option<&'static BTreeMap<ItemKey, Tree>> {
 }
 
 /// What makes the base of one workspace on one peer different from all others.
+#[derive(Clone, Default)]
 pub struct Place {
     /// What the UIDs of its objects are derived from.
     pub identity: String,

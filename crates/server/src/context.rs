@@ -1,6 +1,12 @@
 //! One request for objects of one resource, with all that is known of it.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -17,7 +23,7 @@ use crate::{
     audit::Recorder,
     hub::Hub,
     managers,
-    metrics::Stopwatch,
+    metrics::{self, Stopwatch},
     negotiate::{self, Shape},
     options::Query,
     present::Presenter,
@@ -39,6 +45,29 @@ pub struct Context {
     pub user: Arc<User>,
     /// What is written down about this request.
     pub audit: Recorder,
+    /// What it is measured as.
+    pub about: metrics::About,
+    pub elsewhere: Elsewhere,
+}
+
+/// How long a request waited for webhooks, which is not this server's doing.
+#[derive(Clone, Default)]
+pub struct Elsewhere(Arc<[AtomicU64; 2]>);
+
+impl Elsewhere {
+    /// Those that change objects are asked one after the other, the others at once.
+    pub fn add(&self, time: Duration, one_after_the_other: bool) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let [sum, longest] = &*self.0;
+        match one_after_the_other {
+            true => sum.fetch_add(nanos, Ordering::Relaxed),
+            false => longest.fetch_max(nanos, Ordering::Relaxed),
+        };
+    }
+
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.0.iter().map(|nanos| nanos.load(Ordering::Relaxed)).sum())
+    }
 }
 
 impl Context {
@@ -71,6 +100,8 @@ impl Context {
             headers: HeaderMap::new(),
             user: Arc::new(user),
             audit: Recorder::off(),
+            about: metrics::About::default(),
+            elsewhere: Elsewhere::default(),
         })
     }
 

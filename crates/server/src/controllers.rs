@@ -41,6 +41,7 @@ use crate::{
     hub::{self, Hub, root_id},
     space::Space,
 };
+pub use queue::KINDS as KINDS_OF_WORK;
 use queue::{Queue, Work};
 
 /// Most of them wait, for the store or for somebody who is asked; the queue lets no workspace have all.
@@ -76,7 +77,7 @@ async fn forget_removed(hub: Arc<Hub>, mut feed: store::Feed) {
         };
         match item {
             FeedItem::Event(_) => {}
-            FeedItem::WorkspaceRemoved(workspace) => hub.forget_id(&workspace),
+            FeedItem::WorkspaceRemoved(workspace) => hub.forget_space(&workspace),
             FeedItem::Lagged => hub.forget_missing(),
         }
     }
@@ -109,7 +110,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
     let controllers = Arc::new(Controllers {
         hub: hub.clone(),
         ended,
-        queue: Queue::default(),
+        queue: Queue::new(hub.env.clock.clone(), hub.metrics.work.clone()),
         owners: Mutex::default(),
         uncharged: Mutex::default(),
     });
@@ -126,7 +127,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
 /// Reads the feed for ever; after a gap, looks at everything.
 async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
     // The feed began before this look, so nothing falls between them.
-    controllers.look_at_everything();
+    controllers.look_at_everything().await;
     let mut stopping = controllers.ended.clone();
     loop {
         let item = tokio::select! {
@@ -136,7 +137,7 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
         match item {
             FeedItem::Event(event) => controllers.guarded(|| controllers.observe(&event)),
             FeedItem::WorkspaceRemoved(workspace) => controllers.owners.lock().forget(&workspace),
-            FeedItem::Lagged => controllers.look_at_everything(),
+            FeedItem::Lagged => controllers.look_at_everything().await,
         }
     }
 }
@@ -148,7 +149,11 @@ async fn work(controllers: Arc<Controllers>) {
             work = controllers.queue.take() => work,
             () = hub::stopped(&mut stopping) => return,
         };
+        let began = controllers.hub.env.clock.elapsed();
         let outcome = controllers.attempt(&work).await;
+        if let Some(measured) = controllers.hub.metrics.work.of(work.kind()) {
+            measured.took(controllers.hub.env.clock.elapsed().saturating_sub(began));
+        }
         // A full queue must not keep others of this thread from their turn.
         tokio::task::yield_now().await;
         let pause = match outcome {
@@ -223,8 +228,10 @@ impl Controllers {
         .await
     }
 
-    fn look_at_everything(&self) {
+    async fn look_at_everything(&self) {
         for workspace in self.hub.store.workspaces() {
+            // There may be many, and others of this thread have their turn.
+            tokio::task::yield_now().await;
             self.guarded(|| quotas::queue_all(self, &workspace));
             for collection in self.hub.store.collections(&workspace) {
                 let Ok(listing) = self.hub.store.list(&workspace, &collection, None) else { continue };

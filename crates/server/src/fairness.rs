@@ -13,7 +13,6 @@ mod flows;
 mod scheduler;
 
 use std::{
-    collections::HashMap,
     sync::{Arc, LazyLock, OnceLock},
     time::Duration,
 };
@@ -24,14 +23,17 @@ use machinery::{
     resource::Tree,
     status::{Reason, Status},
 };
-use parking_lot::{Mutex, RwLock};
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use parking_lot::Mutex;
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
 use store::{Collection, Key, WorkspaceId};
 use tokio::sync::oneshot;
 
 use crate::{
-    metrics::{Counted, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels},
+    metrics::{
+        Counted, ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels,
+    },
     rbac::Attributes,
+    recent::Recent,
     space::Space,
     user::User,
 };
@@ -57,7 +59,10 @@ pub struct Fairness {
     scheduler: Option<Mutex<Scheduler<Notice>>>,
     /// How long a request may wait.
     patience: Duration,
-    spaces: RwLock<HashMap<WorkspaceId, Arc<SpaceFlows>>>,
+    /// Who is forgotten has nobody let in or waiting, and begins anew.
+    spaces: Recent<Arc<SpaceFlows>>,
+    /// Held while a workspace is taken in, so that it is one tenant.
+    taking_in: Mutex<()>,
     schemas: Collection,
     levels: Collection,
     metrics: FlowMetrics,
@@ -82,6 +87,9 @@ struct Tracked {
     labels: FlowLabels,
     dispatched: Counter,
     executing: Gauge,
+    executing_seats: Gauge,
+    executions: Histogram,
+    watch_starts: Histogram,
 }
 
 /// What a request was counted under: the answer's headers tell.
@@ -89,20 +97,32 @@ struct Tracked {
 pub struct Counting {
     pub schema_uid: HeaderValue,
     pub level_uid: HeaderValue,
+    /// Before its turn came.
+    pub waited: Duration,
 }
 
 /// A seat that is given back when dropped.
 pub struct Permit {
     fairness: Arc<Fairness>,
     seat: Option<Seat>,
-    _executing: Counted,
+    began: Duration,
+    is_watch: bool,
+    known: Arc<SpaceFlows>,
+    /// Which schema of those.
+    at: usize,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(seat) = self.seat.take() {
-            self.fairness.give_back(seat);
+        let Some(seat) = self.seat.take() else { return };
+        if let Some(tracked) = self.known.schemas.get(self.at) {
+            tracked.executing.dec();
+            tracked.executing_seats.dec_by(i64::from(seat.width()));
+            let took = self.fairness.env.clock.elapsed().saturating_sub(self.began);
+            let timing = if self.is_watch { &tracked.watch_starts } else { &tracked.executions };
+            timing.observe(took.as_secs_f64());
         }
+        self.fairness.give_back(seat);
     }
 }
 
@@ -129,7 +149,8 @@ impl Fairness {
             env,
             scheduler: (total > 0).then(|| Mutex::new(Scheduler::new(total))),
             patience,
-            spaces: RwLock::default(),
+            spaces: Recent::default(),
+            taking_in: Mutex::default(),
             schemas: Collection::new(defaults::GROUP, "flowschemas"),
             levels: Collection::new(defaults::GROUP, "prioritylevelconfigurations"),
             metrics,
@@ -169,12 +190,21 @@ impl Fairness {
         let wanted = Request { tenant: known.tenant, level: *level, flow: schema.flow(user, request), width };
         let seat = match self.ask(scheduler, &wanted) {
             Asked::Admitted(seat) => seat,
-            Asked::Waits(waiting) => self.wait(waiting, tracked).await?,
+            Asked::Waits(waiting) => {
+                let (waited, seat) = self.wait(waiting, tracked).await;
+                if let Some(counting) = counting {
+                    counting.waited = waited;
+                }
+                seat?
+            }
             Asked::Refused(why) => return Err(self.refuse(tracked, why)),
         };
         tracked.dispatched.inc();
-        let _executing = Counted::new(&tracked.executing);
-        Ok(Some(Permit { fairness: self.clone(), seat: Some(seat), _executing }))
+        let began = self.env.clock.elapsed();
+        tracked.executing.inc();
+        tracked.executing_seats.inc_by(i64::from(seat.width()));
+        let is_watch = matches!(request, Attributes::Resource { verb: "watch", .. });
+        Ok(Some(Permit { fairness: self.clone(), seat: Some(seat), began, is_watch, known, at }))
     }
 
     fn ask(self: &Arc<Self>, scheduler: &Mutex<Scheduler<Notice>>, request: &Request) -> Asked {
@@ -199,7 +229,8 @@ impl Fairness {
         }
     }
 
-    async fn wait(&self, mut waiting: Waiting, tracked: &Tracked) -> Result<Seat, Status> {
+    /// How long it waited, and what for.
+    async fn wait(&self, mut waiting: Waiting, tracked: &Tracked) -> (Duration, Result<Seat, Status>) {
         let _in_queue = Counted::new(&self.metrics.in_queue.get_or_create(&tracked.labels));
         let began = self.env.clock.elapsed();
         let timer = self.env.clock.sleep(self.patience);
@@ -208,13 +239,16 @@ impl Fairness {
             () = timer => None,
         };
         let waited = self.env.clock.elapsed().saturating_sub(began);
-        self.metrics.waits.get_or_create(&tracked.labels).observe(waited.as_secs_f64());
+        let FlowLabels { priority_level, flow_schema } = tracked.labels;
+        let execute = if seat.is_some() { "true" } else { "false" };
+        let labels = WaitLabels { priority_level, flow_schema, execute };
+        self.metrics.waits.get_or_create(&labels).observe(waited.as_secs_f64());
         match seat {
             Some(seat) => {
                 waiting.ticket = None;
-                Ok(seat)
+                (waited, Ok(seat))
             }
-            None => Err(self.refuse(tracked, Refusal::TimeOut)),
+            None => (waited, Err(self.refuse(tracked, Refusal::TimeOut))),
         }
     }
 
@@ -244,26 +278,36 @@ impl Fairness {
     fn flows_of(&self, space: &Space, scheduler: &Mutex<Scheduler<Notice>>) -> Arc<SpaceFlows> {
         // Read before computing: a change in between makes the next request compute again.
         let at = [space.last_change(&self.schemas), space.last_change(&self.levels)];
-        if let Some(known) = self.spaces.read().get(space.id()).filter(|known| known.at == at) {
-            return known.clone();
+        if let Some(known) = self.spaces.get(space.id()).filter(|known| known.at == at) {
+            return known;
         }
         let flows = self.read(space, at);
         let schemas = flows.schemas().iter().map(|it| self.track(&flows, it)).collect();
-        let mut spaces = self.spaces.write();
-        let before = spaces.get(space.id());
-        if let Some(known) = before.filter(|known| known.at == at) {
+        let alone = self.taking_in.lock();
+        let before = self.spaces.get(space.id());
+        if let Some(known) = before.as_ref().filter(|known| known.at == at) {
             return known.clone();
         }
-        let tenant = before.map(|known| known.tenant);
-        let mut scheduler = scheduler.lock();
-        let (tenant, levels) = scheduler.configure(tenant, flows.levels());
-        let woken = scheduler.catch_up(self.env.clock.elapsed());
-        drop(scheduler);
+        let (tenant, levels, woken) = {
+            let mut scheduler = scheduler.lock();
+            let (tenant, levels) = scheduler.configure(before.map(|known| known.tenant), flows.levels());
+            (tenant, levels, scheduler.catch_up(self.env.clock.elapsed()))
+        };
         let known = Arc::new(SpaceFlows { at, flows, tenant, levels, schemas });
-        spaces.insert(space.id().clone(), known.clone());
-        drop(spaces);
+        self.remember(space, &known, scheduler);
+        drop(alone);
         self.notify(woken);
         known
+    }
+
+    /// Nobody who is about to ask for a seat, holds one or waits for one is forgotten: it would be two tenants for a
+    /// while.
+    fn remember(&self, space: &Space, known: &Arc<SpaceFlows>, scheduler: &Mutex<Scheduler<Notice>>) {
+        let may_go =
+            |known: &Arc<SpaceFlows>| Arc::strong_count(known) == 1 && scheduler.lock().is_idle(known.tenant);
+        for gone in self.spaces.insert_and_forget(space.id(), known.clone(), may_go) {
+            scheduler.lock().forget(gone.tenant);
+        }
     }
 
     fn read(&self, space: &Space, at: [Revision; 2]) -> Arc<Flows> {
@@ -283,6 +327,7 @@ impl Fairness {
         Counting {
             schema_uid: uid(&self.schemas, &schema.name),
             level_uid: uid(&self.levels, flows.level_name(schema)),
+            waited: Duration::ZERO,
         }
     }
 
@@ -291,16 +336,28 @@ impl Fairness {
             priority_level: defaults::known_name(flows.level_name(schema)),
             flow_schema: defaults::known_name(&schema.name),
         };
+        // Shown before anybody has waited.
+        drop(self.metrics.in_queue.get_or_create(&labels));
+        let FlowLabels { priority_level, flow_schema } = labels;
+        let waits = WaitLabels { priority_level, flow_schema, execute: "true" };
+        drop(self.metrics.waits.get_or_create(&waits));
+        let execution = |r#type| {
+            let labels = ExecutionLabels { priority_level, flow_schema, r#type };
+            self.metrics.executions.get_or_create(&labels).clone()
+        };
         Tracked {
             counting: OnceLock::new(),
             dispatched: self.metrics.dispatched.get_or_create(&labels).clone(),
             executing: self.metrics.executing.get_or_create(&labels).clone(),
+            executing_seats: self.metrics.executing_seats.get_or_create(&labels).clone(),
+            executions: execution("regular"),
+            watch_starts: execution("watch"),
             labels,
         }
     }
 
     pub fn forget(&self, workspace: &WorkspaceId) {
-        let known = self.spaces.write().remove(workspace);
+        let known = self.spaces.forget(workspace);
         if let (Some(known), Some(scheduler)) = (known, &self.scheduler) {
             scheduler.lock().forget(known.tenant);
         }

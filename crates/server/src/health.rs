@@ -1,14 +1,16 @@
 //! Is it alive, is it ready, which version is it, what has it done.
 
-use http::{Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode, header};
 use machinery::status::Status;
 use serde_json::json;
 
 use crate::{
     body::{self, Body},
     hub::{Hub, root_id},
+    metrics::text,
     options::Query,
     space::Space,
+    usage,
 };
 
 /// The release of Kubernetes whose API this server speaks.
@@ -30,22 +32,23 @@ fn not_stopping(hub: &Hub) -> Result<(), String> {
 }
 
 /// `None`: no such path.
-pub fn answer(hub: &Hub, space: &Space, path: &str, query: &Query) -> Option<Response<Body>> {
+pub fn answer(hub: &Hub, space: &Space, path: &str, query: &Query) -> Option<Result<Response<Body>, Status>> {
     match path.trim_end_matches('/') {
-        "/version" => Some(body::json(StatusCode::OK, &version())),
+        "/version" => Some(Ok(body::json(StatusCode::OK, &version()))),
         // They tell of every workspace.
         "/metrics" if *space.id() != root_id() => {
             let why = "the metrics are of the whole server, and shown in the workspace root only: ask for /metrics \
                        without /clusters/<name>";
-            Some(body::refusal(&Status::forbidden_path(why)))
+            Some(Err(Status::forbidden_path(why)))
         }
-        "/metrics" => Some(body::text(StatusCode::OK, hub.metrics.encode())),
-        "" => Some(body::json(
+        "/metrics" => Some(Ok(metrics_of(hub))),
+        "/usage" if *space.id() == root_id() => Some(usage::answer(hub, query)),
+        "" => Some(Ok(body::json(
             StatusCode::OK,
             &json!({"paths": [
                 "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version",
             ]}),
-        )),
+        ))),
         path => {
             let (root, check) = path.strip_prefix('/')?.split_once('/').unwrap_or((&path[1..], ""));
             let checks = match root {
@@ -53,7 +56,7 @@ pub fn answer(hub: &Hub, space: &Space, path: &str, query: &Query) -> Option<Res
                 "readyz" => READY,
                 _ => return None,
             };
-            report(hub, root, checks, check, query)
+            report(hub, root, checks, check, query).map(Ok)
         }
     }
 }
@@ -89,7 +92,14 @@ fn report(hub: &Hub, root: &str, checks: &[Check], only: &str, query: &Query) ->
     })
 }
 
-fn version() -> serde_json::Value {
+fn metrics_of(hub: &Hub) -> Response<Body> {
+    let mut response = body::text(StatusCode::OK, hub.metrics.encode(hub));
+    let content_type = HeaderValue::from_static(text::CONTENT_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+pub fn version() -> serde_json::Value {
     let (major, minor, git) = KUBERNETES_VERSION;
     json!({
         "major": major,

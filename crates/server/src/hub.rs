@@ -2,13 +2,14 @@
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
+use compact_str::CompactString;
 use env::Env;
 use jiff::Timestamp;
 use machinery::{
     Draft, Object, Revision, names,
     status::{About, Status},
 };
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
@@ -23,8 +24,10 @@ use crate::{
     metrics::Metrics,
     operate::{Operating, Tools},
     rbac::Authorizer,
+    recent::Recent,
     served::{Served, Servings},
-    space::Space,
+    shares::Shares,
+    space::{self, Space},
     tokens::Issuers,
     webhook::Webhooks,
 };
@@ -55,9 +58,22 @@ pub struct Options {
     pub tools: Tools,
     /// For at least so long clients can go on from what they saw last.
     pub history_kept: Duration,
+    /// Watches that a workspace may have open; 0: no limit.
+    pub max_workspace_watches: usize,
+    /// What a workspace may store; 0: no limit. The store keeps to it.
+    pub max_workspace_objects: u64,
+    pub max_workspace_bytes: u64,
+    /// Memory of requests that are being received, of which a workspace gets a quarter; 0: no limit.
+    pub max_request_bytes_inflight: usize,
 }
 
 impl Options {
+    /// What each workspace but root may store.
+    pub fn bounds(&self) -> store::Bounds {
+        let bound = |most: u64| if most == 0 { u64::MAX } else { most };
+        store::Bounds { objects: bound(self.max_workspace_objects), bytes: bound(self.max_workspace_bytes) }
+    }
+
     /// What the workspace `name` is called as an issuer of tokens.
     pub fn issuer_of(&self, name: &str) -> String {
         format!("{}/clusters/{name}", self.issuer)
@@ -80,6 +96,10 @@ impl Default for Options {
             max_connections: 10_000,
             tools: Tools::default(),
             history_kept: Duration::from_secs(5 * 60),
+            max_workspace_watches: 10_000,
+            max_workspace_objects: 0,
+            max_workspace_bytes: 0,
+            max_request_bytes_inflight: 256 << 20,
         }
     }
 }
@@ -109,23 +129,51 @@ pub struct Hub {
     /// Of other servers on the same store; `None`: there are none.
     pub letters: Option<Arc<dyn Letters>>,
     pub operating: Operating,
+    pub shares: Shares,
     servings: Servings,
-    spaces: RwLock<Spaces>,
+    /// Those that were asked for lately.
+    spaces: Recent<Space>,
+    names: Mutex<Names>,
     installation: Installation,
 }
 
-/// The workspaces that were asked for, and what all of them are called.
+/// What all workspaces are called, kept level with root.
 #[derive(Default)]
-struct Spaces {
-    by_name: HashMap<String, Space>,
-    names: HashMap<WorkspaceId, String>,
-    /// What `names` has at least is what root had then.
-    names_at: Option<Revision>,
+struct Names {
+    by_id: HashMap<WorkspaceId, CompactString>,
+    /// Root's workspaces from where `by_id` has them; `None` before the first look.
+    since: Option<store::Watch>,
 }
 
-impl Spaces {
-    fn by_id(&self, id: &WorkspaceId) -> Option<&Space> {
-        self.by_name.get(self.names.get(id)?).filter(|space| space.id() == id)
+impl Names {
+    /// Takes over what has changed in root, or all of it where that cannot be told any more.
+    fn catch_up(&mut self, store: &dyn Store) -> Result<(), store::Error> {
+        const AT_ONCE: usize = 1024;
+        if let Some(since) = &mut self.since {
+            loop {
+                match since.take(AT_ONCE) {
+                    Ok(batch) if batch.events.is_empty() => return Ok(()),
+                    Ok(batch) => batch.events.iter().for_each(|event| note(&mut self.by_id, event)),
+                    Err(_) => break,
+                }
+            }
+        }
+        let collection = store::Collection::new(api::GROUP, "workspaces");
+        let listing = store.list(&root_id(), &collection, None)?;
+        let named = |object: &Arc<Object>| (workspace_id(&object.head.uid), object.head.name.clone());
+        self.by_id = listing.iter(None, None).map(|(_, object)| named(object)).collect();
+        let span = store::Span { collection, namespace: None };
+        self.since = store.watch(&root_id(), span, listing.revision).ok();
+        Ok(())
+    }
+}
+
+fn note(names: &mut HashMap<WorkspaceId, CompactString>, event: &store::Event) {
+    let head = &event.object().head;
+    let id = workspace_id(&head.uid);
+    match event.after() {
+        Some(_) => drop(names.insert(id, head.name.clone())),
+        None => drop(names.remove(&id)),
     }
 }
 
@@ -173,6 +221,7 @@ impl Hub {
         let installation = Installation::load(&env, &store).await?;
         let operating = Operating::new(options.tools.clone());
         let webhooks = Webhooks::new(options.tools.traces.clone());
+        let shares = Shares::new(options.max_request_bytes_inflight);
         Ok(Arc::new(Hub {
             env,
             store,
@@ -191,8 +240,10 @@ impl Hub {
             fairness,
             letters,
             operating,
+            shares,
             servings: Servings::new(),
-            spaces: RwLock::default(),
+            spaces: Recent::default(),
+            names: Mutex::default(),
             installation,
         }))
     }
@@ -221,8 +272,8 @@ impl Hub {
     pub fn space(&self, name: &str) -> Result<Space, Status> {
         let object = self.workspace_object(name)?;
         let id = object.as_ref().map_or_else(|| WorkspaceId(name.into()), |it| workspace_id(&it.head.uid));
-        if let Some(space) = self.spaces.read().by_name.get(name).filter(|space| *space.id() == id) {
-            return Ok(space.clone());
+        if let Some(space) = self.spaces.get(&id) {
+            return Ok(space);
         }
         let created = object
             .and_then(|object| object.tree().ok())
@@ -230,12 +281,11 @@ impl Hub {
             .unwrap_or_else(|| self.installation.created.clone());
         let identity = format!("{}/{id}", self.installation.uid);
         let space = Space::new(id.clone(), name, self.place(identity, created), self.store.clone());
-        let mut spaces = self.spaces.write();
+        self.spaces.insert(&id, space.clone());
         // It may have gone meanwhile. One that is forgotten was marked before, and must not be remembered after.
-        let now = self.workspace_object(name)?;
-        if now.is_none_or(|now| workspace_id(&now.head.uid) == id) {
-            spaces.by_name.insert(name.to_owned(), space.clone());
-            spaces.names.insert(id, name.to_owned());
+        let now = self.workspace_object(name).inspect_err(|_| drop(self.spaces.forget(&id)))?;
+        if now.is_some_and(|now| workspace_id(&now.head.uid) != id) {
+            self.spaces.forget(&id);
         }
         Ok(space)
     }
@@ -253,9 +303,8 @@ impl Hub {
 
     /// A workspace that does not exist, as a stranger sees it: the shared base and nothing else.
     pub fn nowhere(&self, name: &str) -> Space {
-        let id = WorkspaceId("nowhere".into());
         let place = self.place(name.to_owned(), self.installation.created.clone());
-        Space::new(id, name, place, self.store.clone())
+        Space::new(space::nowhere(), name, place, self.store.clone())
     }
 
     fn place(&self, identity: String, created: String) -> base::Place {
@@ -265,46 +314,33 @@ impl Hub {
 
     /// The workspace with the id `id`, for controllers, which read the feed of all of them. It may be on its way out.
     pub fn space_by_id(&self, id: &WorkspaceId) -> Option<Space> {
-        if let Some(space) = self.spaces.read().by_id(id) {
-            return Some(space.clone());
+        if let Some(space) = self.spaces.get(id) {
+            return Some(space);
         }
         let name = match *id == root_id() || *id == default_id() {
-            true => id.0.to_string(),
+            true => id.0.clone(),
             false => self.name_of(id)?,
         };
         self.space(&name).ok().filter(|space| space.id() == id)
     }
 
-    /// Root is read only if its workspaces have changed since the last time.
-    fn name_of(&self, id: &WorkspaceId) -> Option<String> {
-        let collection = store::Collection::new(api::GROUP, "workspaces");
-        let at = self.store.last_change(&root_id(), &collection);
-        {
-            let spaces = self.spaces.read();
-            if spaces.names_at == Some(at) {
-                return spaces.names.get(id).cloned();
-            }
-        }
-        let listing = self.store.list(&root_id(), &collection, None).ok()?;
-        let all = listing.iter(None, None);
-        let names: HashMap<WorkspaceId, String> =
-            all.map(|(_, object)| (workspace_id(&object.head.uid), object.head.name.to_string())).collect();
-        let name = names.get(id).cloned();
-        let mut spaces = self.spaces.write();
-        let always = [root_id(), default_id()].into_iter().map(|id| (id.clone(), id.0.to_string()));
-        spaces.names = names.into_iter().chain(always).collect();
-        spaces.names_at = Some(at);
-        name
+    pub fn name_of(&self, id: &WorkspaceId) -> Option<CompactString> {
+        let mut names = self.names.lock();
+        names.catch_up(&*self.store).ok()?;
+        names.by_id.get(id).cloned()
     }
 
-    pub fn forget_space(&self, name: &str, id: &WorkspaceId) {
-        {
-            let mut spaces = self.spaces.write();
-            if spaces.by_name.get(name).is_some_and(|space| space.id() == id) {
-                spaces.by_name.remove(name);
-            }
-            spaces.names.remove(id);
-        }
+    /// How much was asked of workspaces that are awake.
+    pub fn requests(&self) -> Vec<(u64, WorkspaceId)> {
+        self.spaces.all().into_iter().map(|space| (space.requests(), space.id().clone())).collect()
+    }
+
+    pub fn requests_of(&self, id: &WorkspaceId) -> u64 {
+        self.spaces.get(id).map_or(0, |space| space.requests())
+    }
+
+    pub fn forget_space(&self, id: &WorkspaceId) {
+        self.spaces.forget(id);
         self.authorizer.forget(id);
         self.policies.forget(id);
         self.servings.forget(id);
@@ -313,20 +349,11 @@ impl Hub {
         self.admission.forget(id);
     }
 
-    /// As [`Hub::forget_space`], of one that is gone from the store.
-    pub fn forget_id(&self, id: &WorkspaceId) {
-        let name = self.spaces.read().names.get(id).cloned();
-        if let Some(name) = name {
-            self.forget_space(&name, id);
-        }
-    }
-
     /// Forgets all that root does not have any more.
     pub fn forget_missing(&self) {
-        let known: Vec<WorkspaceId> = self.spaces.read().names.keys().cloned().collect();
-        for id in known {
-            if self.name_of(&id).is_none() && id != root_id() && id != default_id() {
-                self.forget_id(&id);
+        for space in self.spaces.all() {
+            if self.space_by_id(space.id()).is_none() {
+                self.forget_space(space.id());
             }
         }
     }
@@ -414,6 +441,7 @@ pub fn store_refusal(error: store::Error) -> Status {
             Status::expired("The resourceVersion for the provided watch is too old.")
         }
         store::Error::Ahead { current } => too_large(None, current),
+        store::Error::Full { usage, bounds } => full(usage, bounds),
         store::Error::NoSpace(why) => {
             Status::new(Reason::ServiceUnavailable, format!("no space left on the store's disk: {why}"))
                 .retry_after(5)
@@ -426,6 +454,18 @@ pub fn store_refusal(error: store::Error) -> Status {
         store::Error::Conflict { key, .. } => Status::internal(format!("unexpected conflict on {key:?}")),
         other @ (store::Error::Discontinuous { .. } | store::Error::Invalid(_)) => Status::internal(other),
     }
+}
+
+/// As a quota that is used up: trying again does not help.
+fn full(usage: store::Usage, bounds: store::Bounds) -> Status {
+    let part = |held: u64, most: u64, what: &str| match most {
+        u64::MAX => format!("{held} {what}"),
+        most => format!("{held} of {most} {what}"),
+    };
+    let (objects, bytes) =
+        (part(usage.objects, bounds.objects, "objects"), part(usage.bytes, bounds.bytes, "bytes"));
+    let message = format!("the workspace is full: it holds {objects}, {bytes}; delete what is not needed");
+    Status::new(machinery::status::Reason::Forbidden, message)
 }
 
 /// The revision asked for has not happened here yet.

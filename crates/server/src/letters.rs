@@ -86,7 +86,7 @@ where
     if *method != Method::POST || !letters.is_secret(shown) {
         return Some(body::refusal(&Status::new(Reason::Unauthorized, "Unauthorized".to_owned())));
     }
-    let letter = match service::read_body(body, MAX_BYTES).await {
+    let letter = match service::read_body(body, MAX_BYTES, |_| Ok(())).await {
         Ok(letter) => letter,
         Err(status) => return Some(body::refusal(&status)),
     };

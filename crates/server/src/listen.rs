@@ -29,6 +29,7 @@ use crate::{
     hub::{self, Hub},
     login::caller::{Caller, Presented},
     service::{self, Connection},
+    shares::Claim,
 };
 
 /// A client that has not finished its handshake, or sent its first request, by then is not serious.
@@ -141,6 +142,7 @@ async fn connection(
         done = handshake => match done {
             Ok(stream) => stream,
             Err(error) => {
+                hub.metrics.handshake_errors.inc();
                 tracing::debug!(%error, "TLS handshake failed");
                 return;
             }
@@ -150,7 +152,8 @@ async fn connection(
     };
     let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
     let caller = chain.map(|chain| Arc::new(Caller::Certificate(Presented::new(chain.to_vec()))));
-    let from = Arc::new(Connection { caller, peer: Some(peer) });
+    let claim = Arc::new(Claim::default());
+    let from = Arc::new(Connection { caller, peer: Some(peer), claim: Some(claim.clone()) });
     hub.metrics.connections.inc();
     let spoke = Arc::new(AtomicBool::new(false));
     let owed: Debt = Arc::new(());
@@ -202,6 +205,8 @@ async fn connection(
                     break;
                 }
             }
+            // Its answer says so; what else is under way on it is still answered.
+            () = claim.refused.notified() => connection.as_mut().graceful_shutdown(),
             () = hub::stopped(&mut stopping) => {
                 connection.as_mut().graceful_shutdown();
                 // On HTTP/2 the client is asked whether it has understood. One that does not answer, and has what it

@@ -5,15 +5,15 @@ mod escalation;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use machinery::{Object, Revision};
-use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 use store::{Collection, Key, WorkspaceId};
 
 use crate::{
+    recent::Recent,
     request::{RequestInfo, Target},
     space::Space,
     user::{MASTERS, User},
@@ -387,9 +387,12 @@ fn grant(binding: &Map<String, Value>, namespace: &str, roles: &mut Roles) -> Op
 /// Answers for every workspace, computing its policy when RBAC objects have changed since the last time.
 #[derive(Default)]
 pub struct Authorizer {
-    policies: RwLock<HashMap<WorkspaceId, Cached>>,
+    policies: Recent<Cached>,
+    /// Of the workspaces that have changed nothing.
+    base: OnceLock<Arc<Policy>>,
 }
 
+#[derive(Clone)]
 struct Cached {
     at: [Revision; 4],
     policy: Arc<Policy>,
@@ -399,11 +402,14 @@ impl Authorizer {
     pub fn policy(&self, space: &Space) -> Arc<Policy> {
         // Read before computing: a change in between makes the next request compute again, never serve a stale one.
         let at = collections().map(|collection| space.last_change(&collection));
-        if let Some(cached) = self.policies.read().get(space.id()).filter(|cached| cached.at == at) {
-            return cached.policy.clone();
+        if at == [Revision::ZERO; 4] {
+            return self.base.get_or_init(|| Arc::new(Policy::compute(&space.without_own()))).clone();
+        }
+        if let Some(cached) = self.policies.get(space.id()).filter(|cached| cached.at == at) {
+            return cached.policy;
         }
         let policy = Arc::new(Policy::compute(space));
-        self.policies.write().insert(space.id().clone(), Cached { at, policy: policy.clone() });
+        self.policies.insert(space.id(), Cached { at, policy: policy.clone() });
         policy
     }
 
@@ -412,7 +418,7 @@ impl Authorizer {
     }
 
     pub fn forget(&self, workspace: &WorkspaceId) {
-        self.policies.write().remove(workspace);
+        self.policies.forget(workspace);
     }
 }
 

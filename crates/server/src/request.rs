@@ -75,7 +75,7 @@ impl RequestInfo {
     pub fn parse(method: &Method, path: &str, watch: bool) -> Result<RequestInfo, Status> {
         let (workspace, path) = split_workspace(path)?;
         // What the server does for all is root's to show.
-        let of_server = is_metrics(path) || operate::is_of_server(path);
+        let of_server = is_of_the_server(path) || operate::is_of_server(path);
         let workspace = workspace.or_else(|| of_server.then(|| api::ROOT.to_owned()));
         let target = match parse_resource(method, path, watch)? {
             Some(target) => Target::Resource(target),
@@ -85,8 +85,8 @@ impl RequestInfo {
     }
 }
 
-fn is_metrics(path: &str) -> bool {
-    path.trim_end_matches('/') == "/metrics"
+fn is_of_the_server(path: &str) -> bool {
+    matches!(path.trim_end_matches('/'), "/metrics" | "/usage")
 }
 
 /// `/clusters/<name>/rest` names its workspace.

@@ -71,6 +71,30 @@ impl Room {
     }
 }
 
+impl Hold {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Holds so many more; false if there is no room.
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
+        let mut held = self.room.held.lock();
+        let own = held.by.get(&self.whose).copied().unwrap_or(0);
+        let alone = own == self.bytes;
+        let fits_share = alone || own.saturating_add(bytes) <= self.room.share;
+        let fits_all = held.all == self.bytes || held.all.saturating_add(bytes) <= self.room.most;
+        if !(fits_share && fits_all) {
+            return false;
+        }
+        held.all = held.all.saturating_add(bytes);
+        if let Some(own) = held.by.get_mut(&self.whose) {
+            *own = own.saturating_add(bytes);
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        true
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut held = self.room.held.lock();
@@ -114,6 +138,22 @@ mod tests {
         assert!(room.try_hold("b", 1).is_none());
         drop(alone);
         assert!(room.held.lock().by.is_empty(), "nothing is remembered of those who hold nothing");
+    }
+
+    #[test]
+    fn what_is_held_may_grow_as_long_as_there_is_room() {
+        let room = Room::new(100, 40);
+        let mut first = room.try_hold("a", 10).unwrap();
+        assert!(first.try_grow(80), "alone it may be larger than a share");
+        let mut other = room.try_hold("b", 5).unwrap();
+        assert!(!other.try_grow(10), "all is taken");
+        assert_eq!((first.bytes(), other.bytes()), (90, 5));
+        drop(first);
+        assert!(other.try_grow(10));
+        let mut second = room.try_hold("b", 20).unwrap();
+        assert!(!second.try_grow(10), "beyond the share");
+        drop((other, second));
+        assert!(room.held.lock().by.is_empty());
     }
 
     #[test]

@@ -16,12 +16,11 @@ use machinery::{
     Object, Revision,
     resource::{Resource, custom_resources},
 };
-use parking_lot::RwLock;
 use store::{Collection, WorkspaceId};
 
 use crate::{
-    discovery::Discovered, hub::root_id, openapi::Documents, registry::Registry, space::Space,
-    swagger::Swagger,
+    discovery::Discovered, hub::root_id, openapi::Documents, recent::Recent, registry::Registry,
+    space::Space, swagger::Swagger,
 };
 
 /// A set of resources and the documents that describe it.
@@ -68,16 +67,19 @@ impl Served {
 pub struct Servings {
     ordinary: Arc<Served>,
     root: Arc<Served>,
-    custom: RwLock<HashMap<WorkspaceId, Cached>>,
+    custom: Recent<Cached>,
 }
 
+#[derive(Clone)]
 struct Cached {
     /// The last change of the workspace's definitions when this was made.
     at: Revision,
     served: Arc<Served>,
-    /// By the UID of the definition: its revision then, and what came of it.
-    definitions: HashMap<String, (Revision, Vec<Arc<Resource>>)>,
+    definitions: Arc<Definitions>,
 }
+
+/// By the UID of a definition: its revision then, and what came of it.
+type Definitions = HashMap<String, (Revision, Vec<Arc<Resource>>)>;
 
 pub fn definitions() -> Collection {
     Collection::new("apiextensions.k8s.io", "customresourcedefinitions")
@@ -88,7 +90,7 @@ impl Servings {
         Self {
             ordinary: Arc::new(Served::builtin(false)),
             root: Arc::new(Served::builtin(true)),
-            custom: RwLock::default(),
+            custom: Recent::default(),
         }
     }
 
@@ -99,35 +101,29 @@ impl Servings {
         if at == Revision::ZERO {
             return below.clone();
         }
-        if let Some(cached) = self.custom.read().get(space.id()).filter(|cached| cached.at == at) {
+        let known = self.custom.get(space.id());
+        if let Some(cached) = known.as_ref().filter(|cached| cached.at == at) {
             return cached.served.clone();
         }
-        // Without the lock: one workspace's definitions must not hold up another's requests.
-        let known = self.custom.read().get(space.id()).map(|cached| cached.definitions.clone());
-        let cached = Cached::compute(space, at, below, known.unwrap_or_default());
-        let served = cached.served.clone();
-        self.custom.write().insert(space.id().clone(), cached);
-        served
+        let definitions = known.map(|cached| cached.definitions).unwrap_or_default();
+        let cached = Cached::compute(space, at, below, &definitions);
+        self.custom.insert(space.id(), cached.clone());
+        cached.served
     }
 
     pub fn forget(&self, workspace: &WorkspaceId) {
-        self.custom.write().remove(workspace);
+        self.custom.forget(workspace);
     }
 }
 
 impl Cached {
-    fn compute(
-        space: &Space,
-        at: Revision,
-        below: &Arc<Served>,
-        mut known: HashMap<String, (Revision, Vec<Arc<Resource>>)>,
-    ) -> Cached {
-        let mut definitions = HashMap::new();
+    fn compute(space: &Space, at: Revision, below: &Arc<Served>, known: &Definitions) -> Cached {
+        let mut definitions = Definitions::new();
         let mut resources = Vec::new();
         for (_, object) in space.latest(&self::definitions()).iter(None, None) {
             let uid = object.head.uid.to_string();
-            let (revision, made) = match known.remove(&uid) {
-                Some(entry) if entry.0 == object.revision => entry,
+            let (revision, made) = match known.get(&uid) {
+                Some(entry) if entry.0 == object.revision => entry.clone(),
                 _ => (object.revision, added_by(object)),
             };
             resources.extend(made.iter().cloned());
@@ -143,7 +139,7 @@ impl Cached {
                 below: Some(below.clone()),
             }),
         };
-        Cached { at, served, definitions }
+        Cached { at, served, definitions: Arc::new(definitions) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One request, from headers to answer: who, what, may they, do it.
 
-use std::{any::Any, net::IpAddr, panic::AssertUnwindSafe, sync::Arc};
+use std::{any::Any, net::IpAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use machinery::{
     resource::Resource,
     selector::FieldSelector,
-    status::{About, Reason, Status},
+    status::{self, Reason, Status},
 };
 use tracing::{Instrument, Span};
 
@@ -17,14 +17,14 @@ use crate::{
     audit::{Arrival, Recorder, Trail},
     authentication::{self, Asker},
     body::{self, Body},
-    context::Context,
+    context::{Context, Elsewhere},
     delete,
     fairness::Counting,
     health,
     hub::{Hub, store_refusal},
     letters,
     login::caller::Caller,
-    metrics::{Counted, RequestLabels},
+    metrics::{About, Answered, is_dry_run},
     openapi, operate,
     options::Query,
     pods,
@@ -32,6 +32,7 @@ use crate::{
     read,
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
+    shares::{BodyRoom, Claim},
     space::Space,
     swagger, tokens,
     trace::{self, Laps},
@@ -54,12 +55,16 @@ pub struct Connection {
     /// Who is at its other end, if that is known.
     pub caller: Option<Arc<Caller>>,
     pub peer: Option<IpAddr>,
+    /// Whose it is; `None`: it is not counted.
+    pub claim: Option<Arc<Claim>>,
 }
 
 /// What is learned of a request while it is answered, and outlives a refusal.
 struct Findings {
     audit_id: HeaderValue,
-    labels: RequestLabels,
+    about: About,
+    is_dry_run: bool,
+    elsewhere: Elsewhere,
     warnings: Vec<String>,
     trail: Trail,
     counting: Option<Counting>,
@@ -79,17 +84,19 @@ where
     }
     let mut findings = Findings {
         audit_id: audit_id(&hub, &headers),
-        labels: RequestLabels { verb: "", group: "", version: "", resource: "", code: 0 },
+        about: About::default(),
+        is_dry_run: false,
+        elsewhere: Elsewhere::default(),
         warnings: Vec::new(),
         trail: Trail::default(),
         counting: None,
     };
-    let in_flight = Counted::new(&hub.metrics.inflight);
+    let in_flight = hub.metrics.requests.begin(&parts.method);
     let span = trace::begin(&hub, &parts, &headers);
     let work = answer(&hub, &connection, &parts, headers, body, &mut findings).instrument(span.clone());
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     drop(in_flight);
-    let Findings { audit_id, mut labels, warnings, trail, counting } = findings;
+    let Findings { audit_id, about, is_dry_run, elsewhere, warnings, trail, counting } = findings;
     let mut response = match outcome {
         Ok(answered) => {
             let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
@@ -106,13 +113,18 @@ where
     if parts.method == Method::HEAD {
         *response.body_mut() = Body::Whole(None);
     }
-    labels.code = response.status().as_u16();
-    let took = hub.env.clock.elapsed().saturating_sub(started);
-    let RequestLabels { verb, group, resource, code, .. } = labels;
-    trace::end(&span, &trace::Outcome { verb, group, resource, code, took });
-    hub.metrics.request(labels, took);
+    response = hub.metrics.requests.measure(&about, response);
+    let answered = Answered {
+        dry_run: is_dry_run,
+        code: response.status().as_u16(),
+        took: hub.env.clock.elapsed().saturating_sub(started),
+        elsewhere: elsewhere.sum() + counting.as_ref().map_or(Duration::ZERO, |it| it.waited),
+    };
+    let (verb, group, resource) = (about.verb, about.group, about.resource);
+    trace::end(&hub, &span, &trace::Outcome { verb, group, resource, code: answered.code, took: answered.took });
+    hub.metrics.requests.answered(about, &answered);
     response.headers_mut().insert("audit-id", audit_id);
-    if let Some(Counting { schema_uid, level_uid }) = counting {
+    if let Some(Counting { schema_uid, level_uid, .. }) = counting {
         response.headers_mut().insert("x-kubernetes-pf-flowschema-uid", schema_uid);
         response.headers_mut().insert("x-kubernetes-pf-prioritylevel-uid", level_uid);
     }
@@ -146,7 +158,8 @@ where
 {
     let query = Query::parse(parts.uri.query())?;
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query.flag("watch"))?;
-    findings.labels.verb = verb_label(&info, &parts.method);
+    findings.about = About::verb(verb_label(&info, &parts.method, &headers));
+    findings.is_dry_run = is_dry_run(&query);
     let method = parts.method.as_str().to_ascii_lowercase();
     let selected = selected_name(&info, &query);
     let attributes = Attributes::of(&info, if method == "head" { "get" } else { &method }, &selected);
@@ -187,6 +200,9 @@ where
     laps.lap("stage.authenticate");
     let Asker { user, space: verified, warnings: of_asker } = asker;
     findings.warnings = of_asker;
+    if let Some(claim) = &connection.claim {
+        claim.settle(hub, &user, verified.as_ref())?;
+    }
     // Without a path prefix the request is for its credential's workspace, else for `default`.
     let name = asked_for.or(verified.as_ref().map(Space::name)).unwrap_or(api::DEFAULT).to_owned();
     if trace::is_on() {
@@ -207,6 +223,7 @@ where
         Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(&name),
         Err(status) => return Err(status),
     };
+    space.count_request();
     let asker = user;
     let user = act_as(hub, &space, asker.clone(), &headers, &audit)?;
     // Who may act as anybody in a workspace does not become a platform admin to the others by it.
@@ -220,6 +237,7 @@ where
     }
     laps.lap("stage.wait");
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
+    if allowed { &hub.metrics.allowed } else { &hub.metrics.denied }.inc();
     if audit.is_on() {
         annotate_decision(hub, &space, &user, &attributes, allowed, &audit);
     }
@@ -233,8 +251,9 @@ where
         // Clients that ask for headers alone get none of objects; upstream refuses as well.
         Target::Resource(_) if parts.method == Method::HEAD => Err(Status::method_not_allowed()),
         Target::Resource(target) => {
-            let labels = &mut findings.labels;
-            resource(hub, space, user, target, query, headers, body, audit, labels).await
+            let elsewhere = findings.elsewhere.clone();
+            let about = &mut findings.about;
+            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about).await
         }
     }
 }
@@ -273,7 +292,7 @@ fn selected_name(info: &RequestInfo, query: &Query) -> String {
     selector.and_then(|selector| selector.exact_name().map(str::to_owned)).unwrap_or_default()
 }
 
-fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
+fn verb_label(info: &RequestInfo, method: &Method, headers: &HeaderMap) -> &'static str {
     match (&info.target, method) {
         (Target::Resource(target), _) => match target.verb {
             Verb::Get => "GET",
@@ -281,6 +300,7 @@ fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
             Verb::Watch => "WATCH",
             Verb::Create => "POST",
             Verb::Update => "PUT",
+            Verb::Patch if is_apply(headers) => "APPLY",
             Verb::Patch => "PATCH",
             Verb::Delete => "DELETE",
             Verb::DeleteCollection => "DELETECOLLECTION",
@@ -290,11 +310,16 @@ fn verb_label(info: &RequestInfo, method: &Method) -> &'static str {
     }
 }
 
+fn is_apply(headers: &HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/apply-patch"))
+}
+
 fn forbidden(info: &RequestInfo, name: &str, attributes: &Attributes<'_>, user: &User) -> Status {
     let why = attributes.refusal(user);
     match &info.target {
         Target::Resource(target) => {
-            Status::forbidden(About { group: &target.group, resource: &target.resource, name }, &why)
+            Status::forbidden(status::About { group: &target.group, resource: &target.resource, name }, &why)
         }
         Target::NonResource => Status::forbidden_path(&why),
     }
@@ -328,7 +353,7 @@ fn act_as(
         let attributes =
             Attributes::Resource { verb: "impersonate", group, resource, subresource, namespace, name };
         if !hub.authorizer.allows(space, &user, &attributes) {
-            let about = About { group, resource, name };
+            let about = status::About { group, resource, name };
             return Err(Status::forbidden(about, &attributes.refusal(&user)));
         }
     }
@@ -349,7 +374,7 @@ async fn non_resource<B>(
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let read = async || read_body(body, MAX_OPERATOR_BODY).await;
+    let read = async || read_body(body, MAX_OPERATOR_BODY, |_| Ok(())).await;
     if let Some(answer) = operate::answer(hub, space, method, path, query, read).await {
         return answer;
     }
@@ -370,7 +395,7 @@ where
         return swagger::answer(&served.swagger(), headers);
     }
     if let Some(answer) = health::answer(hub, space, path, query) {
-        return Ok(answer);
+        return answer;
     }
     // Inside a group that is served the answer is a Status; outside of the API it is a plain page.
     let inside = path.starts_with("/api/") || served.discovered().has_group(path);
@@ -390,7 +415,8 @@ async fn resource<B>(
     headers: HeaderMap,
     body: B,
     audit: Recorder,
-    labels: &mut RequestLabels,
+    elsewhere: Elsewhere,
+    about: &mut About,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -398,13 +424,14 @@ where
     let served = hub.served(&space);
     let resource = served.registry.find(&target.group, &target.version, &target.resource);
     let resource = resource.ok_or_else(Status::no_such_path)?.clone();
-    // Of the row: all custom kinds count as one, or tenants could grow the metrics without bound.
-    let row = &resource.row;
-    (labels.group, labels.version, labels.resource) = (row.group, row.version, row.plural);
+    about.set(&resource, &target);
     check_path(&resource, &target)?;
     let verb = target.verb;
     let shown = shown_kind(&resource, &target);
-    let context = Context { hub: hub.clone(), space, resource, shown, target, query, headers, user, audit };
+    let about = about.clone();
+    let hub = hub.clone();
+    let context =
+        Context { hub, space, resource, shown, target, query, headers, user, audit, about, elsewhere };
     let deprecation = match context.resource.custom() {
         Some(custom) => custom.version.deprecation.clone(),
         None => context.resource.row.deprecation.map(str::to_owned),
@@ -456,7 +483,10 @@ async fn write_with<B>(mut context: Context, verb: Verb, body: B) -> Result<Resp
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let bytes = read_body(body, context.hub.options.max_body_bytes).await?;
+    let mut room = BodyRoom::default();
+    let hold = |length| room.hold(&context.hub, &context.space, length);
+    let bytes = read_body(body, context.hub.options.max_body_bytes, hold).await?;
+    context.hub.metrics.requests.received(&context.resource, context.about.verb, bytes.len());
     context.audit.request(&context, &bytes);
     for _ in 0..DEFINITION_ATTEMPTS {
         let answer = write_verb(&context, verb, bytes.clone()).await;
@@ -542,8 +572,12 @@ fn timed_out() -> Status {
     Status::new(Reason::Timeout, format!("Timeout: {why}"))
 }
 
-/// The whole body, if it is not larger than `limit`.
-pub async fn read_body<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
+/// The whole body, if it is not larger than `limit` and there is room for it: `hold` is told how much it has become.
+pub async fn read_body<B>(
+    mut body: B,
+    limit: usize,
+    mut hold: impl FnMut(usize) -> Result<(), Status>,
+) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
@@ -561,6 +595,7 @@ where
         if so_far + data.len() > limit {
             return Err(too_large());
         }
+        hold(so_far + data.len())?;
         match (&mut joined, first.take()) {
             (Some(joined), _) => joined.extend_from_slice(&data),
             (None, None) => first = Some(data),

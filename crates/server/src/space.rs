@@ -1,6 +1,12 @@
 //! One workspace as the server reads it: what it stores, over the shared base.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use machinery::{EventType, Object, Revision, resource::Tree};
 use parking_lot::RwLock;
@@ -19,6 +25,7 @@ struct Inner {
     /// Objects of the base that are asked for with nearly every request.
     sealed: RwLock<HashMap<Key, Arc<Object>>>,
     store: Arc<dyn Store>,
+    requests: AtomicU64,
 }
 
 /// An object as it is now, and what must hold in the store for that to be still so.
@@ -35,13 +42,34 @@ pub struct Change {
     pub last: Arc<Object>,
 }
 
+/// The id of no workspace: nothing is ever stored there.
+pub fn nowhere() -> WorkspaceId {
+    WorkspaceId("nowhere".into())
+}
+
 impl Space {
     pub fn new(id: WorkspaceId, name: &str, place: base::Place, store: Arc<dyn Store>) -> Self {
-        Self(Arc::new(Inner { id, name: name.to_owned(), place, sealed: RwLock::default(), store }))
+        let requests = AtomicU64::new(0);
+        Self(Arc::new(Inner { id, name: name.to_owned(), place, sealed: RwLock::default(), store, requests }))
+    }
+
+    /// The same, as if it had nothing but the base.
+    pub fn without_own(&self) -> Space {
+        Space::new(nowhere(), self.name(), self.0.place.clone(), self.0.store.clone())
     }
 
     pub fn id(&self) -> &WorkspaceId {
         &self.0.id
+    }
+
+    /// Somebody asks something of it.
+    pub fn count_request(&self) {
+        self.0.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often somebody did, since it was last asleep.
+    pub fn requests(&self) -> u64 {
+        self.0.requests.load(Ordering::Relaxed)
     }
 
     pub fn name(&self) -> &str {
@@ -123,6 +151,11 @@ impl Space {
             }
         }
         Ok(listing)
+    }
+
+    /// What the workspace itself stores, whiteouts included, without the base.
+    pub fn stored(&self, collection: &Collection) -> Listing {
+        self.0.store.list(&self.0.id, collection, None).unwrap_or_else(|_| Listing::empty(self.head()))
     }
 
     pub fn watch(&self, span: Span, after: Revision) -> Result<Watch, Error> {

@@ -17,6 +17,8 @@ pub const TARGET: &str = "hanse::request";
 pub trait Traces: Send + Sync + 'static {
     /// Makes `span` a part of the trace that its client is in. Called before the span is entered.
     fn continue_from(&self, span: &Span, parent: &TraceParent);
+    /// Gives `span` its name, which is known only when it ends.
+    fn name(&self, span: &Span, name: String);
     /// What those are told who are asked on behalf of `span`.
     fn parent_of(&self, span: &Span) -> Option<TraceParent>;
 }
@@ -58,7 +60,6 @@ pub fn begin(hub: &Hub, parts: &Parts, headers: &HeaderMap) -> Span {
         target: TARGET,
         "request",
         otel.kind = "server",
-        otel.name = Empty,
         otel.status_code = Empty,
         trace_id = Empty,
         http.request.method = parts.method.as_str(),
@@ -83,7 +84,7 @@ pub fn begin(hub: &Hub, parts: &Parts, headers: &HeaderMap) -> Span {
         return span;
     }
     if let Some(parent) = text("traceparent").and_then(TraceParent::parse) {
-        span.record("trace_id", tracing::field::display(format_args!("{:032x}", parent.trace_id)));
+        span.record("trace_id", format!("{:032x}", parent.trace_id).as_str());
         if let Some(traces) = &hub.options.tools.traces {
             traces.continue_from(&span, &parent);
         }
@@ -131,21 +132,21 @@ pub struct Outcome<'a> {
 }
 
 /// Ends the story of a request, with one line for those who read the log.
-pub fn end(span: &Span, outcome: &Outcome<'_>) {
+pub fn end(hub: &Hub, span: &Span, outcome: &Outcome<'_>) {
     if span.is_disabled() {
         return;
     }
     let Outcome { verb, group, resource, code, took } = *outcome;
     span.record("verb", verb);
-    if !resource.is_empty() {
-        let separator = if group.is_empty() { "" } else { "." };
-        span.record("resource", tracing::field::display(format_args!("{resource}{separator}{group}")));
-        span.record(
-            "otel.name",
-            tracing::field::display(format_args!("{verb} {resource}{separator}{group}")),
-        );
-    } else {
-        span.record("otel.name", verb);
+    let named = match group {
+        "" => resource.to_owned(),
+        group => format!("{resource}.{group}"),
+    };
+    if let Some(traces) = &hub.options.tools.traces {
+        traces.name(span, format!("{verb} {named}").trim_end().to_owned());
+    }
+    if !named.is_empty() {
+        span.record("resource", named.as_str());
     }
     span.record("http.response.status_code", code);
     if code >= 500 {

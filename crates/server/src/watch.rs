@@ -16,17 +16,19 @@ use futures_util::stream;
 use http::{Response, StatusCode};
 use machinery::{EventType, Object, Revision, status::Status};
 use serde_json::{Value, json};
-use store::{ItemKey, Listing, Watch};
+use store::{ItemKey, Listing, Watch, WorkspaceId};
 
 use crate::{
     body::{self, Body},
     context::Context,
     hub::{self, store_refusal},
+    metrics::WatchMeasures,
     negotiate::Shape,
     options::{At, ListOptions},
     present::Presenter,
     read,
     selection::Selection,
+    shares::{self, Share},
     space::{Change, Space},
     versions,
 };
@@ -39,6 +41,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
     let presenter = context.presenter()?;
+    let share = shares::hold_watch(&context.hub, &context.space)?;
     let options = ListOptions::read(&context.query, true)?;
     let mut selection = Selection::new(options.labels.clone(), options.fields.clone(), &context.resource)?;
     if !context.target.name.is_empty() {
@@ -87,8 +90,9 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
         deadline: clock + options.timeout.unwrap_or(DEFAULT_TIMEOUT + spread),
         next_bookmark: clock + context.hub.options.bookmark_every,
         hub: context.hub.clone(),
+        _share: share,
+        measures: context.hub.metrics.requests.watch(&context.about),
     };
-    context.hub.metrics.watches.inc();
     let lines = stream::unfold(watcher, |mut watcher| async move {
         let line = watcher.next().await?;
         Some((line, watcher))
@@ -114,6 +118,8 @@ struct Initial {
 }
 
 struct Watcher {
+    _share: Share<WorkspaceId>,
+    measures: WatchMeasures,
     hub: std::sync::Arc<crate::hub::Hub>,
     space: Space,
     feed: Watch,
@@ -130,12 +136,6 @@ struct Watcher {
     over: bool,
     deadline: Duration,
     next_bookmark: Duration,
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.hub.metrics.watches.dec();
-    }
 }
 
 impl Watcher {
@@ -231,7 +231,7 @@ impl Watcher {
             }
         }
         self.sent_to = self.sent_to.max(batch.complete_to);
-        self.hub.metrics.watch_events.inc_by(self.lines.len() as u64);
+        self.measures.sent(self.lines.iter().map(Bytes::len));
         !self.lines.is_empty() || !batch.events.is_empty()
     }
 

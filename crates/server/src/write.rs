@@ -31,7 +31,7 @@ use crate::{
     delete,
     hub::store_refusal,
     managers,
-    metrics::{Stage, Stopwatch},
+    metrics::{Limit, Stage, Stopwatch},
     negotiate::{self, PatchKind},
     patch,
     replace::{Replacement, replace},
@@ -348,7 +348,12 @@ pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result
     match context.space.store().commit(context.space.id(), commit).await {
         Ok(committed) => Ok(committed.into_iter().next()),
         Err(Error::Conflict { .. }) => Ok(None),
-        Err(error) => Err(store_refusal(error)),
+        Err(error) => {
+            if matches!(error, Error::Full { .. }) {
+                context.hub.metrics.limit_reached(Limit::Stored);
+            }
+            Err(store_refusal(error))
+        }
     }
 }
 

@@ -12,16 +12,18 @@
 
 mod backup;
 pub(crate) mod checkpoint;
+mod forget;
 mod frame;
 mod history;
 mod keeper;
 mod recover;
 mod replay;
 mod segment;
+mod turns;
 mod writer;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
@@ -42,8 +44,8 @@ use self::{
     writer::{Job, Progress, Reply, Request, Writer},
 };
 use crate::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch, WorkspaceId,
-    Write,
+    Bounds, Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch,
+    WorkspaceId, Write,
     live::Live,
     memory::{expire_due, expiry_commit},
 };
@@ -73,6 +75,9 @@ pub struct Options {
     pub queue: usize,
     /// How long nothing must happen before the end of the log is marked.
     pub idle_before_mark: Duration,
+    /// What each workspace may hold, but for those that are not bounded.
+    pub bounds: Bounds,
+    pub unbounded: Vec<WorkspaceId>,
 }
 
 impl Options {
@@ -100,6 +105,8 @@ impl Default for Options {
             batch_commits: 1024,
             queue: 1024,
             idle_before_mark: Duration::from_millis(20),
+            bounds: Bounds::NONE,
+            unbounded: Vec::new(),
         }
     }
 }
@@ -348,6 +355,14 @@ impl Store for EmbeddedStore {
 
     fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {
         self.live.snapshot(workspace)
+    }
+
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        self.live.usage(workspace)
+    }
+
+    fn totals(&self) -> HashMap<Collection, u64> {
+        self.live.totals()
     }
 
     fn commit(

@@ -25,7 +25,7 @@ mod shared;
 mod wire;
 mod writer;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ::etcd::{Compare, Etcd, Keys, Op, Range, Txn};
 use bytes::Bytes;
@@ -42,7 +42,7 @@ use self::{
     writer::{Deed, Done, Failure, Writer},
 };
 use crate::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch,
+    Bounds, Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch,
     WorkspaceId, Write,
     live::{self, Live},
     memory::expiry_commit,
@@ -69,6 +69,9 @@ pub struct Options {
     pub queue: usize,
     /// Whoever leads this workspace is on duty for all.
     pub duty: WorkspaceId,
+    /// What each workspace may hold, but for those that are not bounded.
+    pub bounds: Bounds,
+    pub unbounded: Vec<WorkspaceId>,
 }
 
 impl Default for Options {
@@ -81,6 +84,8 @@ impl Default for Options {
             ring_bytes: 64 << 20,
             queue: 1024,
             duty: WorkspaceId("root".into()),
+            bounds: Bounds::NONE,
+            unbounded: Vec::new(),
         }
     }
 }
@@ -175,6 +180,8 @@ impl EtcdStore {
             first_epoch: meta.first_epoch,
             ring_bytes: options.ring_bytes,
             archive: None,
+            bounds: options.bounds,
+            unbounded: options.unbounded.clone(),
         });
         let installed = follow::start(&*etcd, &layout).await?.install(&live);
         let (requests, queue) = mpsc::channel(options.queue.max(1));
@@ -332,6 +339,14 @@ impl Store for EtcdStore {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.shared.live.workspaces()
+    }
+
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        self.shared.live.usage(workspace)
+    }
+
+    fn totals(&self) -> HashMap<Collection, u64> {
+        self.shared.live.totals()
     }
 
     fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {

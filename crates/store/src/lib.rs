@@ -37,7 +37,7 @@ pub mod live;
 pub mod memory;
 pub mod suite;
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use compact_str::{CompactString, format_compact};
 use env::BoxFuture;
@@ -235,6 +235,31 @@ impl Event {
     }
 }
 
+/// What the live objects of a workspace add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub objects: u64,
+    /// Of their encoded bodies.
+    pub bytes: u64,
+}
+
+/// What a workspace may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+impl Bounds {
+    pub const NONE: Bounds = Bounds { objects: u64::MAX, bytes: u64::MAX };
+
+    /// What grows must stay within; what is too much already may stay, and become less.
+    fn allow(&self, before: Usage, after: Usage) -> bool {
+        let allow = |before: u64, after: u64, most: u64| after <= most || after <= before;
+        allow(before.objects, after.objects, self.objects) && allow(before.bytes, after.bytes, self.bytes)
+    }
+}
+
 /// Why the store did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -253,6 +278,9 @@ pub enum Error {
     /// The request makes no sense whatever the state: no writes, a key twice, too large. A bug in the caller.
     #[error("invalid commit: {0}")]
     Invalid(&'static str),
+    /// The workspace holds as much as it may; nothing was changed. Remove something first.
+    #[error("the workspace holds {} objects of {} bytes and may hold {} of {}", usage.objects, usage.bytes, bounds.objects, bounds.bytes)]
+    Full { usage: Usage, bounds: Bounds },
     /// No room on disk; nothing was changed and reads go on. Free some space and try again.
     #[error("no space left: {0}")]
     NoSpace(String),
@@ -284,8 +312,9 @@ pub trait Store: Send + Sync + 'static {
         at: Option<Revision>,
     ) -> Result<Listing, Error>;
 
-    /// The end of the latest commit that touched `collection`; `Revision::ZERO` if none did. What was computed from
-    /// the collection at that revision is still right. After a restart it may be later than the truth, never earlier.
+    /// The end of the latest commit that touched `collection`; `Revision::ZERO` if it was empty when the store was
+    /// opened and none has touched it since. What was computed from the collection at that revision, since then, is
+    /// still right. After a restart it may be later than the truth, never earlier unless the collection is empty.
     fn last_change(&self, workspace: &WorkspaceId, collection: &Collection) -> Revision;
 
     /// The collections of `workspace` that hold, or have held, objects.
@@ -308,6 +337,30 @@ pub trait Store: Send + Sync + 'static {
 
     /// All of `workspace` at its latest commit; `None` if it has no history. What [`backup::Export`] is made of.
     fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot>;
+
+    /// What the objects of `workspace` add up to, at the latest commit.
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        let mut usage = Usage::default();
+        for collection in self.collections(workspace) {
+            let Ok(listing) = self.list(workspace, &collection, None) else { continue };
+            usage.objects += listing.len() as u64;
+            usage.bytes +=
+                listing.iter(None, None).map(|(_, object)| object.body_slice().len() as u64).sum::<u64>();
+        }
+        usage
+    }
+
+    /// How many objects of each collection all workspaces have together. Not of one moment.
+    fn totals(&self) -> HashMap<Collection, u64> {
+        let mut totals = HashMap::new();
+        for workspace in self.workspaces() {
+            for collection in self.collections(&workspace) {
+                let count = self.list(&workspace, &collection, None).map_or(0, |listing| listing.len());
+                *totals.entry(collection).or_insert(0) += count as u64;
+            }
+        }
+        totals
+    }
 
     /// Makes `commit` durable and visible, or changes nothing. Once polled, dropping the future does not stop it.
     fn commit(

@@ -3,7 +3,8 @@
 //! ```text
 //!   Live ── workspace ── State: head + one ordered map per collection (one lock, changed by whole commits)
 //!     |         └─────── topic per collection: ring of recent events, wake-up of its watchers
-//!     └── one queue of all events, oldest first: change feed, and the bound on the rings' memory
+//!     └── one queue of all events, oldest first: change feed, and the bound on the rings' memory; a workspace with
+//!         few events keeps them in its rings beyond that, so that one that churns does not take them from it
 //! ```
 //!
 //! An engine validates and applies commits to a [`Stage`], makes them durable, and then *publishes* the stage. One
@@ -50,7 +51,7 @@ use machinery::{Object, Revision};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
-use crate::{Collection, Error, Event, ItemKey, Key, Span, WorkspaceId};
+use crate::{Bounds, Collection, Error, Event, ItemKey, Key, Span, Usage, WorkspaceId};
 
 pub use feed::{Feed, FeedItem};
 pub use history::{Epochs, PastEpoch};
@@ -101,13 +102,20 @@ pub struct State {
     /// The history up to here is gone by request. The origin if nothing was compacted.
     pub forgotten: Revision,
     pub epochs: Epochs,
+    pub usage: Usage,
     /// By [`Topic::index`]; a collection beyond the end is empty.
     shelves: Vec<Shelf>,
 }
 
 impl State {
     fn starting_at(origin: Revision) -> Self {
-        Self { head: origin, forgotten: origin, epochs: Epochs::starting_at(origin), shelves: Vec::new() }
+        Self {
+            head: origin,
+            forgotten: origin,
+            epochs: Epochs::starting_at(origin),
+            usage: Usage::default(),
+            shelves: Vec::new(),
+        }
     }
 
     fn items(&self, topic: &Topic) -> Option<&Items> {
@@ -175,6 +183,8 @@ struct Workspace {
     topics: RwLock<HashMap<Collection, Arc<Topic>>>,
     /// Events up to here never were in this process's memory.
     memory_from: Revision,
+    /// What its rings hold beyond the queue's budget.
+    spared: Arc<feed::Spared>,
     removed: AtomicBool,
 }
 
@@ -186,11 +196,14 @@ struct Topic {
     changed: Notify,
     /// Holds, or has held, objects.
     touched: AtomicBool,
+    spared: Arc<feed::Spared>,
 }
 
 /// The recent events of a topic, oldest first.
 struct Ring {
     events: VecDeque<Arc<Event>>,
+    /// So many of the first have left the queue, and stay because their workspace has few.
+    spared: usize,
     /// The newest revision that is no longer, or never was, in `events`.
     dropped: Revision,
 }
@@ -201,19 +214,25 @@ impl Ring {
         self.events.partition_point(|event| event.revision <= position)
     }
 
-    fn drop_upto(&mut self, upto: Revision) {
-        while self.events.front().is_some_and(|event| event.revision <= upto) {
-            if let Some(event) = self.events.pop_front() {
-                self.dropped = event.revision;
+    fn drop_upto(&mut self, upto: Revision, spared: &feed::Spared) {
+        while let Some(event) = self.events.pop_front_if(|event| event.revision <= upto) {
+            self.dropped = event.revision;
+            if self.spared > 0 {
+                self.spared -= 1;
+                spared.release(feed::weight_of(&event));
             }
+        }
+        if self.events.is_empty() {
+            self.events = VecDeque::new();
         }
     }
 }
 
 impl Workspace {
-    fn new(id: WorkspaceId, state: State) -> Self {
+    fn new(id: WorkspaceId, state: State, queue: &feed::Queue) -> Self {
         Self {
             id,
+            spared: Arc::new(queue.spared()),
             memory_from: state.head,
             state: RwLock::new(state),
             topics: RwLock::default(),
@@ -231,7 +250,7 @@ impl Workspace {
         }
         let mut topics = self.topics.write();
         let index = topics.len();
-        let ring = Ring { events: VecDeque::new(), dropped: self.memory_from };
+        let ring = Ring { events: VecDeque::new(), spared: 0, dropped: self.memory_from };
         let topic = topics.entry(collection.clone()).or_insert_with(|| {
             Arc::new(Topic {
                 collection: collection.clone(),
@@ -239,6 +258,7 @@ impl Workspace {
                 ring: RwLock::new(ring),
                 changed: Notify::new(),
                 touched: AtomicBool::new(false),
+                spared: self.spared.clone(),
             })
         });
         topic.clone()
@@ -278,11 +298,20 @@ pub struct Options {
     /// Bytes of history held in memory, over all workspaces.
     pub ring_bytes: usize,
     pub archive: Option<Arc<dyn Archive>>,
+    /// What each workspace may hold, but for those that are not bounded.
+    pub bounds: Bounds,
+    pub unbounded: Vec<WorkspaceId>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { first_epoch: 1, ring_bytes: 64 << 20, archive: None }
+        Self {
+            first_epoch: 1,
+            ring_bytes: 64 << 20,
+            archive: None,
+            bounds: Bounds::NONE,
+            unbounded: Vec::new(),
+        }
     }
 }
 
@@ -292,6 +321,8 @@ struct Shared {
     queue: feed::Queue,
     expiries: Mutex<BTreeSet<(Expiry, WorkspaceId, Key)>>,
     archive: Option<Arc<dyn Archive>>,
+    bounds: Bounds,
+    unbounded: Vec<WorkspaceId>,
 }
 
 /// The committed state of all workspaces. Cheap to clone; clones share.
@@ -308,6 +339,8 @@ impl Live {
             queue: feed::Queue::new(options.ring_bytes),
             expiries: Mutex::default(),
             archive: options.archive,
+            bounds: options.bounds,
+            unbounded: options.unbounded,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -320,7 +353,8 @@ impl Live {
         if let Some(workspace) = self.workspace(id) {
             return workspace;
         }
-        let new = || Arc::new(Workspace::new(id.clone(), State::starting_at(self.shared.origin)));
+        let state = || State::starting_at(self.shared.origin);
+        let new = || Arc::new(Workspace::new(id.clone(), state(), &self.shared.queue));
         self.shared.workspaces.write().entry(id.clone()).or_insert_with(new).clone()
     }
 
@@ -394,12 +428,31 @@ impl Live {
         let topic = workspace.topic(collection);
         let state = workspace.state.read();
         let shelf = topic.and_then(|topic| state.shelves.get(topic.index));
-        match shelf {
-            Some(shelf) if shelf.changed > Revision::ZERO => shelf.changed,
-            // It may have held objects before this process started.
-            _ if workspace.memory_from > state.epochs.origin() => workspace.memory_from,
-            _ => Revision::ZERO,
+        shelf.map_or(Revision::ZERO, |shelf| shelf.changed)
+    }
+
+    pub fn usage(&self, id: &WorkspaceId) -> Usage {
+        self.workspace(id).map_or(Usage::default(), |workspace| workspace.state.read().usage)
+    }
+
+    /// How many objects of each collection all workspaces have together.
+    pub fn totals(&self) -> HashMap<Collection, u64> {
+        let workspaces: Vec<_> = self.shared.workspaces.read().values().cloned().collect();
+        let mut totals: HashMap<Collection, u64> = HashMap::new();
+        for workspace in workspaces {
+            for topic in workspace.all_topics() {
+                let count = workspace.state.read().items(&topic).map_or(0, Items::len) as u64;
+                match totals.get_mut(&topic.collection) {
+                    Some(total) => *total += count,
+                    None => drop(totals.insert(topic.collection.clone(), count)),
+                }
+            }
         }
+        totals
+    }
+
+    fn bounds(&self, id: &WorkspaceId) -> Bounds {
+        if self.shared.unbounded.contains(id) { Bounds::NONE } else { self.shared.bounds }
     }
 
     pub fn collections(&self, id: &WorkspaceId) -> Vec<Collection> {
@@ -479,7 +532,7 @@ impl Live {
     pub fn load(&self, id: &WorkspaceId, loaded: Loaded) {
         let mut state = State::starting_at(self.shared.origin);
         (state.head, state.forgotten, state.epochs) = (loaded.head, loaded.forgotten, loaded.epochs);
-        let workspace = Workspace::new(id.clone(), state.clone());
+        let workspace = Workspace::new(id.clone(), state.clone(), &self.shared.queue);
         let mut expiries = self.shared.expiries.lock();
         for (collection, items) in loaded.collections {
             let topic = workspace.topic_or_new(&collection);
@@ -488,7 +541,13 @@ impl Live {
                 let key = Key { collection: collection.clone(), item: name.clone() };
                 expiries.insert((item.expires, id.clone(), key));
             }
-            *state.shelf_mut(&topic) = Shelf { items, changed: loaded.head };
+            for item in items.values() {
+                state.usage.objects += 1;
+                state.usage.bytes += item.object.body_slice().len() as u64;
+            }
+            // From what is empty, nothing can have been computed before.
+            let changed = if items.is_empty() { Revision::ZERO } else { loaded.head };
+            *state.shelf_mut(&topic) = Shelf { items, changed };
         }
         *workspace.state.write() = state;
         self.shared.workspaces.write().insert(id.clone(), Arc::new(workspace));

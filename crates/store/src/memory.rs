@@ -1,6 +1,6 @@
 //! A store that keeps nothing: for simulated clusters and tests.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use env::BoxFuture;
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use machinery::{Object, Revision};
 use parking_lot::Mutex;
 
 use crate::{
-    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Snapshot, Span, Store, Watch,
+    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch,
     WorkspaceId, Write,
     live::{Live, NoJournal, Options, Stage},
 };
@@ -114,6 +114,14 @@ impl Store for MemoryStore {
         self.live.snapshot(workspace)
     }
 
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        self.live.usage(workspace)
+    }
+
+    fn totals(&self) -> HashMap<Collection, u64> {
+        self.live.totals()
+    }
+
     fn commit(
         &self,
         workspace: &WorkspaceId,
@@ -169,6 +177,7 @@ impl Store for MemoryStore {
         self.in_order(move |live| {
             if let Some(upto) = live.compaction(&workspace, upto)? {
                 live.compact(&workspace, upto);
+                live.sweep();
             }
             Ok(())
         })
@@ -178,6 +187,7 @@ impl Store for MemoryStore {
         let workspace = workspace.clone();
         self.in_order(move |live| {
             live.remove_workspace(&workspace);
+            live.sweep();
             Ok(())
         })
     }

@@ -53,6 +53,7 @@ fn options(random: &SeededRandom, short_history: bool) -> Options {
         batch_commits: 1 + random.below(6) as usize,
         queue: 1 + random.below(8) as usize,
         idle_before_mark: Duration::from_millis(20),
+        ..Options::default()
     }
 }
 

@@ -38,11 +38,22 @@ pub struct EtcdOptions {
     pub fsync: bool,
     /// Further flags of each member.
     pub args: Vec<String>,
+    /// Where each member runs; on loopback, in the cluster's directory, if there is none here.
+    pub places: Vec<Place>,
+}
+
+/// A place for a member, such as a network namespace and a disk of its own.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub address: Ipv4Addr,
+    /// A command that runs the rest of its line there.
+    pub enter: Vec<String>,
+    pub directory: PathBuf,
 }
 
 impl Default for EtcdOptions {
     fn default() -> Self {
-        Self { members: 1, tls: false, users: Vec::new(), fsync: false, args: Vec::new() }
+        Self { members: 1, tls: false, users: Vec::new(), fsync: false, args: Vec::new(), places: Vec::new() }
     }
 }
 
@@ -62,6 +73,8 @@ pub struct EtcdCluster {
     ports: Vec<Ports>,
     // Dropped in this order: first the processes, then the guard that needs no longer watch them, then their files.
     members: Vec<Option<Process>>,
+    /// Came to a cluster that was there.
+    is_new: Vec<bool>,
     guard: Guard,
     directory: TempDir,
 }
@@ -109,6 +122,7 @@ impl EtcdCluster {
             tls: options.tls.then(|| write_certificates(directory.path())).transpose()?,
             ports: ports.collect(),
             members: (0..options.members).map(|_| None).collect(),
+            is_new: vec![false; options.members],
             guard: Guard::new(directory.path())?,
             binary: binary.to_owned(),
             options: options.clone(),
@@ -124,13 +138,17 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// `127.0.0.1:PORT` of each member, in their order.
+    /// `HOST:PORT` of each member, in their order.
     pub fn endpoints(&self) -> Vec<String> {
-        self.ports.iter().map(|ports| format!("127.0.0.1:{}", ports.client)).collect()
+        (0..self.ports.len()).map(|member| self.address(member).to_string()).collect()
     }
 
     pub fn address(&self, member: usize) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.ports[member].client).into()
+        (self.host(member), self.ports[member].client).into()
+    }
+
+    fn host(&self, member: usize) -> Ipv4Addr {
+        self.options.places.get(member).map_or(Ipv4Addr::LOCALHOST, |place| place.address)
     }
 
     /// The authority's certificate, PEM, if clients use TLS; beside it `client.crt` and `client.key`.
@@ -176,22 +194,50 @@ impl EtcdCluster {
         }
     }
 
+    /// Starts a killed member again without waiting for it, which may be cut off from the others.
+    pub fn launch(&mut self, member: usize) -> Result<()> {
+        self.kill(member);
+        self.spawn(member)
+    }
+
+    /// Takes a member out of the cluster with all it has, and a new one in at its place.
+    pub fn replace(&mut self, member: usize) -> Result<()> {
+        let other = (member + 1) % self.members.len();
+        self.kill(member);
+        let name = format!("member-{member}");
+        let known = self.gateway(other, "/v3/cluster/member/list", &json!({}))?;
+        let list = known["members"].as_array().context("a cluster has members")?;
+        let found = list.iter().find(|it| it["name"] == name.as_str()).context("no such member")?;
+        self.gateway(other, "/v3/cluster/member/remove", &json!({"ID": found["ID"]}))?;
+        let directory = self.directory_of(member).join("data");
+        fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))?;
+        let peer = format!("http://{}:{}", self.host(member), self.ports[member].peer);
+        self.gateway(other, "/v3/cluster/member/add", &json!({"peerURLs": [peer]}))?;
+        self.is_new[member] = true;
+        self.spawn(member)
+    }
+
     /// The member that leads, waiting for one if there is none.
     pub fn leader(&self) -> Result<usize> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let leads = |member: &usize| {
-                self.members[*member].is_some()
-                    && self
-                        .get(*member, "/metrics")
-                        .is_ok_and(|text| text.lines().any(|line| line == "etcd_server_is_leader 1"))
-            };
-            if let Some(leader) = (0..self.members.len()).find(leads) {
+            if let Some(leader) = self.leading() {
                 return Ok(leader);
             }
             ensure!(Instant::now() < deadline, "no member leads{}", self.logs());
             std::thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    /// The member that leads and says so.
+    pub fn leading(&self) -> Option<usize> {
+        let leads = |member: &usize| {
+            self.members[*member].is_some()
+                && self
+                    .get(*member, "/metrics")
+                    .is_ok_and(|text| text.lines().any(|line| line == "etcd_server_is_leader 1"))
+        };
+        (0..self.members.len()).find(leads)
     }
 
     pub fn pid(&self, member: usize) -> Option<u32> {
@@ -218,30 +264,47 @@ impl EtcdCluster {
     }
 
     fn spawn(&mut self, member: usize) -> Result<()> {
-        let directory = self.directory.path().join(format!("member-{member}"));
+        let directory = self.directory_of(member);
         fs::create_dir_all(&directory)?;
-        let process = Process::spawn("etcd", &self.binary, &self.args(member), &directory)?;
+        let enter = self.options.places.get(member).map_or(&[][..], |place| &place.enter);
+        let mut line: Vec<String> = enter.to_vec();
+        line.push(self.binary.display().to_string());
+        line.extend(self.args(member));
+        let program = PathBuf::from(line.remove(0));
+        let process = Process::spawn("etcd", &program, &line, &directory)?;
         self.guard.watch(process.child.id())?;
         self.members[member] = Some(process);
         Ok(())
     }
 
+    fn directory_of(&self, member: usize) -> PathBuf {
+        match self.options.places.get(member) {
+            Some(place) => place.directory.clone(),
+            None => self.directory.path().join(format!("member-{member}")),
+        }
+    }
+
     fn args(&self, member: usize) -> Vec<String> {
         let Ports { client, peer, metrics } = self.ports[member];
+        let host = self.host(member);
         let scheme = if self.options.tls { "https" } else { "http" };
-        let peer_of = |(at, ports): (usize, &Ports)| format!("member-{at}=http://127.0.0.1:{}", ports.peer);
+        let peer_of =
+            |(at, ports): (usize, &Ports)| format!("member-{at}=http://{}:{}", self.host(at), ports.peer);
         let cluster: Vec<String> = self.ports.iter().enumerate().map(peer_of).collect();
         let mut args = vec![
             format!("--name=member-{member}"),
             "--data-dir=data".to_owned(),
-            format!("--listen-client-urls={scheme}://127.0.0.1:{client}"),
-            format!("--advertise-client-urls={scheme}://127.0.0.1:{client}"),
-            format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
-            format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
-            format!("--listen-metrics-urls=http://127.0.0.1:{metrics}"),
+            format!("--listen-client-urls={scheme}://{host}:{client}"),
+            format!("--advertise-client-urls={scheme}://{host}:{client}"),
+            format!("--listen-peer-urls=http://{host}:{peer}"),
+            format!("--initial-advertise-peer-urls=http://{host}:{peer}"),
+            format!("--listen-metrics-urls=http://{host}:{metrics}"),
             format!("--initial-cluster={}", cluster.join(",")),
             "--log-level=warn".to_owned(),
         ];
+        if self.is_new[member] {
+            args.push("--initial-cluster-state=existing".to_owned());
+        }
         if self.options.tls {
             let file = |name: &str| self.directory.path().join(name).display().to_string();
             args.push("--client-cert-auth".to_owned());
@@ -310,7 +373,7 @@ impl EtcdCluster {
     }
 
     fn get(&self, member: usize, path: &str) -> Result<String> {
-        let stream = dial(self.ports[member].metrics)?;
+        let stream = dial(self.host(member), self.ports[member].metrics)?;
         exchange(stream, &format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
     }
 
@@ -321,7 +384,7 @@ impl EtcdCluster {
         let request = format!(
             "POST {path} HTTP/1.0\r\nHost: localhost\r\n{token}Content-Length: {length}\r\n\r\n{body}"
         );
-        let stream = dial(self.ports[member].client)?;
+        let stream = dial(self.host(member), self.ports[member].client)?;
         let answer = match &self.tls {
             None => exchange(stream, &request)?,
             Some(tls) => {
@@ -359,8 +422,8 @@ fn write_certificates(directory: &Path) -> Result<Arc<rustls::ClientConfig>> {
     authority.trusted_by(&authority.client("", &[])?)
 }
 
-fn dial(port: u16) -> Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), PROBE_TIMEOUT)?;
+fn dial(host: Ipv4Addr, port: u16) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&(host, port).into(), PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
     Ok(stream)

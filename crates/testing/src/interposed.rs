@@ -6,7 +6,7 @@ use env::BoxFuture;
 use jiff::Timestamp;
 use machinery::{Object, Revision};
 use store::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Watch, WorkspaceId,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch, WorkspaceId,
     Write, memory::MemoryStore,
 };
 
@@ -73,6 +73,10 @@ impl<B: Between> Store for Interposed<B> {
 
     fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {
         self.store.snapshot(workspace)
+    }
+
+    fn usage(&self, workspace: &WorkspaceId) -> Usage {
+        self.store.usage(workspace)
     }
 
     fn commit(

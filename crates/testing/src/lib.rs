@@ -16,3 +16,4 @@ pub mod linear;
 pub mod process;
 pub mod real;
 pub mod webhook;
+pub mod world;

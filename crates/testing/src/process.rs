@@ -19,6 +19,7 @@ pub struct HubProcess {
 }
 
 /// What an admin's kubeconfig holds.
+#[derive(Clone)]
 pub struct Admin {
     pub url: String,
     pub ca_pem: String,
@@ -52,11 +53,26 @@ impl HubProcess {
 
     /// With further flags of `hanse serve`.
     pub fn start_with(data: &Path, port: u16, flags: &[String]) -> Result<HubProcess> {
+        Self::start_command(Command::new(binary()?), data, port, flags)
+    }
+
+    /// With a program and an environment of the caller's.
+    pub fn start_as(command: Command, data: &Path) -> Result<HubProcess> {
+        Self::start_command(command, data, free_port()?, &[])
+    }
+
+    /// `command` runs `hanse` with the arguments that are added to it.
+    pub fn start_command(
+        mut command: Command,
+        data: &Path,
+        port: u16,
+        flags: &[String],
+    ) -> Result<HubProcess> {
         let kubeconfig = data.join("admin.kubeconfig");
         let _ = std::fs::remove_file(&kubeconfig);
         let log = data.with_extension("log");
         let log_file = std::fs::File::options().create(true).append(true).open(&log)?;
-        let child = Command::new(binary()?)
+        let child = command
             .args(["serve", "--data"])
             .arg(data)
             .args(["--listen", &format!("127.0.0.1:{port}")])

@@ -451,8 +451,12 @@ impl Authority {
     }
 
     pub(crate) fn serving(&self) -> Result<Issued> {
-        let names = ["127.0.0.1", "localhost", "10.96.0.1", "kubernetes.default.svc"].map(str::to_owned);
-        let mut params = CertificateParams::new(names)?;
+        self.serving_for(&["127.0.0.1", "localhost", "10.96.0.1", "kubernetes.default.svc"])
+    }
+
+    pub(crate) fn serving_for(&self, names: &[&str]) -> Result<Issued> {
+        let mut params =
+            CertificateParams::new(names.iter().copied().map(str::to_owned).collect::<Vec<_>>())?;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
         // A member of etcd also dials itself with this one.

@@ -142,7 +142,7 @@ async fn a_partition_holds_a_watch_back_and_loses_nothing() -> Result<()> {
             ..Default::default()
         };
         let caller = server::login::caller::Caller::Known(Arc::new(admin));
-        let from = server::service::Connection { caller: Some(Arc::new(caller)), peer: None };
+        let from = server::service::Connection { caller: Some(Arc::new(caller)), ..Default::default() };
         let answer = server::service::handle(hub.clone(), Arc::new(from), request).await;
         assert_eq!(answer.status(), StatusCode::CREATED);
     }

@@ -37,7 +37,7 @@ pub(crate) type Connection = SendRequest<Sent>;
 /// The body of a request: one message, or some that follow one another.
 pub(crate) enum Sent {
     Once(Option<Bytes>),
-    Stream(mpsc::UnboundedReceiver<Bytes>),
+    Stream(mpsc::Receiver<Bytes>),
 }
 
 impl Body for Sent {

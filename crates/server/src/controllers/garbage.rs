@@ -27,7 +27,7 @@ type Uid = CompactString;
 /// Who belongs to whom, by the UID of the owner. Only objects with owners are in it.
 #[derive(Default)]
 pub struct Owners {
-    dependents: HashMap<(WorkspaceId, Uid), HashSet<Key>>,
+    dependents: HashMap<WorkspaceId, HashMap<Uid, HashSet<Key>>>,
 }
 
 impl Owners {
@@ -59,7 +59,8 @@ impl Owners {
             }
         }
         for owner in &after {
-            self.dependents.entry((workspace.clone(), owner.uid.clone())).or_default().insert(key.clone());
+            let owners = self.dependents.entry(workspace.clone()).or_default();
+            owners.entry(owner.uid.clone()).or_default().insert(key.clone());
         }
         if !after.is_empty() {
             queue.add(Work::Dependent(workspace.clone(), key.clone()));
@@ -86,21 +87,25 @@ impl Owners {
     }
 
     fn remove(&mut self, workspace: &WorkspaceId, owner: &Uid, key: &Key) {
-        let entry = (workspace.clone(), owner.clone());
-        if let Some(keys) = self.dependents.get_mut(&entry) {
+        let Some(owners) = self.dependents.get_mut(workspace) else { return };
+        if let Some(keys) = owners.get_mut(owner) {
             keys.remove(key);
             if keys.is_empty() {
-                self.dependents.remove(&entry);
+                owners.remove(owner);
             }
+        }
+        if owners.is_empty() {
+            self.dependents.remove(workspace);
         }
     }
 
     pub fn of(&self, workspace: &WorkspaceId, owner: &Uid) -> Vec<Key> {
-        self.dependents.get(&(workspace.clone(), owner.clone())).into_iter().flatten().cloned().collect()
+        let keys = self.dependents.get(workspace).and_then(|owners| owners.get(owner));
+        keys.into_iter().flatten().cloned().collect()
     }
 
     pub fn forget(&mut self, workspace: &WorkspaceId) {
-        self.dependents.retain(|(id, _), _| id != workspace);
+        self.dependents.remove(workspace);
     }
 }
 

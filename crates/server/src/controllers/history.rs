@@ -13,12 +13,15 @@ use machinery::Revision;
 use store::WorkspaceId;
 
 use super::Controllers;
-use crate::hub;
+use crate::hub::{self, Hub};
 
 /// How many notes back is long enough: history is gone when it is older than one and a half times what is to be kept.
 const KEPT_NOTES: usize = 2;
 /// However little is to be kept.
 const SHORTEST: Duration = Duration::from_millis(100);
+
+/// So many workspaces are compacted at once.
+const AT_ONCE: usize = 256;
 
 /// The heads of workspaces that changed since the note before.
 type Note = Vec<(WorkspaceId, Revision)>;
@@ -53,16 +56,24 @@ pub async fn keep(controllers: Arc<Controllers>) {
             let head = hub.store.head(&id);
             (id, head)
         });
-        for (id, upto) in notes.take(heads.collect()) {
-            match hub.store.compact(&id, upto).await {
-                // A workspace may have begun a new epoch, or be gone, since the note was taken.
-                Ok(()) | Err(store::Error::Expired { .. } | store::Error::Ahead { .. }) => {}
-                Err(error) => tracing::warn!(%error, "cannot forget old history"),
-            }
+        for some in notes.take(heads.collect()).chunks(AT_ONCE) {
+            compact(hub, some).await;
         }
         tokio::select! {
             () = hub.env.clock.sleep(note_every) => {}
             () = hub::stopped(&mut stopping) => return,
+        }
+    }
+}
+
+/// Those that are asked for together are written together.
+async fn compact(hub: &Hub, some: &[(WorkspaceId, Revision)]) {
+    let asked: Vec<_> = some.iter().map(|(id, upto)| hub.store.compact(id, *upto)).collect();
+    for compacted in asked {
+        match compacted.await {
+            // A workspace may have begun a new epoch, or be gone, since the note was taken.
+            Ok(()) | Err(store::Error::Expired { .. } | store::Error::Ahead { .. }) => {}
+            Err(error) => tracing::warn!(%error, "cannot forget old history"),
         }
     }
 }

@@ -1,15 +1,19 @@
 //! Work to do, each piece once: adding what is waiting already changes nothing.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
+    sync::Arc,
     time::Duration,
 };
 
 use compact_str::CompactString;
+use env::Clock;
 use machinery::Owner;
 use parking_lot::Mutex;
 use store::{Collection, Key, WorkspaceId};
 use tokio::sync::Notify;
+
+use crate::metrics::WorkMetrics;
 
 /// Something to look at. It says what, never what to do: that is decided from the state when its turn comes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,10 +56,59 @@ pub enum Work {
 /// other workspaces from their turn.
 const PER_WORKSPACE: usize = 2;
 
+/// Workspaces themselves are removed so many at once: they wait for one write together.
+const WORKSPACES_AT_ONCE: usize = 8;
+
+fn most_at_once(place: &Place) -> usize {
+    if place.is_some() { PER_WORKSPACE } else { WORKSPACES_AT_ONCE }
+}
+
 /// Whose work it is; what is about workspaces themselves is nobody's.
 pub type Place = Option<WorkspaceId>;
 
+/// What metrics call each kind of work.
+pub const KINDS: &[&str] = &[
+    "namespace",
+    "definition",
+    "outfit",
+    "token_secret",
+    "token_secrets",
+    "signing_request",
+    "old_signing_requests",
+    "flows",
+    "roles",
+    "policy",
+    "workspace",
+    "owner",
+    "released",
+    "dependent",
+    "quota",
+    "protected",
+];
+
 impl Work {
+    /// One of [`KINDS`].
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Work::Namespace(..) => "namespace",
+            Work::Definition(..) => "definition",
+            Work::Outfit(..) => "outfit",
+            Work::TokenSecret(..) => "token_secret",
+            Work::TokenSecrets(..) => "token_secrets",
+            Work::SigningRequest(..) => "signing_request",
+            Work::OldSigningRequests(..) => "old_signing_requests",
+            Work::Flows(..) => "flows",
+            Work::Roles(..) => "roles",
+            Work::Policy(..) => "policy",
+            Work::Workspace(..) => "workspace",
+            Work::Owner(..) => "owner",
+            Work::Released(..) => "released",
+            Work::Dependent(..) => "dependent",
+            Work::Quota(..) => "quota",
+            Work::Protected(..) => "protected",
+        }
+    }
+
     pub fn place(&self) -> Place {
         match self {
             Work::Namespace(workspace, _)
@@ -78,8 +131,9 @@ impl Work {
     }
 }
 
-#[derive(Default)]
 pub struct Queue {
+    clock: Arc<dyn Clock>,
+    metrics: WorkMetrics,
     state: Mutex<State>,
     filled: Notify,
 }
@@ -90,7 +144,8 @@ struct State {
     turns: VecDeque<Place>,
     /// Whoever has something to do or does it.
     places: HashMap<Place, Waiting>,
-    waiting: HashSet<Work>,
+    /// Since when.
+    waiting: HashMap<Work, Duration>,
     /// Being done now; what is added meanwhile is queued when it is finished, so that no two do the same.
     active: HashSet<Work>,
     again: HashSet<Work>,
@@ -107,16 +162,17 @@ struct Waiting {
 }
 
 impl State {
-    fn next(&mut self) -> Option<Work> {
+    /// With the time since when it waits.
+    fn next(&mut self) -> Option<(Work, Duration)> {
         let place = self.turns.pop_front()?;
         let waiting = self.places.get_mut(&place)?;
         waiting.has_turn = false;
         let work = waiting.order.pop_front()?;
         waiting.active += 1;
         self.settle(place);
-        self.waiting.remove(&work);
+        let since = self.waiting.remove(&work).unwrap_or_default();
         self.active.insert(work.clone());
-        Some(work)
+        Some((work, since))
     }
 
     /// Gives a workspace its next turn if it has something to do and may, and forgets one that has nothing.
@@ -124,7 +180,7 @@ impl State {
         let Some(waiting) = self.places.get_mut(&place) else { return };
         if waiting.order.is_empty() && waiting.active == 0 {
             self.places.remove(&place);
-        } else if !waiting.has_turn && !waiting.order.is_empty() && waiting.active < PER_WORKSPACE {
+        } else if !waiting.has_turn && !waiting.order.is_empty() && waiting.active < most_at_once(&place) {
             waiting.has_turn = true;
             self.turns.push_back(place);
         }
@@ -132,14 +188,25 @@ impl State {
 }
 
 impl Queue {
+    pub fn new(clock: Arc<dyn Clock>, metrics: WorkMetrics) -> Self {
+        Self { clock, metrics, state: Mutex::default(), filled: Notify::new() }
+    }
+
     pub fn add(&self, work: Work) {
+        let now = self.clock.elapsed();
         let mut state = self.state.lock();
         if state.resting.contains(&work) {
             return;
         }
         if state.active.contains(&work) {
             state.again.insert(work);
-        } else if state.waiting.insert(work.clone()) {
+        } else if let Entry::Vacant(vacant) = state.waiting.entry(work) {
+            let work = vacant.key().clone();
+            vacant.insert(now);
+            if let Some(measured) = self.metrics.of(work.kind()) {
+                measured.adds.inc();
+                measured.depth.inc();
+            }
             let place = work.place();
             state.places.entry(place.clone()).or_default().order.push_back(work);
             state.settle(place);
@@ -152,9 +219,14 @@ impl Queue {
             let filled = self.filled.notified();
             {
                 let mut state = self.state.lock();
-                if let Some(work) = state.next() {
+                if let Some((work, since)) = state.next() {
                     if !state.turns.is_empty() {
                         self.filled.notify_one();
+                    }
+                    drop(state);
+                    if let Some(measured) = self.metrics.of(work.kind()) {
+                        measured.depth.dec();
+                        measured.waited(self.clock.elapsed().saturating_sub(since));
                     }
                     return work;
                 }
@@ -176,6 +248,9 @@ impl Queue {
             *count = (*count + 1).min(13);
             *count
         };
+        if let Some(measured) = self.metrics.of(work.kind()) {
+            measured.retries.inc();
+        }
         self.finish(work);
         Duration::from_millis(5 << failures).min(Duration::from_secs(30))
     }
@@ -218,13 +293,18 @@ impl Queue {
 mod tests {
     use super::*;
 
+    fn mk_queue() -> Queue {
+        let metrics = crate::metrics::Metrics::default().work;
+        Queue::new(Arc::new(env::clock::SimClock::new()), metrics)
+    }
+
     fn mk_work(name: &str) -> Work {
         Work::Workspace(name.into())
     }
 
     #[tokio::test]
     async fn work_waits_once_and_is_never_done_twice_at_once() {
-        let queue = Queue::default();
+        let queue = mk_queue();
         queue.add(mk_work("a"));
         queue.add(mk_work("a"));
         queue.add(mk_work("b"));
@@ -238,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn a_workspace_that_waits_does_not_keep_others_from_their_turn() {
         let of = |workspace: &str, name: &str| Work::Namespace(WorkspaceId(workspace.into()), name.into());
-        let queue = Queue::default();
+        let queue = mk_queue();
         for name in ["1", "2", "3", "4"] {
             queue.add(of("slow", name));
         }
@@ -262,7 +342,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_asks_for_itself_rests_longer_and_longer() {
-        let queue = Queue::default();
+        let queue = mk_queue();
         let mut last = Duration::ZERO;
         for _ in 0..10 {
             queue.add(mk_work("a"));
@@ -285,9 +365,54 @@ mod tests {
         assert!(queue.rest(&mk_work("a")) < last, "and begins anew");
     }
 
+    #[tokio::test]
+    async fn every_kind_of_work_is_counted_under_its_name() {
+        let id = || WorkspaceId("w".into());
+        let key = || Key::new("", "things", "ns", "a");
+        let owner = || Owner {
+            api_version: "v1".into(),
+            kind: "Thing".into(),
+            name: "a".into(),
+            uid: "u".into(),
+            controller: false,
+            block_owner_deletion: false,
+        };
+        let all = [
+            Work::Namespace(id(), "a".into()),
+            Work::Definition(id(), "a".into()),
+            Work::Outfit(id(), "a".into()),
+            Work::TokenSecret(id(), key()),
+            Work::TokenSecrets(id(), "a".into()),
+            Work::SigningRequest(id(), "a".into()),
+            Work::OldSigningRequests(id()),
+            Work::Flows(id()),
+            Work::Roles(id()),
+            Work::Policy(id(), "a".into()),
+            Work::Workspace("a".into()),
+            Work::Owner(id(), key()),
+            Work::Released(id(), key(), owner()),
+            Work::Dependent(id(), key()),
+            Work::Quota(id(), key()),
+            Work::Protected(id(), Collection::new("", "things"), "a".into()),
+        ];
+        let kinds: Vec<&str> = all.iter().map(Work::kind).collect();
+        assert_eq!(kinds, KINDS);
+        let queue = mk_queue();
+        for work in all {
+            let measured = queue.metrics.of(work.kind()).unwrap().clone();
+            queue.add(work.clone());
+            queue.add(work.clone());
+            assert_eq!((measured.adds.get(), measured.depth.get()), (1, 1), "{work:?}");
+            assert_eq!(queue.take().await, work);
+            assert_eq!(measured.depth.get(), 0);
+            queue.failed(&work);
+            assert_eq!(measured.retries.get(), 1);
+        }
+    }
+
     #[test]
     fn failures_wait_longer_and_longer() {
-        let queue = Queue::default();
+        let queue = mk_queue();
         let first = queue.failed(&mk_work("a"));
         assert!(queue.failed(&mk_work("a")) > first);
         for _ in 0..40 {

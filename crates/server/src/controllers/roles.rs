@@ -37,22 +37,22 @@ pub async fn aggregate(controllers: &Controllers, space: &Space) -> After {
     for role in collecting {
         // Every one of them may collect all others.
         tokio::task::yield_now().await;
-        let head = &role.object.head;
-        let sources = roles.sources(&head.name).unwrap_or_default();
+        let name = role.name();
+        let sources = roles.sources(name).unwrap_or_default();
         let Some(rules) = sum(sources.into_iter().flat_map(|some| some.iter()), limit) else {
-            tracing::warn!(workspace = %space.id(), role = %head.name, "selects more rules than fit in an object");
+            tracing::warn!(workspace = %space.id(), role = name, "selects more rules than fit in an object");
             continue;
         };
-        if rules.iter().copied().eq(role.rules.iter()) {
+        if rules.iter().copied().eq(role.rules().iter()) {
             continue;
         }
         // One that cannot be written must not hold up the others.
-        match show(controllers, space, &head.name, &head.uid, &rules).await {
+        match show(controllers, space, name, &rules).await {
             Err(status) if status.code() == 413 => {
-                tracing::warn!(workspace = %space.id(), role = %head.name, %status, "cannot show its rules");
+                tracing::warn!(workspace = %space.id(), role = name, %status, "cannot show its rules");
             }
             Err(status) => {
-                tracing::debug!(workspace = %space.id(), role = %head.name, %status, "will try again");
+                tracing::debug!(workspace = %space.id(), role = name, %status, "will try again");
                 after = After::Rest;
             }
             Ok(()) => after = After::Rest,
@@ -74,21 +74,16 @@ fn sum<'a>(all: impl Iterator<Item = &'a Rule>, limit: usize) -> Option<Vec<&'a 
     Some(rules)
 }
 
-async fn show(
-    controllers: &Controllers,
-    space: &Space,
-    name: &str,
-    uid: &str,
-    rules: &[&Rule],
-) -> Result<(), Status> {
+async fn show(controllers: &Controllers, space: &Space, name: &str, rules: &[&Rule]) -> Result<(), Status> {
     let key = Key { collection: collection(), item: ItemKey::new("", name) };
+    let Some(role) = space.get(&key) else { return Ok(()) };
     let Some(mut context) = controllers.context_for(space, &key) else { return Ok(()) };
     context.manage_as("clusterrole-aggregation-controller");
     context.apply_by_force();
     let config = json!({
         "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
         // Of this one: it must not come back if it was deleted meanwhile.
-        "metadata": {"name": name, "uid": uid},
+        "metadata": {"name": name, "uid": role.head.uid},
         "rules": rules.iter().map(|rule| rule.to_json()).collect::<Vec<Value>>(),
     });
     write::patch(&context, config.to_string().into()).await.map(drop)

@@ -23,7 +23,7 @@ pub async fn remove(controllers: &Controllers, name: &str) -> Result<(), Status>
     }
     let id = workspace_id(&object.head.uid);
     hub.store.remove_workspace(&id).await.map_err(store_refusal)?;
-    hub.forget_space(name, &id);
+    hub.forget_space(&id);
     let root = hub.space(api::ROOT)?;
     let Some(context) = controllers.context_for(&root, &key) else { return Ok(()) };
     replace::edit(&context, &key, &object.head.uid, |tree| {

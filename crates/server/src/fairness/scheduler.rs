@@ -58,6 +58,13 @@ pub struct Seat {
     since: Duration,
 }
 
+impl Seat {
+    /// How many it counts as.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+}
+
 /// A place in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -197,6 +204,12 @@ impl<W> Scheduler<W> {
             tenant.is_leaving = true;
             self.clear_away(id);
         }
+    }
+
+    /// Whether nobody of it is let in or waits.
+    pub fn is_idle(&self, id: TenantId) -> bool {
+        let tenant = self.tenants.get(id.0).and_then(Option::as_ref);
+        tenant.is_none_or(|tenant| tenant.held == 0 && tenant.waiting == 0)
     }
 
     fn clear_away(&mut self, id: TenantId) {

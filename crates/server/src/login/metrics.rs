@@ -40,7 +40,7 @@ impl LoginMetrics {
             self.reloads.clone(),
         );
         registry.register(
-            "authentication_attempts",
+            "hanse_login_attempts",
             "Credentials looked at, by kind and by what was found",
             self.attempts.clone(),
         );

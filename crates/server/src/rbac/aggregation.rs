@@ -4,13 +4,17 @@
 //! (admin < edit < view). Whatever rules it shows are left out of account, so that roles that select each other in a
 //! circle agree on what they have, at once and for good.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, LazyLock},
+};
 
 use machinery::{Object, selector::LabelSelector};
 use serde_json::{Map, Value};
+use store::ItemKey;
 
-use super::{Rule, collections, rules_of, trees};
-use crate::space::Space;
+use super::{Rule, collections, rules_of};
+use crate::{base, space::Space};
 
 /// All cluster roles of a workspace, in the order of their names.
 pub struct ClusterRoles {
@@ -19,11 +23,46 @@ pub struct ClusterRoles {
 }
 
 pub struct ClusterRole {
-    pub object: Arc<Object>,
-    /// As the object has them; of one that collects, what it shows.
-    pub rules: Arc<Vec<Rule>>,
+    role: Arc<Role>,
     collects: Option<Collects>,
 }
+
+/// One cluster role by itself. Those of the base are the same for every workspace, and shared.
+struct Role {
+    object: Arc<Object>,
+    /// As the object has them; of one that collects, what it shows.
+    rules: Arc<Vec<Rule>>,
+    /// What it collects by, and whether part of that cannot be read.
+    selectors: Option<(Vec<LabelSelector>, bool)>,
+}
+
+impl Role {
+    fn read(object: &Arc<Object>) -> Option<Role> {
+        let tree = object.tree().ok()?;
+        Some(Role { object: object.clone(), rules: Arc::new(rules_of(&tree)), selectors: selectors(&tree) })
+    }
+}
+
+impl ClusterRole {
+    pub fn name(&self) -> &str {
+        &self.role.object.head.name
+    }
+
+    pub fn rules(&self) -> &[Rule] {
+        &self.role.rules
+    }
+}
+
+/// Of a workspace that is none: only what is the same in all is used of them.
+static BASE: LazyLock<BTreeMap<ItemKey, Arc<Role>>> = LazyLock::new(|| {
+    let [collection, ..] = collections();
+    let place = base::Place::default();
+    let read = |(item, template): (&ItemKey, _)| {
+        let role = Role::read(&base::seal(template, &place, item)?)?;
+        Some((item.clone(), Arc::new(role)))
+    };
+    base::of(&collection).into_iter().flatten().filter_map(read).collect()
+});
 
 struct Collects {
     /// What is selected, in the order of the selectors.
@@ -45,20 +84,29 @@ fn selectors(tree: &Map<String, Value>) -> Option<(Vec<LabelSelector>, bool)> {
 impl ClusterRoles {
     pub fn read(space: &Space) -> ClusterRoles {
         let [collection, ..] = collections();
-        ClusterRoles::of(trees(space, &collection))
+        let stored = space.stored(&collection);
+        if stored.is_empty() {
+            return ClusterRoles::of(BASE.values().cloned());
+        }
+        let mut roles = BASE.clone();
+        for (item, object) in stored.iter(None, None) {
+            match Role::read(object).filter(|_| !base::is_whiteout(object)) {
+                Some(role) => drop(roles.insert(item.clone(), Arc::new(role))),
+                None => drop(roles.remove(item)),
+            }
+        }
+        ClusterRoles::of(roles.into_values())
     }
 
-    fn of(all: impl Iterator<Item = (Arc<Object>, Map<String, Value>)>) -> ClusterRoles {
-        let (mut roles, mut collecting) = (Vec::new(), Vec::new());
-        for (object, tree) in all {
-            collecting.extend(selectors(&tree).map(|found| (roles.len(), found)));
-            roles.push(ClusterRole { object, rules: Arc::new(rules_of(&tree)), collects: None });
+    fn of(all: impl Iterator<Item = Arc<Role>>) -> ClusterRoles {
+        let mut roles: Vec<ClusterRole> = all.map(|role| ClusterRole { role, collects: None }).collect();
+        for index in 0..roles.len() {
+            let role = roles[index].role.clone();
+            let Some((selectors, partly)) = &role.selectors else { continue };
+            let selected = select(&roles, index, selectors);
+            roles[index].collects = Some(Collects { selected, partly: *partly });
         }
-        for (index, (selectors, partly)) in collecting {
-            let selected = select(&roles, index, &selectors);
-            roles[index].collects = Some(Collects { selected, partly });
-        }
-        let by_name = roles.iter().enumerate().map(|(at, it)| (it.object.head.name.to_string(), at));
+        let by_name = roles.iter().enumerate().map(|(at, it)| (it.name().to_owned(), at));
         let by_name = by_name.collect();
         ClusterRoles { roles, by_name }
     }
@@ -79,7 +127,7 @@ impl ClusterRoles {
                 continue;
             }
             match &self.roles[index].collects {
-                None => sources.push(&self.roles[index].rules),
+                None => sources.push(&self.roles[index].role.rules),
                 Some(collects) => {
                     open.extend(collects.selected.iter().rev().copied().filter(|index| !seen[*index]));
                 }
@@ -94,7 +142,7 @@ fn select(roles: &[ClusterRole], own: usize, selectors: &[LabelSelector]) -> Vec
     let mut taken = vec![false; roles.len()];
     for selector in selectors {
         for (index, role) in roles.iter().enumerate() {
-            if index != own && !taken[index] && selector.matches(&role.object.head.labels) {
+            if index != own && !taken[index] && selector.matches(&role.role.object.head.labels) {
                 taken[index] = true;
                 selected.push(index);
             }
@@ -112,7 +160,7 @@ mod tests {
 
     /// A role with the label `in: <circle>`, which collects those labelled `in: <selects>`, or has a rule about
     /// itself.
-    fn mk_role(name: &str, circle: &str, selects: &[&str]) -> (Arc<Object>, Map<String, Value>) {
+    fn mk_role(name: &str, circle: &str, selects: &[&str]) -> Arc<Role> {
         let mut tree = json!({
             "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
             "metadata": {"name": name, "uid": name, "labels": {"in": circle}},
@@ -124,7 +172,7 @@ mod tests {
         }
         let tree = tree.as_object().cloned().unwrap_or_default();
         let object = Draft::encode(&tree).unwrap().seal(Revision::default(), EventType::Added);
-        (Arc::new(object), tree)
+        Arc::new(Role::read(&Arc::new(object)).unwrap())
     }
 
     fn sources(roles: &ClusterRoles, name: &str) -> Vec<String> {

@@ -16,7 +16,7 @@ use machinery::{
     Draft, Revision,
     status::{Reason, Status},
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use store::{Change, Commit, Error, Expect, Key, WorkspaceId, Write};
@@ -26,7 +26,7 @@ use super::{
     jws::{self, Headed},
     making::{self, Alone, Making},
 };
-use crate::{hub::Hub, hub::store_refusal, space::Space};
+use crate::{hub::Hub, hub::store_refusal, recent::Recent, space::Space};
 
 /// More keys than these are not kept: the older ones have to be forgotten first.
 const MOST_KEYS: usize = 8;
@@ -163,7 +163,7 @@ impl Issuer {
 /// The issuers of all workspaces, each read when it is first needed and again when its keys have changed.
 #[derive(Default)]
 pub struct Issuers {
-    read: RwLock<HashMap<WorkspaceId, Arc<Issuer>>>,
+    read: Recent<Arc<Issuer>>,
     verified: Mutex<Verified>,
     making: Making,
 }
@@ -204,19 +204,19 @@ impl Issuers {
     /// As it is; it may have no key yet.
     pub fn of(&self, hub: &Hub, space: &Space) -> Arc<Issuer> {
         let stored = hub.store.get(space.id(), &key_of_issuer()).map(|object| object.revision);
-        if let Some(issuer) = self.read.read().get(space.id()).filter(|issuer| issuer.stored == stored) {
-            return issuer.clone();
+        if let Some(issuer) = self.read.get(space.id()).filter(|issuer| issuer.stored == stored) {
+            return issuer;
         }
         let issuer = Arc::new(Issuer::read(hub, space));
         // Workspaces that issue nothing are not remembered: there is nothing that was costly to read.
         if issuer.stored.is_some() {
-            self.read.write().insert(space.id().clone(), issuer.clone());
+            self.read.insert(space.id(), issuer.clone());
         }
         issuer
     }
 
     pub fn forget(&self, id: &WorkspaceId) {
-        self.read.write().remove(id);
+        self.read.forget(id);
     }
 
     /// As it is, with a key to sign with.

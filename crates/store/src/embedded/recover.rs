@@ -501,6 +501,8 @@ pub(super) fn recover(env: &Env, directory: &Path, options: &Options) -> Result<
         first_epoch: scanned.first.epoch,
         ring_bytes: options.ring_bytes,
         archive: Some(history.clone()),
+        bounds: options.bounds,
+        unbounded: options.unbounded.clone(),
     });
     scanned.replay.load_into(&live);
     let prepared = scanned.prepared.first().and_then(|number| Some((*number, *scanned.sizes.get(number)?)));

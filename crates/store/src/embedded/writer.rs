@@ -1,6 +1,7 @@
 //! The one writer: takes requests off a queue, makes a batch durable with one write, then shows and answers it.
 //!
-//! Whatever arrives while a write is under way becomes the next batch; a lone request never waits for company.
+//! Whatever arrives while a write is under way becomes the next batch, workspaces in turn; a lone request never waits
+//! for company.
 
 use std::{
     collections::HashMap,
@@ -22,6 +23,7 @@ use super::{
     frame::{BLOCK, FRAME_HEADER, FrameBuilder, Kind, LogId, RECORD_HEADER, Record},
     history::History,
     segment::{self, FirstState, Segment, SegmentHeader, Unmade},
+    turns::Turns,
 };
 use crate::{
     Change, Commit, Committed, Error, WorkspaceId, Write,
@@ -77,6 +79,24 @@ pub(super) enum Request {
     Close {
         reply: Reply<()>,
     },
+}
+
+impl Request {
+    /// Whose it is; `None`: it is about the whole store.
+    pub(super) fn workspace(&self) -> Option<&WorkspaceId> {
+        match self {
+            Request::Commit { workspace, .. }
+            | Request::CommitAt { workspace, .. }
+            | Request::BeginEpoch { workspace, .. }
+            | Request::Compact { workspace, .. }
+            | Request::RemoveWorkspace { workspace, .. } => Some(workspace),
+            Request::Snapshot { .. }
+            | Request::CompactAll { .. }
+            | Request::Checkpoint { .. }
+            | Request::Forget { .. }
+            | Request::Close { .. } => None,
+        }
+    }
 }
 
 /// All live objects at one position of the log.
@@ -168,23 +188,24 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
-        let mut carried = None;
-        let closed = loop {
-            let request = match carried.take() {
-                Some(request) => request,
-                None => match self.next(&mut requests).await {
-                    Some(request) => request,
-                    None => break None,
-                },
-            };
+        let mut turns = Turns::default();
+        let mut closed = Vec::new();
+        while let Some(request) = self.next(&mut turns, &mut requests).await {
             match request {
                 Request::Commit { .. } | Request::CommitAt { .. } => {
-                    carried = self.batch(request, &mut requests).await;
+                    self.batch(request, &mut turns, &mut requests).await;
                 }
-                Request::Close { reply } => break Some(reply),
+                Request::Compact { .. } | Request::RemoveWorkspace { .. } => {
+                    self.forget(request, &mut turns, &mut requests).await;
+                }
+                // What came before it is still done.
+                Request::Close { reply } => {
+                    turns.close();
+                    closed.push(reply);
+                }
                 other => self.control(other).await,
             }
-        };
+        }
         self.mark().await;
         // Whoever opens the directory next must not find a file appear under its hands.
         if let Some(preparing) = self.preparing.take() {
@@ -194,15 +215,19 @@ impl Writer {
         while let Some(request) = requests.recv().await {
             refuse(request, &Error::Unavailable("the store is closed".to_owned()));
         }
-        if let Some(reply) = closed {
-            let _ = reply.send(self.failed.map_or(Ok(()), |reason| Err(Error::Unavailable(reason))));
+        for reply in closed {
+            let _ = reply.send(self.check_running());
         }
     }
 
-    /// Waits for a request; if none comes for a moment, protects the last frame with a mark.
-    async fn next(&mut self, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
-        if let Ok(request) = requests.try_recv() {
+    /// Waits for a request; if none comes for a moment, protects the last frame with a mark. `None`: there will be none.
+    async fn next(&mut self, turns: &mut Turns, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
+        turns.let_in(requests);
+        if let Some(request) = turns.pop() {
             return Some(request);
+        }
+        if turns.is_closed() {
+            return None;
         }
         if self.unmarked && self.failed.is_none() {
             let idle = self.env.clock.sleep(self.options.idle_before_mark);
@@ -215,14 +240,11 @@ impl Writer {
         requests.recv().await
     }
 
-    /// Takes in `first` and what else waits, as long as it fits; returns the request that did not.
-    async fn batch(&mut self, first: Request, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
+    /// Takes in `first` and what else waits, as long as it fits.
+    async fn batch(&mut self, first: Request, turns: &mut Turns, requests: &mut mpsc::Receiver<Request>) {
         let needed = match self.ready_for(&first).await {
             Ok(needed) => needed,
-            Err(error) => {
-                refuse(first, &error);
-                return None;
-            }
+            Err(error) => return refuse(first, &error),
         };
         let room_in_segment = (self.tail_size - u64::from(self.tail.offset)) as usize;
         let room = room_in_segment.min(self.options.batch_bytes.max(FRAME_HEADER + needed));
@@ -230,22 +252,23 @@ impl Writer {
         let mut stage = Stage::new(&self.live);
         let mut pending = Vec::new();
         let mut request = first;
-        let carried = loop {
+        loop {
             pending.push(self.take_in(request, &mut stage));
             if pending.len() >= self.options.batch_commits {
-                break None;
+                break;
             }
-            match requests.try_recv() {
-                Ok(next) => match size_of(&next) {
-                    Ok(size) if self.frame.len() + size <= room => request = next,
-                    _ => break Some(next),
-                },
-                Err(_) => break None,
+            turns.let_in(requests);
+            let Some(next) = turns.pop() else { break };
+            match size_of(&next) {
+                Ok(size) if self.frame.len() + size <= room => request = next,
+                _ => {
+                    turns.put_back(next);
+                    break;
+                }
             }
-        };
+        }
         if stage.is_empty() {
-            pending.into_iter().for_each(Pending::answer);
-            return carried;
+            return pending.into_iter().for_each(Pending::answer);
         }
         match self.write_frame() {
             Ok(()) => {
@@ -256,7 +279,6 @@ impl Writer {
             }
             Err(reason) => pending.into_iter().for_each(|pending| pending.fail(&reason)),
         }
-        carried
     }
 
     fn take_in(&mut self, request: Request, stage: &mut Stage) -> Pending {
@@ -279,13 +301,13 @@ impl Writer {
         Ok(needed)
     }
 
-    fn check_running(&self) -> Result<(), Error> {
+    pub(super) fn check_running(&self) -> Result<(), Error> {
         self.failed.as_ref().map_or(Ok(()), |reason| Err(Error::Unavailable(reason.clone())))
     }
 
     /// Writes the frame that was built to the tail. After an error nothing more is written: what is on disk there is
     /// unknown until somebody reads it, which is what a restart does.
-    fn write_frame(&mut self) -> Result<(), String> {
+    pub(super) fn write_frame(&mut self) -> Result<(), String> {
         let offset = u64::from(self.tail.offset);
         let bytes = self.frame.finish();
         if let Err(error) = self.tail_file.write_all_at(bytes, offset) {
@@ -318,7 +340,7 @@ impl Writer {
     }
 
     /// Rolls to the next segment if a frame with `needed` bytes of records does not fit the current one.
-    async fn make_room(&mut self, needed: usize) -> Result<(), Error> {
+    pub(super) async fn make_room(&mut self, needed: usize) -> Result<(), Error> {
         let size = (FRAME_HEADER + needed).next_multiple_of(BLOCK) as u64;
         if u64::from(self.tail.offset) + size <= self.tail_size {
             return Ok(());
@@ -360,7 +382,7 @@ impl Writer {
     }
 
     /// After a write: prepares the next segment in time, and asks for a checkpoint when the log has grown.
-    fn look_after_log(&mut self) {
+    pub(super) fn look_after_log(&mut self) {
         let half_full = u64::from(self.tail.offset) > self.tail_size / 2;
         if half_full && self.prepared.is_none() && self.preparing.is_none() {
             self.prepare_segment();
@@ -425,12 +447,6 @@ impl Writer {
             Request::BeginEpoch { workspace, epoch, reply } => {
                 let _ = reply.send(self.begin_epoch(&workspace, epoch).await);
             }
-            Request::Compact { workspace, upto, reply } => {
-                let _ = reply.send(self.compact(&workspace, upto).await);
-            }
-            Request::RemoveWorkspace { workspace, reply } => {
-                let _ = reply.send(self.remove_workspace(&workspace).await);
-            }
             Request::Snapshot { reply } => {
                 let _ = reply.send(Ok(self.dump()));
             }
@@ -448,9 +464,11 @@ impl Writer {
                 Ok(()) => self.hand_over(Job::Forget { forgotten: self.forgotten(), reply }),
                 Err(error) => drop(reply.send(Err(error))),
             },
-            Request::Commit { .. } | Request::CommitAt { .. } | Request::Close { .. } => {
-                unreachable!("handled by the loop")
-            }
+            Request::Commit { .. }
+            | Request::CommitAt { .. }
+            | Request::Compact { .. }
+            | Request::RemoveWorkspace { .. }
+            | Request::Close { .. } => unreachable!("handled by the loop"),
         }
         self.look_after_log();
     }
@@ -477,13 +495,6 @@ impl Writer {
         Ok(start)
     }
 
-    async fn compact(&mut self, workspace: &WorkspaceId, upto: Revision) -> Result<(), Error> {
-        let Some(upto) = self.live.compaction(workspace, upto)? else { return Ok(()) };
-        self.write_alone(&[(workspace, Kind::Compact, upto)]).await?;
-        self.live.compact(workspace, upto);
-        Ok(())
-    }
-
     /// Many to a frame: one write for each of ten thousand workspaces would hold up everybody else.
     async fn compact_all(&mut self, workspaces: &[WorkspaceId]) -> Result<(), Error> {
         const AT_ONCE: usize = 1024;
@@ -503,16 +514,6 @@ impl Writer {
         }
         Ok(())
     }
-
-    async fn remove_workspace(&mut self, workspace: &WorkspaceId) -> Result<(), Error> {
-        if !self.live.knows(workspace) {
-            return self.check_running();
-        }
-        self.write_alone(&[(workspace, Kind::RemoveWorkspace, Revision::ZERO)]).await?;
-        self.history.remove_workspace(workspace, self.tail.sequence);
-        self.live.remove_workspace(workspace);
-        Ok(())
-    }
 }
 
 fn no_segment(error: io::Error) -> Error {
@@ -523,13 +524,8 @@ fn no_segment(error: io::Error) -> Error {
 }
 
 /// Answers a request that is not carried out.
-fn refuse(request: Request, error: &Error) {
-    let again = || match error {
-        Error::NoSpace(reason) => Error::NoSpace(reason.clone()),
-        Error::Invalid(reason) => Error::Invalid(reason),
-        Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
-        other => Error::Unavailable(other.to_string()),
-    };
+pub(super) fn refuse(request: Request, error: &Error) {
+    let again = || again(error);
     match request {
         Request::Commit { reply, .. } => drop(reply.send(Err(again()))),
         Request::BeginEpoch { reply, .. } => drop(reply.send(Err(again()))),
@@ -544,7 +540,17 @@ fn refuse(request: Request, error: &Error) {
     }
 }
 
-fn check_text(text: &str) -> Result<(), Error> {
+/// The same refusal for somebody else.
+pub(super) fn again(error: &Error) -> Error {
+    match error {
+        Error::NoSpace(reason) => Error::NoSpace(reason.clone()),
+        Error::Invalid(reason) => Error::Invalid(reason),
+        Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
+        other => Error::Unavailable(other.to_string()),
+    }
+}
+
+pub(super) fn check_text(text: &str) -> Result<(), Error> {
     if text.len() > MAX_TEXT { Err(Error::Invalid("a name is too long")) } else { Ok(()) }
 }
 

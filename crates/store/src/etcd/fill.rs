@@ -1,7 +1,5 @@
 //! Moving a whole store into etcd, and closing one that was moved away.
 
-use std::sync::Arc;
-
 use ::etcd::{Etcd, Keys, Op, Range, Txn};
 use bytes::Bytes;
 use env::Env;
@@ -26,24 +24,24 @@ const UNFINISHED: &str = "a move into it was not finished";
 /// anew.
 pub async fn fill(
     env: &Env,
-    etcd: &Arc<dyn Etcd>,
+    etcd: &dyn Etcd,
     prefix: &str,
     first_epoch: u32,
     snapshots: Vec<Snapshot>,
 ) -> Result<Totals, OpenError> {
     let layout = Layout::new(prefix);
-    clear_unfinished(&**etcd, &layout).await?;
+    clear_unfinished(etcd, &layout).await?;
     let meta = |closed: Option<&str>| {
         let meta = Meta { format: FORMAT, first_epoch, closed: closed.map(str::to_owned) };
         put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())
     };
-    write(&**etcd, vec![meta(Some(UNFINISHED))]).await?;
+    write(etcd, vec![meta(Some(UNFINISHED))]).await?;
     let mut totals = Totals::default();
     for snapshot in snapshots {
         totals.workspaces += 1;
         totals.objects += fill_one(env, etcd, &layout, &snapshot).await?;
     }
-    write(&**etcd, vec![meta(None)]).await?;
+    write(etcd, vec![meta(None)]).await?;
     Ok(totals)
 }
 
@@ -76,7 +74,7 @@ async fn clear_unfinished(etcd: &dyn Etcd, layout: &Layout) -> Result<(), OpenEr
 
 async fn fill_one(
     env: &Env,
-    etcd: &Arc<dyn Etcd>,
+    etcd: &dyn Etcd,
     layout: &Layout,
     snapshot: &Snapshot,
 ) -> Result<u64, OpenError> {
@@ -87,11 +85,11 @@ async fn fill_one(
             objects += 1;
             let mut blobs = Blobs::default();
             let (stored, _): (_, Place) = blobs.place(env, kept.object.body(), kept.expires);
-            blobs.write(&**etcd, layout).await?;
+            blobs.write(etcd, layout).await?;
             let key = Key { collection: collection.clone(), item: item.clone() };
             let value = stored.encode();
             if ops.len() >= OPS || bytes + value.len() > BYTES {
-                write(&**etcd, std::mem::take(&mut ops)).await?;
+                write(etcd, std::mem::take(&mut ops)).await?;
                 bytes = 0;
             }
             bytes += value.len() + 256;
@@ -111,7 +109,7 @@ async fn fill_one(
         by: "moved".to_owned(),
     };
     ops.push(put(layout.head(snapshot.id()), head.with_epochs(&state.epochs).encode()));
-    write(&**etcd, ops).await?;
+    write(etcd, ops).await?;
     Ok(objects)
 }
 

@@ -309,6 +309,7 @@ async fn take_in_one(shared: &Shared, revision: EtcdRevision, changes: &[Change]
             None => {
                 let _order = shared.order.lock();
                 shared.live.remove_workspace(&workspace);
+                shared.live.sweep();
                 shared.change(|state| state.applied.remove(&workspace));
             }
         }
@@ -416,6 +417,7 @@ fn settle_position(live: &Live, workspace: &WorkspaceId, head: &Head) -> Result<
     let known: Option<Revision> = live.position(workspace).map(|(_, forgotten, _)| forgotten);
     if known.is_some_and(|known| known < forgotten) {
         live.compact(workspace, forgotten);
+        live.sweep();
     }
     Ok(())
 }

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::writer::{Deed, Done, Failure};
-use crate::{Change, Collection, Commit, Committed, Error, Expect, ItemKey, Key, WorkspaceId, Write};
+use crate::{
+    Bounds, Change, Collection, Commit, Committed, Error, Expect, ItemKey, Key, Usage, WorkspaceId, Write,
+};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Letter {
@@ -59,6 +61,8 @@ pub(super) enum Reply {
     Ahead(u64),
     Discontinuous(u64),
     Invalid(String),
+    /// What it holds, and what it may: objects and bytes of each.
+    Full([u64; 4]),
     NoSpace(String),
     Unavailable(String),
     Unknown(String),
@@ -215,6 +219,9 @@ impl Reply {
                 Error::Ahead { current } => Reply::Ahead(current.as_u64()),
                 Error::Discontinuous { head } => Reply::Discontinuous(head.as_u64()),
                 Error::Invalid(why) => Reply::Invalid(why.to_owned()),
+                Error::Full { usage, bounds } => {
+                    Reply::Full([usage.objects, usage.bytes, bounds.objects, bounds.bytes])
+                }
                 Error::NoSpace(why) => Reply::NoSpace(why),
                 Error::Unavailable(why) => Reply::Unavailable(why),
                 Error::Unknown(why) => Reply::Unknown(why),
@@ -268,6 +275,10 @@ impl Reply {
                 tracing::debug!(why, "the leader refuses");
                 Error::Invalid("the leader of the workspace finds it senseless")
             }
+            Reply::Full([objects, bytes, most_objects, most_bytes]) => Error::Full {
+                usage: Usage { objects, bytes },
+                bounds: Bounds { objects: most_objects, bytes: most_bytes },
+            },
             Reply::NoSpace(why) => Error::NoSpace(why),
             Reply::Unavailable(why) => Error::Unavailable(why),
             Reply::Unknown(why) => Error::Unknown(why),

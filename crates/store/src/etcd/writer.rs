@@ -626,14 +626,20 @@ fn plan(shared: &Shared, workspace: &WorkspaceId, deed: &Deed) -> Result<Option<
             Ok(Some(Plan {
                 head: Some(bare(head, upto, &epochs)),
                 done: Done::Nothing,
-                show: Box::new(move |live| live.compact(&id, upto)),
+                show: Box::new(move |live| {
+                    live.compact(&id, upto);
+                    live.sweep();
+                }),
             }))
         }
         Deed::Remove if !live.knows(workspace) => Ok(None),
         Deed::Remove => Ok(Some(Plan {
             head: None,
             done: Done::Nothing,
-            show: Box::new(move |live| live.remove_workspace(&id)),
+            show: Box::new(move |live| {
+                live.remove_workspace(&id);
+                live.sweep();
+            }),
         })),
         Deed::Commit(_) | Deed::CommitAt(..) => Ok(None),
     }

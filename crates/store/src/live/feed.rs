@@ -1,6 +1,12 @@
 //! The change feed: one queue of all events, which also bounds the memory of the rings.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
 
 use machinery::Object;
 use parking_lot::Mutex;
@@ -18,12 +24,45 @@ pub enum FeedItem {
     Lagged,
 }
 
-/// All events of all topics in the order of their publication. The oldest leaves, also its topic's ring, when all
-/// together weigh more than the budget.
+/// All events of all topics in the order of their publication. The oldest leaves when all together weigh more than the
+/// budget, and with it its topic's ring, unless its workspace has little there.
 pub(super) struct Queue {
     budget: usize,
     entries: Mutex<Entries>,
     grown: Notify,
+    /// What all workspaces are spared.
+    spared: Arc<AtomicUsize>,
+}
+
+/// What stays in the rings of one workspace after it has left the queue: a small share for each, so that one that
+/// churns does not take the others' recent history from memory. It goes when it is compacted.
+pub(super) struct Spared {
+    share: usize,
+    most: usize,
+    own: AtomicUsize,
+    all: Arc<AtomicUsize>,
+}
+
+/// Of the budget: what each workspace is spared at most, and all of them together.
+const SHARES: usize = 1024;
+const SPARED_SHARES: usize = SHARES / 2;
+
+impl Spared {
+    /// Only whoever publishes spares, one at a time.
+    fn try_take(&self, weight: usize) -> bool {
+        let (own, all) = (self.own.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+        let fits = own + weight <= self.share && all + weight <= self.most;
+        if fits {
+            self.own.fetch_add(weight, Ordering::Relaxed);
+            self.all.fetch_add(weight, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    pub(super) fn release(&self, weight: usize) {
+        self.own.fetch_sub(weight, Ordering::Relaxed);
+        self.all.fetch_sub(weight, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -32,6 +71,8 @@ struct Entries {
     /// The number of the entry at the front; entries are numbered from 0 for ever.
     first: u64,
     weight: usize,
+    /// Where the feeds are that are open.
+    feeds: Vec<Weak<AtomicU64>>,
 }
 
 enum Entry {
@@ -41,18 +82,47 @@ enum Entry {
     Gap,
 }
 
+const OVERHEAD: usize = 256;
+
+/// The memory that goes when an event goes. An object that was put is alive, or is the `old` of a later event and
+/// weighs there; so an event holds the state before it, and its copy of what it removed.
+pub(super) fn weight_of(event: &Event) -> usize {
+    let weight = |object: &Arc<Object>| object.weight();
+    let removed = match &event.change {
+        EventChange::Removed(object) => object.weight(),
+        EventChange::Put(_) => 0,
+    };
+    OVERHEAD + removed + event.old.as_ref().map_or(0, weight)
+}
+
 impl Entry {
-    /// The memory that goes when this entry goes. An object that was put is alive, or is the `old` of a later
-    /// entry and weighs there; so an entry holds the state before it, and its copy of what it removed.
     fn weight(&self) -> usize {
-        const OVERHEAD: usize = 256;
-        let Entry::Event(_, event) = self else { return OVERHEAD };
-        let weight_of = |object: &Arc<Object>| object.weight();
-        let removed = match &event.change {
-            EventChange::Removed(object) => object.weight(),
-            EventChange::Put(_) => 0,
-        };
-        OVERHEAD + removed + event.old.as_ref().map_or(0, weight_of)
+        match self {
+            Entry::Event(_, event) => weight_of(event),
+            Entry::WorkspaceRemoved(_) | Entry::Gap => OVERHEAD,
+        }
+    }
+
+    /// Nobody but feeds needs it.
+    fn has_left_its_ring(&self) -> bool {
+        match self {
+            Entry::Event(topic, event) => topic.ring.read().dropped >= event.revision,
+            Entry::WorkspaceRemoved(_) | Entry::Gap => true,
+        }
+    }
+}
+
+impl Topic {
+    /// An event leaves the queue: it stays in the ring if the workspace has little there.
+    fn leave_queue(&self, event: &Event) {
+        let mut ring = self.ring.write();
+        if event.revision <= ring.dropped {
+            return;
+        }
+        match self.spared.try_take(weight_of(event)) {
+            true => ring.spared += 1,
+            false => ring.drop_upto(event.revision, &self.spared),
+        }
     }
 }
 
@@ -62,6 +132,15 @@ impl Entries {
         self.queue.push_back(entry);
     }
 
+    fn evict(&mut self, budget: usize) {
+        while self.weight > budget {
+            let Some(entry) = self.pop() else { return };
+            if let Entry::Event(topic, event) = &entry {
+                topic.leave_queue(event);
+            }
+        }
+    }
+
     fn pop(&mut self) -> Option<Entry> {
         let entry = self.queue.pop_front()?;
         self.first += 1;
@@ -69,40 +148,36 @@ impl Entries {
         Some(entry)
     }
 
-    fn evict(&mut self, budget: usize) {
-        while self.weight > budget {
-            let Some(entry) = self.pop() else { return };
-            if let Entry::Event(topic, event) = &entry {
-                topic.ring.write().drop_upto(event.revision);
-            }
-        }
-    }
-
-    /// Lets go of events that no ring has any more, from the oldest on.
-    fn evict_forgotten(&mut self) {
-        let (mut seen, mut forgotten) = (0, 0);
-        for entry in &self.queue {
-            seen += 1;
-            match entry {
-                Entry::Event(topic, event) if event.revision > topic.ring.read().dropped => break,
-                Entry::Event(..) => forgotten = seen,
-                // Goes with what is behind it.
-                Entry::WorkspaceRemoved(_) | Entry::Gap => {}
-            }
-        }
-        for _ in 0..forgotten {
-            self.pop();
-        }
-        // What a burst needed is not kept for the next one.
-        if self.queue.len() < self.queue.capacity() / 4 {
-            self.queue.shrink_to(2 * self.queue.len());
-        }
+    /// Every feed has had the entries before this one.
+    fn read_by_all(&mut self) -> u64 {
+        self.feeds.retain(|feed| feed.strong_count() > 0);
+        let positions = self.feeds.iter().filter_map(Weak::upgrade);
+        let end = self.first + self.queue.len() as u64;
+        positions.map(|position| position.load(Ordering::Relaxed)).fold(end, u64::min)
     }
 }
 
 impl Queue {
     pub(super) fn new(budget: usize) -> Self {
-        Self { budget, entries: Mutex::default(), grown: Notify::new() }
+        Self { budget, entries: Mutex::default(), grown: Notify::new(), spared: Arc::default() }
+    }
+
+    /// For the rings of a new workspace.
+    pub(super) fn spared(&self) -> Spared {
+        let share = self.budget / SHARES;
+        Spared { share, most: share * SPARED_SHARES, own: AtomicUsize::new(0), all: self.spared.clone() }
+    }
+
+    /// Lets go of what has left its ring and was read by every feed. Looks no further than the first entry that stays.
+    pub(super) fn sweep(&self) {
+        let mut entries = self.entries.lock();
+        let end = entries.read_by_all();
+        while entries.first < end && entries.queue.front().is_some_and(Entry::has_left_its_ring) {
+            entries.pop();
+        }
+        if entries.queue.len() < entries.queue.capacity() / 4 {
+            entries.queue.shrink_to_fit();
+        }
     }
 
     pub(super) fn append(&self, events: impl Iterator<Item = (Arc<Topic>, Arc<Event>)>) {
@@ -113,12 +188,6 @@ impl Queue {
         entries.evict(self.budget);
         drop(entries);
         self.grown.notify_waiters();
-    }
-
-    /// After rings have dropped events because their history is forgotten: otherwise it would be remembered here until
-    /// there is enough else. A reader that has not come that far has lagged.
-    pub(super) fn forget(&self) {
-        self.entries.lock().evict_forgotten();
     }
 
     pub(super) fn append_gap(&self) {
@@ -136,14 +205,16 @@ impl Queue {
 pub struct Feed {
     shared: Arc<Shared>,
     /// The number of the next entry.
-    next: u64,
+    next: Arc<AtomicU64>,
 }
 
 impl Feed {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let next = {
-            let entries = shared.queue.entries.lock();
-            entries.first + entries.queue.len() as u64
+            let mut entries = shared.queue.entries.lock();
+            let next = Arc::new(AtomicU64::new(entries.first + entries.queue.len() as u64));
+            entries.feeds.push(Arc::downgrade(&next));
+            next
         };
         Self { shared, next }
     }
@@ -163,12 +234,12 @@ impl Feed {
     /// The next item if there is one.
     pub fn try_next(&mut self) -> Option<FeedItem> {
         let entries = self.shared.queue.entries.lock();
-        let Some(index) = self.next.checked_sub(entries.first) else {
-            self.next = entries.first + entries.queue.len() as u64;
+        let Some(index) = self.next.load(Ordering::Relaxed).checked_sub(entries.first) else {
+            self.next.store(entries.first + entries.queue.len() as u64, Ordering::Relaxed);
             return Some(FeedItem::Lagged);
         };
         let entry = entries.queue.get(index as usize)?;
-        self.next += 1;
+        self.next.fetch_add(1, Ordering::Relaxed);
         Some(match entry {
             Entry::Event(_, event) => FeedItem::Event(event.clone()),
             Entry::WorkspaceRemoved(workspace) => FeedItem::WorkspaceRemoved(workspace.clone()),

@@ -8,7 +8,9 @@ use std::{
 use machinery::{EventType, Object, Revision};
 
 use super::{Epochs, Expiry, Item, Live, Place, Topic, Workspace};
-use crate::{Change, Commit, Committed, Error, Event, EventChange, Expect, Key, WorkspaceId, Write};
+use crate::{
+    Bounds, Change, Commit, Committed, Error, Event, EventChange, Expect, Key, Usage, WorkspaceId, Write,
+};
 
 /// Where an engine writes records down while a stage takes them in.
 pub trait Journal {
@@ -52,6 +54,8 @@ struct Staged {
     workspace: Arc<Workspace>,
     head: Revision,
     epochs: Epochs,
+    usage: Usage,
+    bounds: Bounds,
     /// What keys are now, where that is not what the live state says.
     changed: HashMap<Key, Option<Item>>,
 }
@@ -61,6 +65,8 @@ struct StagedCommit {
     workspace: Arc<Workspace>,
     end: Revision,
     epochs: Epochs,
+    /// Of the workspace, with this.
+    usage: Usage,
     records: Vec<StagedRecord>,
 }
 
@@ -99,6 +105,7 @@ impl Stage {
             check(key, *expect, staged.current(key))?;
         }
         let previous = staged.check_writes(commit.writes.iter())?;
+        staged.check_room(&commit.writes, &previous, end)?;
         let staged_commit = staged.apply(id, (head.next(), end), commit.writes.iter(), previous, journal);
         let committed = |record: &StagedRecord| Committed {
             revision: record.event.revision,
@@ -153,8 +160,8 @@ impl Stage {
             taken.push(staged.take_followed(id, record, bounds, previous));
         }
         staged.head = bounds.1;
-        let (workspace, epochs) = (staged.workspace.clone(), staged.epochs.clone());
-        self.commits.push(StagedCommit { workspace, end: bounds.1, epochs, records: taken });
+        let (workspace, epochs, usage) = (staged.workspace.clone(), staged.epochs.clone(), staged.usage);
+        self.commits.push(StagedCommit { workspace, end: bounds.1, epochs, usage, records: taken });
         Ok(())
     }
 
@@ -168,11 +175,11 @@ impl Stage {
         let live = &self.live;
         self.workspaces.entry(id.clone()).or_insert_with(|| {
             let workspace = live.workspace_or_new(id);
-            let (head, epochs) = {
+            let (head, epochs, usage) = {
                 let state = workspace.state.read();
-                (state.head, state.epochs.clone())
+                (state.head, state.epochs.clone(), state.usage)
             };
-            Staged { workspace, head, epochs, changed: HashMap::new() }
+            Staged { workspace, head, epochs, usage, bounds: live.bounds(id), changed: HashMap::new() }
         })
     }
 }
@@ -223,6 +230,8 @@ impl Staged {
         };
         let (workspace, key, revision) = (id.clone(), record.key, record.revision);
         let event = Event { workspace, key, revision, commit_start, commit_end, old, change };
+        self.usage.take_away(event.old.as_deref());
+        self.usage.add(event.after().map(AsRef::as_ref));
         let item = event.after().map(|object| Item { object: object.clone(), place, expires });
         self.changed.insert(event.key.clone(), item);
         let expired_before = previous.map_or(Expiry::NEVER, |item| item.expires);
@@ -250,6 +259,28 @@ impl Staged {
         writes.map(check_write).collect()
     }
 
+    /// Whether the workspace may hold what a commit adds. What only marks objects as deleted passes: it is how there
+    /// will be room again.
+    fn check_room(&self, writes: &[Write], previous: &[Option<Item>], end: Revision) -> Result<(), Error> {
+        if self.bounds == Bounds::NONE {
+            return Ok(());
+        }
+        let mut after = self.usage;
+        let mut adds = false;
+        for (write, previous) in writes.iter().zip(previous) {
+            after.take_away(previous.as_ref().map(|item| &*item.object));
+            if let Change::Put { draft, .. } = &write.change {
+                adds |= !draft.head().deleting;
+                after.objects += 1;
+                after.bytes += draft.sealed_len(end) as u64;
+            }
+        }
+        if adds && !self.bounds.allow(self.usage, after) {
+            return Err(Error::Full { usage: self.usage, bounds: self.bounds });
+        }
+        Ok(())
+    }
+
     /// Makes the events of a commit that was found right.
     fn apply<'w>(
         &mut self,
@@ -270,6 +301,8 @@ impl Staged {
             };
             let place = journal.record(&event, expires, previous.as_ref());
             let item = event.after().map(|object| Item { object: object.clone(), place, expires });
+            self.usage.take_away(event.old.as_deref());
+            self.usage.add(event.after().map(AsRef::as_ref));
             self.changed.insert(write.key.clone(), item);
             let expired_before = previous.map_or(Expiry::NEVER, |item| item.expires);
             records.push(StagedRecord { topic, event: Arc::new(event), place, expires, expired_before });
@@ -278,7 +311,25 @@ impl Staged {
             }
         }
         self.head = end;
-        StagedCommit { workspace: self.workspace.clone(), end, epochs: self.epochs.clone(), records }
+        StagedCommit {
+            workspace: self.workspace.clone(),
+            end,
+            epochs: self.epochs.clone(),
+            usage: self.usage,
+            records,
+        }
+    }
+}
+
+impl Usage {
+    fn add(&mut self, object: Option<&Object>) {
+        self.objects += u64::from(object.is_some());
+        self.bytes += object.map_or(0, |object| object.body_slice().len() as u64);
+    }
+
+    fn take_away(&mut self, object: Option<&Object>) {
+        self.objects = self.objects.saturating_sub(u64::from(object.is_some()));
+        self.bytes = self.bytes.saturating_sub(object.map_or(0, |object| object.body_slice().len() as u64));
     }
 }
 
@@ -350,6 +401,7 @@ impl StagedCommit {
             }
         }
         state.head = self.end;
+        state.usage = self.usage;
         if state.epochs != self.epochs {
             state.epochs = self.epochs.clone();
         }
@@ -404,12 +456,19 @@ impl Live {
     /// Forgets history, as [`Live::compaction`] said.
     pub fn compact(&self, id: &WorkspaceId, upto: Revision) {
         let Some(workspace) = self.workspace(id) else { return };
-        workspace.state.write().forgotten = upto;
+        {
+            let mut state = workspace.state.write();
+            state.forgotten = state.forgotten.max(upto);
+        }
         for topic in workspace.all_topics() {
-            topic.ring.write().drop_upto(upto);
+            topic.ring.write().drop_upto(upto, &topic.spared);
             topic.changed.notify_waiters();
         }
-        self.shared.queue.forget();
+    }
+
+    /// Lets go of events that have left the rings, as far as every feed has had them. After compactions and removals.
+    pub fn sweep(&self) {
+        self.shared.queue.sweep();
     }
 
     /// The head that `id` would have after beginning `epoch`.
@@ -439,10 +498,28 @@ impl Live {
     /// Ends the watches of a workspace that is not in place any more.
     pub(super) fn retire(&self, workspace: &Workspace) {
         workspace.removed.store(true, Ordering::Release);
-        self.shared.expiries.lock().retain(|(_, owner, _)| *owner != workspace.id);
+        self.forget_expiries(workspace);
+        let head = workspace.state.read().head;
         for topic in workspace.all_topics() {
-            topic.ring.write().drop_upto(Revision::MAX);
+            topic.ring.write().drop_upto(head, &topic.spared);
             topic.changed.notify_waiters();
+        }
+    }
+
+    /// Looks at what the workspace holds, not at what all others have that expires.
+    fn forget_expiries(&self, workspace: &Workspace) {
+        let state = workspace.state.read().clone();
+        for topic in workspace.all_topics() {
+            let expiring = state.items(&topic).into_iter().flatten();
+            let expiring: Vec<_> = expiring.filter(|(_, item)| item.expires != Expiry::NEVER).collect();
+            if expiring.is_empty() {
+                continue;
+            }
+            let mut expiries = self.shared.expiries.lock();
+            for (name, item) in expiring {
+                let key = Key { collection: topic.collection.clone(), item: name.clone() };
+                expiries.remove(&(item.expires, workspace.id.clone(), key));
+            }
         }
     }
 }

@@ -12,7 +12,10 @@
 //! writes that were acknowledged or seen; what is left to search is where reads, refusals and writes of unknown
 //! outcome belong.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 mod rules;
 mod search;
@@ -231,17 +234,33 @@ impl History {
     pub fn check(&self, log: Option<&[Commit]>) -> Result<(), Violation> {
         let revisions = Revisions::gather(self, log)?;
         rules::check(self, &revisions)?;
-        // One object at a time is enough where no operation concerns two, and finds smaller evidence.
-        let mut by_key: BTreeMap<&str, Vec<&Op>> = BTreeMap::new();
-        for op in self.ops.iter().filter(|op| !op.key.is_empty()) {
-            by_key.entry(&op.key).or_default().push(op);
-        }
-        for ops in by_key.values() {
-            shrink::explain(ops, &revisions)?;
+        for key in self.keys() {
+            shrink::explain(&self.projected(key), &revisions)?;
         }
         if self.ops.iter().any(|op| op.action == Action::List) {
-            shrink::explain(&self.ops.iter().collect::<Vec<_>>(), &revisions)?;
+            // All objects together may have too many orders. What is left undecided then is little: lists were held
+            // against all known revisions, and against every object by itself.
+            match shrink::explain(&self.ops, &revisions) {
+                Err(violation) if violation.rule == shrink::UNDECIDED => {}
+                decided => decided?,
+            }
         }
         Ok(())
+    }
+
+    fn keys(&self) -> BTreeSet<&str> {
+        self.ops.iter().map(|op| op.key.as_str()).filter(|key| !key.is_empty()).collect()
+    }
+
+    /// What was done to one object, and what lists said of it.
+    fn projected(&self, key: &str) -> Vec<Op> {
+        let concern = |op: &&Op| op.key == key || op.action == Action::List;
+        let mut ops: Vec<Op> = self.ops.iter().filter(concern).cloned().collect();
+        for op in &mut ops {
+            if let Outcome::Listed { items, .. } = &mut op.outcome {
+                items.retain(|name, _| name == key);
+            }
+        }
+        ops
     }
 }

@@ -15,22 +15,24 @@ use super::{
 /// Of longer evidence only the end is shown.
 const SHOWN: usize = 40;
 
+pub(super) const UNDECIDED: &str = "undecided: there are too many orders to try";
+
 /// # Errors
 /// No order explains these operations, or there are too many to try.
-pub(super) fn explain(ops: &[&Op], revisions: &Revisions) -> Result<(), Violation> {
-    let problem = Problem::new(ops, revisions, 0);
+pub(super) fn explain(ops: &[Op], revisions: &Revisions) -> Result<(), Violation> {
+    let problem = Problem::new(&ops.iter().collect::<Vec<_>>(), revisions, 0);
     match problem.solve(&vec![None; problem.keys.len()]) {
         Verdict::Explained => Ok(()),
         Verdict::Undecided => Err(Violation {
-            rule: "undecided: there are too many orders to try",
+            rule: UNDECIDED,
             evidence: format!("{} operations on {}", ops.len(), problem.keys.join(", ")),
         }),
         Verdict::Unexplained { .. } => Err(evidence(ops, revisions)),
     }
 }
 
-fn evidence(ops: &[&Op], revisions: &Revisions) -> Violation {
-    let mut piece = Piece { ops: ops.iter().map(|op| (*op).clone()).collect(), cut: None, revisions };
+fn evidence(ops: &[Op], revisions: &Revisions) -> Violation {
+    let mut piece = Piece { ops: ops.to_vec(), cut: None, revisions };
     piece.drop_end();
     piece.drop_objects();
     piece.drop_beginning();
@@ -124,8 +126,8 @@ impl Piece<'_> {
     }
 
     fn drop_beginning(&mut self) {
-        let keys: BTreeSet<&str> = self.ops.iter().map(|op| op.key.as_str()).collect();
-        if keys.len() != 1 {
+        let named = self.ops.iter().map(|op| op.key.as_str()).filter(|key| !key.is_empty());
+        if named.collect::<BTreeSet<_>>().len() != 1 {
             return;
         }
         let is_quiet =
@@ -144,7 +146,7 @@ impl Piece<'_> {
     fn since(&self, time: u64) -> Self {
         let mut ops = self.ops.clone();
         ops.retain(|op| op.called >= time || (op.is_unknown() && op.action.is_write()));
-        let key = self.ops.first().map(|op| op.key.as_str()).unwrap_or_default();
+        let key = self.ops.iter().map(|op| op.key.as_str()).find(|key| !key.is_empty()).unwrap_or_default();
         let deletions = self.revisions.deletions(key).unwrap_or_default();
         let mut starts: Vec<(Option<Cell>, u64)> = deletions.iter().map(|at| (None, *at + 1)).collect();
         starts.push((None, 0));

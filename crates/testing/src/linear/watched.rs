@@ -26,6 +26,19 @@ pub struct Event {
     pub change: Change,
 }
 
+impl Event {
+    fn apply(&self, cache: &mut BTreeMap<String, Seen>) {
+        match self.change {
+            Change::Added(content) | Change::Modified(content) => {
+                cache.insert(self.key.clone(), Seen { content, revision: self.revision });
+            }
+            Change::Deleted => {
+                cache.remove(&self.key);
+            }
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.change {
@@ -68,7 +81,7 @@ pub struct Stream {
 /// What streams together know.
 pub struct Log {
     pub commits: Vec<Commit>,
-    /// Some stream has seen all of it: what is not here never happened.
+    /// What is not here never happened.
     pub is_complete: bool,
 }
 
@@ -77,20 +90,14 @@ fn violation(rule: &'static str, stream: &Stream, evidence: impl fmt::Display) -
 }
 
 impl Stream {
-    /// What an informer has in its cache after all that.
-    pub fn cache(&self) -> BTreeMap<String, Seen> {
-        let mut cache = BTreeMap::new();
+    /// What an informer had in its cache when it had been told everything up to a revision; `None` if it began later.
+    pub fn cache_at(&self, revision: u64) -> Option<BTreeMap<String, Seen>> {
+        let mut cache = None;
         for told in &self.told {
             match told {
-                Told::Listed { items, .. } => cache = items.clone(),
-                Told::Event(Event { revision, key, change, .. }) => match change {
-                    Change::Added(content) | Change::Modified(content) => {
-                        cache.insert(key.clone(), Seen { content: *content, revision: *revision });
-                    }
-                    Change::Deleted => {
-                        cache.remove(key);
-                    }
-                },
+                Told::Listed { revision: at, items } if *at <= revision => cache = Some(items.clone()),
+                Told::Listed { .. } => return None,
+                Told::Event(event) if event.revision <= revision => event.apply(cache.as_mut()?),
                 _ => {}
             }
         }
@@ -114,10 +121,32 @@ impl Stream {
         })
     }
 
-    /// Began anew after it had begun.
-    fn has_relisted(&self) -> bool {
-        self.told.iter().filter(|told| matches!(told, Told::Listed { .. })).count() > 1
+    /// Ranges of revisions in which it was told everything: after the first, up to the second.
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for told in &self.told {
+            match (told, ranges.last_mut()) {
+                (Told::Listed { revision, .. }, _) => ranges.push((*revision, *revision)),
+                (Told::Event(Event { revision, .. }) | Told::Bookmark(revision), Some((_, end))) => {
+                    *end = *revision;
+                }
+                _ => {}
+            }
+        }
+        ranges
     }
+}
+
+/// Between the first list and the last event there is nothing that no stream was told of.
+fn is_covered(streams: &[Stream]) -> bool {
+    let mut ranges: Vec<(u64, u64)> = streams.iter().flat_map(Stream::ranges).collect();
+    ranges.sort_unstable();
+    let mut reached = ranges.first().map_or(0, |(start, _)| *start);
+    ranges.iter().all(|(start, end)| {
+        let is_joined = *start <= reached;
+        reached = reached.max(*end);
+        is_joined
+    })
 }
 
 /// Checks all streams of a collection against each other. `may_be_gone`: a history shorter than what was asked for is
@@ -141,7 +170,7 @@ pub fn check(streams: &[Stream], may_be_gone: bool) -> Result<Log, Violation> {
     for stream in streams {
         check_stream(stream, &log, may_be_gone)?;
     }
-    let is_complete = streams.iter().any(|stream| !stream.has_relisted());
+    let is_complete = is_covered(streams);
     if is_complete {
         check_lives(streams, &log)?;
     }
@@ -229,19 +258,25 @@ fn check_lives(streams: &[Stream], log: &BTreeMap<u64, &Event>) -> Result<(), Vi
     Ok(())
 }
 
-/// Compares what a watcher has made of all it was told with what a server lists now.
+/// Compares what a watcher has made of all it was told with what a server listed.
 ///
 /// # Errors
-/// They differ, and nothing happened between.
-pub fn check_cache(stream: &Stream, server: usize, items: &BTreeMap<String, Seen>) -> Result<(), Violation> {
-    let cache = stream.cache();
+/// They differ.
+pub fn check_cache(
+    stream: &Stream,
+    server: usize,
+    revision: u64,
+    items: &BTreeMap<String, Seen>,
+) -> Result<(), Violation> {
+    let Some(cache) = stream.cache_at(revision) else { return Ok(()) };
     let differs = |key: &&String| cache.get(*key) != items.get(*key);
     match cache.keys().chain(items.keys()).find(differs) {
         None => Ok(()),
         Some(key) => {
             let shown = |seen: Option<&Seen>| seen.map_or("nothing".to_owned(), Seen::to_string);
             let (cached, listed) = (shown(cache.get(key)), shown(items.get(key)));
-            let evidence = format!("{key} is {cached} in the cache and {listed} at server {server}");
+            let evidence =
+                format!("at {revision} {key} is {cached} in the cache and {listed} at server {server}");
             Err(violation("a cache becomes what is listed", stream, evidence))
         }
     }
@@ -329,7 +364,11 @@ mod tests {
         told.push(Told::Event(event(18, Change::Deleted)));
         let log = verdict(told.clone(), true).expect("that is within the rules");
         assert!(log.is_complete, "the other stream has all");
-        assert!(stream("other", told).cache().is_empty());
+        let log = check(&[stream("other", told.clone())], true).expect("that is within the rules");
+        assert!(!log.is_complete, "nobody was told of what happened between");
+        let stream = stream("other", told);
+        assert_eq!(stream.cache_at(18), Some(BTreeMap::new()));
+        assert_eq!(stream.cache_at(12), None, "it began anew after that");
     }
 
     #[test]
@@ -346,7 +385,7 @@ mod tests {
     fn a_cache_that_differs_from_the_list_is_found() {
         let stream = stream("one", life(2));
         let right = Seen { content: Content::of(11), revision: 11 };
-        check_cache(&stream, 0, &[("a".to_owned(), right)].into()).expect("the same");
-        check_cache(&stream, 0, &BTreeMap::new()).expect_err("not the same");
+        check_cache(&stream, 0, 11, &[("a".to_owned(), right)].into()).expect("the same");
+        check_cache(&stream, 0, 11, &BTreeMap::new()).expect_err("not the same");
     }
 }

@@ -80,7 +80,7 @@ async fn a_user_may_what_its_role_says() {
     assert_eq!(value(&mine, "/h/a").await.expect("read").as_deref(), Some(&b"1"[..]));
 }
 
-/// Since 3.6.9 etcd lets only root compact, where there are users; it may also be set to compact by itself.
+/// Newer etcd lets only root compact, where there are users. It may also be set to compact by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compacting_takes_more_than_a_role() {
     let cluster = with_a_user(&[]);

@@ -5,6 +5,7 @@
 mod access;
 mod limits;
 mod members;
+mod same;
 
 use std::{sync::Arc, time::Duration};
 

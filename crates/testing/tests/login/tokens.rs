@@ -109,7 +109,7 @@ async fn a_user_of_an_issuer_is_known_in_every_workspace_and_each_decides_what_t
     assert_eq!(list("/clusters/shop").await?, StatusCode::OK);
     assert_eq!(list("").await?, StatusCode::FORBIDDEN);
     assert_eq!(list("/clusters/root").await?, StatusCode::FORBIDDEN);
-    assert!(metric(&admin, "authentication_attempts_total{way=\"oidc\",result=\"success\"}").await? > 0.0);
+    assert!(metric(&admin, "hanse_login_attempts_total{way=\"oidc\",result=\"success\"}").await? > 0.0);
     Ok(())
 }
 

@@ -126,7 +126,7 @@ async fn bombs_end_and_cost_only_those_they_concern() -> Result<()> {
     let metrics = admin.get("/metrics").await?.text();
     for counted in ["deny", "allow"] {
         let line = format!(
-            "apiserver_validating_admission_policy_check_total{{error_type=\"invalid_error\",enforcement_action=\"{counted}\"}}"
+            "apiserver_validating_admission_policy_check_total{{policy=\"other\",policy_binding=\"other\",error_type=\"invalid_error\",enforcement_action=\"{counted}\"}}"
         );
         assert!(metrics.contains(&line), "{line} is not in {metrics}");
     }

@@ -298,12 +298,12 @@ async fn metrics_have_kube_apiservers_names() -> Result<()> {
     assert_eq!(client.post(MAPS, &map("m")).await?.code.as_u16(), 418);
     let metrics = client.get("/metrics").await?.text();
     for line in [
-        "apiserver_admission_webhook_fail_open_count{type=\"admit\"} 1",
-        "apiserver_admission_webhook_rejection_count{type=\"validating\",\
+        "apiserver_admission_webhook_fail_open_count{name=\"other\",type=\"admit\"} 1",
+        "apiserver_admission_webhook_rejection_count{name=\"other\",type=\"validating\",\
          operation=\"CREATE\",error_type=\"no_error\",rejection_code=\"418\"} 1",
-        "apiserver_admission_webhook_request_total{type=\"validating\",\
+        "apiserver_admission_webhook_request_total{name=\"other\",type=\"validating\",\
          operation=\"CREATE\",code=\"418\",rejected=\"true\"} 1",
-        "apiserver_admission_webhook_admission_duration_seconds_count{type=\"admit\",\
+        "apiserver_admission_webhook_admission_duration_seconds_count{name=\"other\",type=\"admit\",\
          operation=\"CREATE\",rejected=\"false\"} 1",
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");

@@ -7,11 +7,10 @@ use machinery::{
     admission::policy::{Binding, Policy},
     resource::Tree,
 };
-use parking_lot::RwLock;
 use store::{Collection, WorkspaceId};
 
 use super::GROUP;
-use crate::space::Space;
+use crate::{recent::Recent, space::Space};
 
 /// A policy and what puts it in force.
 pub struct Hook {
@@ -28,17 +27,18 @@ pub struct Set {
 /// Policies by the UID of their objects: their revision then, and what came of it.
 type Compiled = HashMap<String, (Revision, Arc<Policy>)>;
 
+#[derive(Clone)]
 struct Cached {
     at: [Revision; 4],
     set: Arc<Set>,
-    compiled: Compiled,
+    compiled: Arc<Compiled>,
 }
 
 /// Compiles the policies of a workspace when they have changed since the last time.
 pub struct Policies {
     /// Where policies and bindings are. Every write looks whether there are any.
     collections: [Collection; 4],
-    sets: RwLock<HashMap<WorkspaceId, Cached>>,
+    sets: Recent<Cached>,
 }
 
 impl Default for Policies {
@@ -50,7 +50,7 @@ impl Default for Policies {
             "mutatingadmissionpolicybindings",
         ];
         let collections = names.map(|name| Collection::new(GROUP, name));
-        Policies { collections, sets: RwLock::default() }
+        Policies { collections, sets: Recent::default() }
     }
 }
 
@@ -62,23 +62,22 @@ impl Policies {
         if at.iter().all(|at| *at == Revision::ZERO) {
             return None;
         }
-        if let Some(cached) = self.sets.read().get(space.id()).filter(|cached| cached.at == at) {
+        let known = self.sets.get(space.id());
+        if let Some(cached) = known.as_ref().filter(|cached| cached.at == at) {
             return Some(cached.set.clone());
         }
-        // Without the lock: one workspace's policies must not hold up another's requests.
-        let known = self.sets.read().get(space.id()).map(|cached| cached.compiled.clone());
-        let cached = compute(space, &self.collections, at, known.unwrap_or_default());
-        let set = cached.set.clone();
-        self.sets.write().insert(space.id().clone(), cached);
-        Some(set)
+        let compiled = known.map(|cached| cached.compiled).unwrap_or_default();
+        let cached = compute(space, &self.collections, at, &compiled);
+        self.sets.insert(space.id(), cached.clone());
+        Some(cached.set)
     }
 
     pub fn forget(&self, workspace: &WorkspaceId) {
-        self.sets.write().remove(workspace);
+        self.sets.forget(workspace);
     }
 }
 
-fn compute(space: &Space, collections: &[Collection; 4], at: [Revision; 4], known: Compiled) -> Cached {
+fn compute(space: &Space, collections: &[Collection; 4], at: [Revision; 4], known: &Compiled) -> Cached {
     let [validating, validating_bindings, mutating, mutating_bindings] = collections;
     let mut compiled = Compiled::new();
     let mut hooks = |policies, bindings, compile: fn(&Tree) -> Policy| {
@@ -87,7 +86,7 @@ fn compute(space: &Space, collections: &[Collection; 4], at: [Revision; 4], know
         for (_, object) in space.latest(policies).iter(None, None) {
             // What nothing puts in force is not compiled.
             let Some(bindings) = bound.remove(object.head.name.as_str()) else { continue };
-            let Some(policy) = policy_of(object, &known, compile) else { continue };
+            let Some(policy) = policy_of(object, known, compile) else { continue };
             compiled.insert(object.head.uid.to_string(), (object.revision, policy.clone()));
             hooks.push(Hook { policy, bindings });
         }
@@ -97,7 +96,7 @@ fn compute(space: &Space, collections: &[Collection; 4], at: [Revision; 4], know
         validating: hooks(validating, validating_bindings, Policy::validating),
         mutating: hooks(mutating, mutating_bindings, Policy::mutating),
     });
-    Cached { at, set, compiled }
+    Cached { at, set, compiled: Arc::new(compiled) }
 }
 
 fn policy_of(object: &Object, known: &Compiled, compile: fn(&Tree) -> Policy) -> Option<Arc<Policy>> {

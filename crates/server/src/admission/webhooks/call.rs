@@ -138,7 +138,9 @@ impl Call<'_> {
         took: Duration,
         failed_open: impl FnOnce(),
     ) -> Result<Option<T>, Status> {
-        let measures = &self.seen.admission.context.hub.metrics.webhooks;
+        let context = self.seen.admission.context;
+        context.elsewhere.add(took, self.mutating);
+        let measures = &context.hub.metrics.webhooks;
         let about = self.about();
         let failure = match outcome {
             Ok(value) => {

@@ -1,6 +1,6 @@
 //! The webhooks of a workspace, ready to be asked.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use machinery::{
     Revision,
@@ -9,10 +9,9 @@ use machinery::{
     resource::Tree,
     validation::parts::{items, number, object, text, texts},
 };
-use parking_lot::RwLock;
 use store::{Collection, WorkspaceId};
 
-use crate::{space::Space, webhook::Target};
+use crate::{recent::Recent, space::Space, webhook::Target};
 
 /// One webhook of a configuration.
 pub struct Hook {
@@ -82,7 +81,7 @@ impl Default for Registered {
     fn default() -> Self {
         let hooks = |plural: &str| Hooks {
             collection: Collection::new("admissionregistration.k8s.io", plural),
-            compiled: RwLock::default(),
+            compiled: Recent::default(),
         };
         Registered {
             mutating: hooks("mutatingwebhookconfigurations"),
@@ -93,17 +92,18 @@ impl Default for Registered {
 
 impl Registered {
     pub fn forget(&self, workspace: &WorkspaceId) {
-        self.mutating.compiled.write().remove(workspace);
-        self.validating.compiled.write().remove(workspace);
+        self.mutating.compiled.forget(workspace);
+        self.validating.compiled.forget(workspace);
     }
 }
 
 /// The webhooks of one kind of configuration, by workspace.
 pub struct Hooks {
     collection: Collection,
-    compiled: RwLock<HashMap<WorkspaceId, Compiled>>,
+    compiled: Recent<Compiled>,
 }
 
+#[derive(Clone)]
 struct Compiled {
     /// The last change of the configurations when this was made.
     at: Revision,
@@ -119,10 +119,10 @@ impl Hooks {
         if at == Revision::ZERO {
             return None;
         }
-        let known = self.compiled.read().get(space.id()).filter(|it| it.at == at).map(|it| it.hooks.clone());
+        let known = self.compiled.get(space.id()).filter(|it| it.at == at).map(|it| it.hooks);
         let hooks = known.unwrap_or_else(|| {
             let hooks = Arc::new(self.compile(space));
-            self.compiled.write().insert(space.id().clone(), Compiled { at, hooks: hooks.clone() });
+            self.compiled.insert(space.id(), Compiled { at, hooks: hooks.clone() });
             hooks
         });
         (!hooks.is_empty()).then_some(hooks)

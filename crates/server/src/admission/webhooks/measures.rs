@@ -1,22 +1,19 @@
 //! What is measured about webhooks, under kube-apiserver's names. Webhooks are not told apart by theirs: workspaces choose
 //! those, could grow the metrics without bound, and would be seen by whoever reads them.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder},
-    metrics::{MetricType, TypedMetric, counter::Counter, family::Family, histogram::Histogram},
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
 
+use crate::metrics::{Count, OTHER};
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Timed {
+    name: &'static str,
     r#type: &'static str,
     operation: &'static str,
     rejected: String,
@@ -24,6 +21,7 @@ struct Timed {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Requested {
+    name: &'static str,
     r#type: &'static str,
     operation: &'static str,
     code: u16,
@@ -32,6 +30,7 @@ struct Requested {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Rejected {
+    name: &'static str,
     r#type: &'static str,
     operation: &'static str,
     error_type: &'static str,
@@ -40,31 +39,8 @@ struct Rejected {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Opened {
+    name: &'static str,
     r#type: &'static str,
-}
-
-/// A counter whose name does not end in `_total`, as upstream has two of.
-#[derive(Clone, Debug, Default)]
-struct Count(Arc<AtomicU64>);
-
-impl Count {
-    fn inc(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl TypedMetric for Count {
-    const TYPE: MetricType = MetricType::Unknown;
-}
-
-impl EncodeMetric for Count {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        encoder.encode_gauge(&self.0.load(Ordering::Relaxed))
-    }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
 }
 
 /// Why a request was refused on account of a webhook.
@@ -142,9 +118,9 @@ impl Measures {
     pub fn asked(&self, asked: Asked, took: Duration, rejected: bool, code: u16) {
         let Asked { step, operation } = asked;
         let rejected = rejected.to_string();
-        let timed = Timed { r#type: step, operation, rejected: rejected.clone() };
+        let timed = Timed { name: OTHER, r#type: step, operation, rejected: rejected.clone() };
         self.durations.get_or_create(&timed).observe(took.as_secs_f64());
-        let requested = Requested { r#type: step, operation, code: code.min(600), rejected };
+        let requested = Requested { name: OTHER, r#type: step, operation, code: code.min(600), rejected };
         self.requests.get_or_create(&requested).inc();
     }
 
@@ -152,11 +128,11 @@ impl Measures {
         let Asked { step, operation } = asked;
         let (error_type, rejection_code) = (because.as_str(), code.min(600));
         self.rejections
-            .get_or_create(&Rejected { r#type: step, operation, error_type, rejection_code })
+            .get_or_create(&Rejected { name: OTHER, r#type: step, operation, error_type, rejection_code })
             .inc();
     }
 
     pub fn failed_open(&self, asked: Asked) {
-        self.opened.get_or_create(&Opened { r#type: asked.step }).inc();
+        self.opened.get_or_create(&Opened { name: OTHER, r#type: asked.step }).inc();
     }
 }

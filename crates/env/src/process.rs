@@ -1,0 +1,75 @@
+//! What the operating system says of this process.
+
+use std::{fs, time::Duration};
+
+/// What a process uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessUsage {
+    pub cpu: Duration,
+    pub resident_bytes: u64,
+    pub virtual_bytes: u64,
+    pub open_files: u64,
+    pub max_files: u64,
+    /// Seconds since 1970.
+    pub started: f64,
+}
+
+pub trait Process: Send + Sync + 'static {
+    /// `None`: it cannot be told.
+    fn usage(&self) -> Option<ProcessUsage>;
+}
+
+/// As Linux tells it under `/proc`.
+pub struct RealProcess;
+
+impl Process for RealProcess {
+    fn usage(&self) -> Option<ProcessUsage> {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        // The name may hold anything, also spaces and parentheses; the state after it is field 3.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let seconds = |count: u64| count as f64 / ticks;
+        Some(ProcessUsage {
+            cpu: Duration::from_secs_f64(seconds(field(14)? + field(15)?)),
+            virtual_bytes: field(23)?,
+            resident_bytes: field(24)? * rustix::param::page_size() as u64,
+            open_files: fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64),
+            max_files: max_files().unwrap_or(0),
+            started: boot_time()? + seconds(field(22)?),
+        })
+    }
+}
+
+fn max_files() -> Option<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn boot_time() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// A simulated machine says nothing.
+pub struct SimProcess;
+
+impl Process for SimProcess {
+    fn usage(&self) -> Option<ProcessUsage> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_something() {
+        let usage = RealProcess.usage().unwrap();
+        assert!(usage.resident_bytes > 100_000 && usage.virtual_bytes >= usage.resident_bytes);
+        assert!(usage.open_files > 2 && usage.max_files >= usage.open_files);
+        assert!(usage.started > 1.7e9);
+    }
+}

@@ -1,0 +1,133 @@
+//! Watchers that never give up: they list once, follow, and go on at another server when one is lost.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use testing::{
+    client::{Client, Lines},
+    linear::watched::{Change, Event, Stream, Told},
+};
+
+use crate::{
+    cluster::connect,
+    workload::{Servers, listed, seen},
+};
+
+/// A server that says nothing for so long may be gone: it is left for the next.
+const SILENCE: Duration = Duration::from_secs(8);
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Where all watchers may stop: the revision of the last write, once there is one.
+pub type End = Arc<AtomicU64>;
+
+pub struct Informer {
+    servers: Servers,
+    collection: String,
+    /// The server it is at.
+    server: usize,
+    stream: Stream,
+    end: End,
+}
+
+impl Informer {
+    pub fn new(name: String, servers: Servers, collection: &str, server: usize, end: End) -> Informer {
+        let stream = Stream { name, told: Vec::new() };
+        Informer { servers, collection: collection.to_owned(), server, stream, end }
+    }
+
+    /// Lists, so that it knows where it begins.
+    pub async fn begin(&mut self) -> Result<()> {
+        let client = self.connect().await?;
+        self.list(&client).await
+    }
+
+    /// Follows until it has been told everything.
+    pub async fn run(mut self) -> Stream {
+        while !self.has_all() {
+            // Whatever ended it, the next server knows as much.
+            if self.follow().await.is_err() {
+                tokio::time::sleep(PAUSE).await;
+            }
+            self.server = (self.server + 1) % self.servers.len();
+        }
+        self.stream
+    }
+
+    fn has_all(&self) -> bool {
+        let end = self.end.load(Ordering::Relaxed);
+        end > 0 && self.stream.position() >= end
+    }
+
+    async fn connect(&self) -> Result<Client> {
+        let (url, admin) = &self.servers[self.server];
+        connect(url, admin).await
+    }
+
+    async fn list(&mut self, client: &Client) -> Result<()> {
+        let answer = tokio::time::timeout(SILENCE, client.get(&self.collection)).await??;
+        anyhow::ensure!(answer.code == 200, "{}", answer.text());
+        let (revision, items) = listed(&answer.json()).context("a list")?;
+        self.stream.told.push(Told::Listed { revision, items });
+        Ok(())
+    }
+
+    async fn follow(&mut self) -> Result<()> {
+        let client = self.connect().await?;
+        let after = self.stream.position();
+        if matches!(self.stream.told.last(), Some(Told::Gone)) {
+            self.list(&client).await?;
+            return Ok(());
+        }
+        let path = format!("{}?watch=true&allowWatchBookmarks=true&resourceVersion={after}", self.collection);
+        let opened = tokio::time::timeout(SILENCE, client.watch(&path)).await?;
+        let mut lines = match opened {
+            Ok(lines) => lines,
+            Err(error) if error.to_string().starts_with("410") => {
+                self.stream.told.push(Told::Gone);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.stream.told.push(Told::Resumed { server: self.server, after });
+        while !self.has_all() && self.take(&mut lines).await? {}
+        Ok(())
+    }
+
+    /// Takes one line; `false` if it was the last.
+    async fn take(&mut self, lines: &mut Lines) -> Result<bool> {
+        let Some(line) = tokio::time::timeout(SILENCE, lines.next()).await?? else { return Ok(false) };
+        let object = &line["object"];
+        let change: fn(testing::linear::Content) -> Change = match line["type"].as_str() {
+            Some("ADDED") => Change::Added,
+            Some("MODIFIED") => Change::Modified,
+            Some("DELETED") => |_| Change::Deleted,
+            Some("BOOKMARK") => {
+                self.stream.told.push(Told::Bookmark(revision_of(object)?));
+                return Ok(true);
+            }
+            _ => {
+                if object["code"] == 410 {
+                    self.stream.told.push(Told::Gone);
+                }
+                return Ok(false);
+            }
+        };
+        // Others than us write there too; what they do says how far we are, but not to whom.
+        let Some((key, seen)) = seen(object) else { return Ok(true) };
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let event = Event { revision: seen.revision, key, uid, change: change(seen.content) };
+        self.stream.told.push(Told::Event(event));
+        Ok(true)
+    }
+}
+
+fn revision_of(object: &Value) -> Result<u64> {
+    Ok(object["metadata"]["resourceVersion"].as_str().context("a resourceVersion")?.parse()?)
+}

@@ -1,0 +1,188 @@
+//! One run: a cluster, clients and watchers, a schedule of faults, and the verdict.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow};
+use testing::linear::{
+    Action, History, Outcome,
+    watched::{self, Stream},
+};
+use tokio::task::JoinHandle;
+
+use crate::{
+    cluster::{CLIENT, Cluster, Subject},
+    informer::{End, Informer},
+    nemesis::{self, Step},
+    workload::{Record, Servers, Worker},
+};
+
+const WORKERS: usize = 3;
+/// How long the servers may take to be of use again once nothing is broken any more. Not a promise of theirs: it is
+/// there so that a run ends.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// What was done in a run that found nothing wrong.
+#[derive(Debug, Default)]
+pub struct Summary {
+    operations: usize,
+    acknowledged: usize,
+    refused: usize,
+    unknown: usize,
+    events: usize,
+    streams: usize,
+    answers: BTreeMap<String, usize>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { operations, acknowledged, refused, unknown, events, streams, answers } = self;
+        write!(
+            formatter,
+            "{operations} operations: {acknowledged} writes acknowledged, {refused} refused, "
+        )?;
+        write!(formatter, "{unknown} unknown; {events} events in {streams} streams; answers")?;
+        answers.iter().try_for_each(|(said, count)| write!(formatter, " {said}: {count}"))
+    }
+}
+
+/// Everything that happens in one collection.
+struct Scene {
+    record: Arc<Record>,
+    end: End,
+    workers: Vec<JoinHandle<()>>,
+    informers: Vec<(String, JoinHandle<Stream>)>,
+}
+
+/// Blocks until the run is over.
+///
+/// # Errors
+/// The violation that was found, or why there is no verdict.
+pub fn run(subject: Subject, seed: u64, steps: &[Step]) -> Result<Summary> {
+    let mut cluster = Cluster::start(subject)?;
+    let net = cluster.net.clone();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        // Clients are on a node of their own.
+        .on_thread_start(move || net.move_here(CLIENT).expect("the namespace is there"))
+        .build()?;
+    let outcome = runtime.block_on(drive(&mut cluster, seed, steps));
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    outcome.map_err(|error| {
+        let kept = cluster.keep();
+        error.context(format!("logs are in {}", kept.display()))
+    })
+}
+
+async fn drive(cluster: &mut Cluster, seed: u64, steps: &[Step]) -> Result<Summary> {
+    cluster.prepare().await?;
+    let servers = cluster.servers.iter().map(|server| Ok((server.url.clone(), server.admin()?)));
+    let servers: Servers = Arc::new(servers.collect::<Result<_>>()?);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (start, ids) = (Instant::now(), Arc::new(AtomicU64::new(1)));
+    let mut scenes = Vec::new();
+    for collection in cluster.subject.collections() {
+        let record = Arc::new(Record::new(&collection, start, ids.clone()));
+        scenes.push(Scene::begin(record, &servers, seed, &stop).await?);
+    }
+
+    // Blocking, beside the clients: they run on other threads.
+    let broken = tokio::task::block_in_place(|| nemesis::run(cluster, steps).and_then(|()| cluster.heal()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stop.store(true, Ordering::Relaxed);
+    broken?;
+
+    let mut summary = Summary::default();
+    let may_be_gone = steps.iter().any(|step| step.kind.loses_history(cluster.subject));
+    for scene in scenes {
+        let collection = scene.record.collection.clone();
+        scene.judge(&servers, may_be_gone, &mut summary).await.with_context(|| collection)?;
+    }
+    Ok(summary)
+}
+
+impl Scene {
+    async fn begin(
+        record: Arc<Record>,
+        servers: &Servers,
+        seed: u64,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Scene> {
+        let end: End = Arc::default();
+        let mut informers = Vec::new();
+        for server in 0..servers.len() {
+            for number in 0..2 {
+                let name = format!("{number} from server {server}");
+                let (servers, end) = (servers.clone(), end.clone());
+                let mut informer = Informer::new(name.clone(), servers, &record.collection, server, end);
+                informer.begin().await?;
+                informers.push((name, tokio::spawn(informer.run())));
+            }
+        }
+        let worker = |number| {
+            let worker = Worker::new(number, seed, servers.clone(), record.clone());
+            tokio::spawn(worker.run(stop.clone()))
+        };
+        let workers = (0..WORKERS).map(worker).collect();
+        Ok(Scene { record, end, workers, informers })
+    }
+
+    async fn judge(self, servers: &Servers, may_be_gone: bool, summary: &mut Summary) -> Result<()> {
+        for worker in self.workers {
+            worker.await?;
+        }
+        let mut reader = Worker::new(WORKERS, 0, servers.clone(), self.record.clone());
+        // What is listed lies between two writes that every watcher is told of.
+        reader.write_last("before", PATIENCE).await?;
+        reader.read_all(PATIENCE).await?;
+        let end = reader.write_last("after", PATIENCE).await?;
+        self.end.store(end, Ordering::Relaxed);
+        let mut streams = Vec::new();
+        for (name, informer) in self.informers {
+            let told = tokio::time::timeout(PATIENCE, informer).await;
+            streams.push(told.map_err(|_| anyhow!("stream {name} was never told of the last write"))??);
+        }
+        let history = self.record.history();
+        summary.add(&history, &streams, &self.record.answers());
+        check(&history, &streams, may_be_gone)
+    }
+}
+
+fn check(history: &History, streams: &[Stream], may_be_gone: bool) -> Result<()> {
+    let log = watched::check(streams, may_be_gone).map_err(|it| anyhow!("{it}"))?;
+    for op in history.ops.iter().filter(|op| op.action == Action::List) {
+        if let Outcome::Listed { revision, items } = &op.outcome {
+            for stream in streams {
+                watched::check_cache(stream, op.server, *revision, items).map_err(|it| anyhow!("{it}"))?;
+            }
+        }
+    }
+    history.check(log.is_complete.then_some(&log.commits)).map_err(|it| anyhow!("{it}"))
+}
+
+impl Summary {
+    fn add(&mut self, history: &History, streams: &[Stream], answers: &BTreeMap<String, usize>) {
+        let count = |is: &dyn Fn(&Outcome) -> bool| {
+            history.ops.iter().filter(|op| op.action.is_write() && is(&op.outcome)).count()
+        };
+        self.operations += history.ops.len();
+        self.acknowledged += count(&|it| matches!(it, Outcome::Written(_) | Outcome::Deleted));
+        self.refused += count(&|it| matches!(it, Outcome::Refused(_)));
+        self.unknown += count(&|it| *it == Outcome::Unknown);
+        self.streams += streams.len();
+        let is_event = |told: &&watched::Told| matches!(told, watched::Told::Event(_));
+        self.events +=
+            streams.iter().map(|stream| stream.told.iter().filter(is_event).count()).sum::<usize>();
+        for (said, times) in answers {
+            *self.answers.entry(said.clone()).or_default() += times;
+        }
+    }
+}
