@@ -2,7 +2,6 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
 use env::Env;
 use server::{Options, login::LoginOptions, operate::Tools};
@@ -10,9 +9,9 @@ use server::{Options, login::LoginOptions, operate::Tools};
 use crate::{
     backup,
     kubeconfig::{Access, Kubeconfig},
-    log, run,
+    log, migrate, run,
     serving::{self, ServingArgs},
-    storage::StoreArgs,
+    storage::{EtcdArgs, StoreArgs},
     workspace,
 };
 
@@ -80,6 +79,20 @@ pub enum Command {
         #[command(subcommand)]
         verb: WorkspaceVerb,
     },
+    /// Move a stopped peer from its data directory to etcd, or back.
+    ///
+    /// Everything is written, read back and compared before the place it came from is closed; objects keep their
+    /// revisions, so that clients notice nothing but the pause. The authorities that sign for clients move along.
+    Migrate {
+        /// A data directory, or etcd://HOST:PORT,HOST:PORT/PREFIX.
+        #[arg(long, value_name = "PLACE")]
+        from: String,
+        /// The other kind of place. It must be empty.
+        #[arg(long, value_name = "PLACE")]
+        to: String,
+        #[command(flatten)]
+        etcd: EtcdArgs,
+    },
     /// Write a backup of a peer's store to one file.
     ///
     /// Of a running peer, over its API: each workspace is as it was at one moment, and the peer goes on meanwhile. With
@@ -136,6 +149,14 @@ pub enum Command {
         #[arg(long = "for", value_name = "DURATION", value_parser = serving::duration)]
         duration: Option<Duration>,
     },
+}
+
+impl Command {
+    /// Whether it answers requests.
+    #[cfg(feature = "otlp")]
+    pub fn serves(&self) -> bool {
+        matches!(self, Command::Dev { .. } | Command::Serve { .. })
+    }
 }
 
 /// How to reach a running peer. Its operators are admins of the workspace root, whatever workspace a context is for.
@@ -227,30 +248,24 @@ pub enum WorkspaceVerb {
 }
 
 /// Runs the command to its end.
-pub fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("hanse")
-        .build()
-        .context("cannot start")?;
-    runtime.block_on(async move {
-        match command {
-            Command::Dev { dir, listen, login, serving } => {
-                let server = Options { tools, ..serving.options() };
-                run::dev(env, &dir, listen, login.options(), server).await
-            }
-            Command::Serve { data, listen, advertise, issuer, store, login, serving } => {
-                let server = Options { tools, ..serving.options() };
-                run::serve(env, &data, listen, advertise, issuer, &store, login.options(), server).await
-            }
-            Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
-            Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,
-            Command::Restore { data, file } => backup::restore(&env, &data, &file),
-            Command::Check { data, file } => backup::check(&env, data.as_deref(), file.as_deref()),
-            Command::Compact { data, api, workspace } => {
-                backup::compact(&env, data.as_deref(), api, workspace.as_deref()).await
-            }
-            Command::LogLevel { api, level, duration } => log::change(&env, api, level, duration).await,
+pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Result<()> {
+    match command {
+        Command::Dev { dir, listen, login, serving } => {
+            let server = Options { tools, ..serving.options() };
+            run::dev(env, &dir, listen, login.options(), server).await
         }
-    })
+        Command::Serve { data, listen, advertise, issuer, store, login, serving } => {
+            let server = Options { tools, ..serving.options() };
+            run::serve(env, &data, listen, advertise, issuer, &store, login.options(), server).await
+        }
+        Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
+        Command::Migrate { from, to, etcd } => migrate::run(&env, &from, &to, &etcd).await,
+        Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,
+        Command::Restore { data, file } => backup::restore(&env, &data, &file),
+        Command::Check { data, file } => backup::check(&env, data.as_deref(), file.as_deref()),
+        Command::Compact { data, api, workspace } => {
+            backup::compact(&env, data.as_deref(), api, workspace.as_deref()).await
+        }
+        Command::LogLevel { api, level, duration } => log::change(&env, api, level, duration).await,
+    }
 }

@@ -2,17 +2,18 @@
 
 use std::{io::IsTerminal, sync::Arc, time::Duration};
 
+use anyhow::Context;
 use env::Env;
 use http::Method;
 use server::operate::LogFilter;
-use tracing_subscriber::{EnvFilter, Registry, layer::SubscriberExt, reload, util::SubscriberInitExt};
+use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, reload, util::SubscriberInitExt};
 
 use crate::{args::ApiArgs, client};
 
 /// The filter of the program's log, for those who change it.
-struct Filter(reload::Handle<EnvFilter, Registry>);
+struct Filter<S>(reload::Handle<EnvFilter, S>);
 
-impl LogFilter for Filter {
+impl<S: 'static> LogFilter for Filter<S> {
     fn current(&self) -> String {
         self.0.with_current(ToString::to_string).unwrap_or_default()
     }
@@ -23,12 +24,16 @@ impl LogFilter for Filter {
     }
 }
 
-/// Begins to log to stderr.
-pub fn start(filter: &str) -> anyhow::Result<Arc<dyn LogFilter>> {
-    let (filter, handle) = reload::Layer::new(EnvFilter::try_new(filter)?);
+/// Begins to log to stderr; with `also`, spans go there too.
+pub fn start(
+    filter: &str,
+    also: Option<impl Layer<Registry> + Send + Sync>,
+) -> anyhow::Result<Arc<dyn LogFilter>> {
+    let filter = EnvFilter::try_new(filter).with_context(|| format!("--log {filter} is no filter"))?;
+    let (filter, handle) = reload::Layer::new(filter);
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
-    tracing_subscriber::registry().with(filter).with(lines).init();
+    tracing_subscriber::registry().with(also).with(lines.with_filter(filter)).init();
     Ok(Arc::new(Filter(handle)))
 }
 

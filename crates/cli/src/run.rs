@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use env::Env;
+use sd_notify::NotifyState;
 use server::{
     Options,
     login::LoginOptions,
@@ -42,7 +43,10 @@ async fn start(
     let sharing = storage.sharing();
     let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login, sharing };
     match Peer::start(env, storage.store(), options).await {
-        Ok(peer) => Ok(Running { peer, storage }),
+        Ok(peer) => {
+            storage.measure(&peer.hub.metrics.etcd);
+            Ok(Running { peer, storage })
+        }
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
             bail!("{address} is taken: is another hanse running there? Choose another address with --listen")
         }
@@ -70,8 +74,16 @@ async fn until_told(running: Running) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
     }
     eprintln!("stopping");
+    tell_supervisor(NotifyState::Stopping);
     running.peer.stop().await;
     running.storage.close().await
+}
+
+/// systemd, or whatever else gave this process a `NOTIFY_SOCKET`; nobody else hears it.
+fn tell_supervisor(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "whoever supervises this process cannot be told how it is");
+    }
 }
 
 fn write_private(env: &Env, path: &Path, text: &str) -> anyhow::Result<()> {
@@ -97,6 +109,7 @@ pub async fn serve(
     let path = data.join("admin.kubeconfig");
     write_private(&env, &path, &kubeconfig)?;
     eprintln!("serving on {} (admin: {})", running.peer.url(), path.display());
+    tell_supervisor(NotifyState::Ready);
     until_told(running).await
 }
 

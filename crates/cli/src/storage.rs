@@ -9,10 +9,11 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use env::Env;
-use etcd::{Client, Endpoint, Etcd, Identity, Tls, User};
+use etcd::{Client, Endpoint, Identity, Observed, Tls, User};
 use serde::{Deserialize, Serialize};
 use server::{
     letters::{EtcdLetters, HttpCourier},
+    metrics::EtcdMetrics,
     peer::Sharing,
     pki::Authority,
 };
@@ -64,7 +65,7 @@ pub struct EtcdArgs {
 
 /// A place in etcd.
 pub struct Place {
-    pub etcd: Arc<dyn Etcd>,
+    pub etcd: Arc<Observed>,
     pub prefix: String,
     /// As it was given, for people.
     pub url: String,
@@ -102,6 +103,7 @@ impl EtcdArgs {
             options.user = Some(User { name, password: password.trim_end_matches(['\r', '\n']).to_owned() });
         }
         let etcd = Client::new(env.clone(), options).with_context(|| format!("cannot use {url}"))?;
+        let etcd = Observed::new(Arc::new(etcd), env.clock.clone());
         Ok(Place { etcd: Arc::new(etcd), prefix, url: url.to_owned() })
     }
 }
@@ -109,7 +111,7 @@ impl EtcdArgs {
 /// What a peer runs on.
 pub enum Storage {
     Embedded(EmbeddedStore),
-    Etcd { store: EtcdStore, sharing: Sharing },
+    Etcd { store: EtcdStore, sharing: Sharing, etcd: Arc<Observed> },
 }
 
 impl Storage {
@@ -140,7 +142,7 @@ impl Storage {
         share_authorities(env, &place, &data.join("pki")).await?;
         let letters = Arc::new(EtcdLetters { env: env.clone(), store: store.clone() });
         let sharing = Sharing { address: args.internal_address.clone(), letters };
-        Ok(Storage::Etcd { store, sharing })
+        Ok(Storage::Etcd { store, sharing, etcd: place.etcd })
     }
 
     pub fn store(&self) -> Arc<dyn Store> {
@@ -154,6 +156,13 @@ impl Storage {
         match self {
             Storage::Embedded(_) => None,
             Storage::Etcd { sharing, .. } => Some(sharing.clone()),
+        }
+    }
+
+    /// Counts and times calls to etcd, if there are any, from now on.
+    pub fn measure(&self, metrics: &EtcdMetrics) {
+        if let Storage::Etcd { etcd, .. } = self {
+            etcd.tell(Arc::new(metrics.clone()));
         }
     }
 

@@ -48,7 +48,7 @@ impl Env {
             clock: Arc::new(clock::RealClock::new()),
             random: Arc::new(random::RealRandom),
             files: Arc::new(files::RealFiles),
-            network: Arc::new(network::RealNetwork),
+            network: Arc::new(network::RealNetwork::default()),
             tasks: Arc::new(tasks::RealTasks),
         }
     }

@@ -2,6 +2,8 @@
 
 use std::{io, net::SocketAddr};
 
+use listenfd::ListenFd;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::BoxFuture;
@@ -26,13 +28,29 @@ pub trait Listener: Send + Sync + 'static {
 pub trait Network: Send + Sync + 'static {
     /// Listens on `address`; port 0 picks a free one.
     fn listen(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>>;
+    /// A listener that was open before this process began and was handed to it, each only once. Connections that were
+    /// made while nobody accepted wait in it.
+    fn inherited(&self) -> io::Result<Option<Box<dyn Listener>>> {
+        Ok(None)
+    }
     fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
     /// Where a host, by name or address, can be reached; at least one place, or an error.
     fn resolve(&self, host: String, port: u16) -> BoxFuture<'_, io::Result<Vec<Address>>>;
 }
 
 /// TCP on this machine.
-pub struct RealNetwork;
+#[derive(Default)]
+pub struct RealNetwork {
+    /// Sockets by systemd's convention: `LISTEN_FDS` of them, if `LISTEN_PID` is this process.
+    handed_over: Mutex<Option<ListenFd>>,
+}
+
+impl RealNetwork {
+    /// With the listeners that were handed to this process. For `main` alone, and once: they are owned from then on.
+    pub fn inheriting() -> Self {
+        Self { handed_over: Mutex::new(Some(ListenFd::from_env())) }
+    }
+}
 
 struct RealListener(tokio::net::TcpListener);
 
@@ -57,6 +75,19 @@ impl Network for RealNetwork {
             let listener = tokio::net::TcpListener::bind(address).await?;
             Ok(Box::new(RealListener(listener)) as Box<dyn Listener>)
         })
+    }
+
+    fn inherited(&self) -> io::Result<Option<Box<dyn Listener>>> {
+        let mut handed_over = self.handed_over.lock();
+        let Some(sockets) = handed_over.as_mut() else { return Ok(None) };
+        for index in 0..sockets.len() {
+            if let Some(listener) = sockets.take_tcp_listener(index)? {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                return Ok(Some(Box::new(RealListener(listener))));
+            }
+        }
+        Ok(None)
     }
 
     fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {

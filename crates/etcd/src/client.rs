@@ -46,6 +46,8 @@ use wire::{LeaseRequest, LeaseResponse, RangeRequest, RangeResponse, TxnRequest,
 
 /// An election is over in a second or two; the members are asked again after so long.
 const ASK_FOR_LEADER: Duration = Duration::from_millis(100);
+/// So many requests of a watch wait to be sent.
+const REQUESTS_AHEAD: usize = 8;
 
 /// A client of one cluster. Clones share its connections.
 #[derive(Clone)]
@@ -147,8 +149,8 @@ impl Asked for Opening {
     type Answer = Watching;
 
     async fn ask(&self, mut way: Way<'_>) -> Result<Watching, Failure> {
-        let (requests, body) = mpsc::unbounded_channel();
-        let _ = requests.send(self.first.clone());
+        let (requests, body) = mpsc::channel(REQUESTS_AHEAD);
+        let _ = requests.try_send(self.first.clone());
         let head = way.shared.head(way.member, "Watch/Watch", way.token, None);
         let messages = call::open(&mut way.connection, head, Sent::Stream(body)).await?;
         let clock = way.shared.env.clock.clone();
@@ -171,10 +173,15 @@ impl Shared {
         Head { endpoint: &member.endpoint, is_tls: self.is_tls, method, token: token.value, within }
     }
 
-    /// All members: first those that do not rest, beginning with the one that answered last.
+    /// All members: first those that do not rest, beginning with the one that answered last; then those that rest, the
+    /// shortest first.
     fn order(&self) -> Vec<usize> {
         let (count, now) = (self.members.len(), self.now());
-        let first = self.current.load(Ordering::Relaxed);
+        let mut first = self.current.load(Ordering::Relaxed);
+        if self.members[first].rests_until() > now {
+            // Its clients spread over the others.
+            first = (self.env.random.next_u64() % count as u64) as usize;
+        }
         let mut order: Vec<_> = (0..count).map(|at| (first + at) % count).collect();
         order.sort_by_key(|at| Some(self.members[*at].rests_until()).filter(|until| *until > now));
         order
@@ -191,10 +198,10 @@ impl Shared {
                 let outcome = self.at(member, deadline, asked).await;
                 let meaning = outcome.as_ref().map_or_else(Failure::meaning, |_| Meaning::Final);
                 match outcome {
-                    Err(failure) if meaning != Meaning::Final => {
+                    Err(failure) if !matches!(meaning, Meaning::Final | Meaning::Token) => {
                         member.has_failed(self.now());
                         member.leave(&failure);
-                        if matches!(meaning, Meaning::Uncertain | Meaning::Token) {
+                        if meaning == Meaning::Uncertain {
                             return Err(failure);
                         }
                         is_election |= meaning == Meaning::NoLeader;

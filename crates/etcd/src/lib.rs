@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Etcd ─┬─ Client      gRPC to the members of a cluster; TLS, user and password
-//!         └─ SimEtcd     the same rules in memory, with faults that follow from a seed
+//!         ├─ SimEtcd     the same rules in memory, with faults that follow from a seed
+//!         └─ Observed    around one of them: tells somebody how calls go
 //! ```
 //!
 //! [`Etcd`] is a plain account of what etcd does, with nothing hidden: no retries behind the caller's back and no
@@ -19,10 +20,12 @@ use env::BoxFuture;
 
 mod client;
 pub mod limits;
+mod observed;
 mod sim;
 pub mod suite;
 
 pub use client::{Client, Endpoint, Identity, Misconfigured, Options, Tls, User};
+pub use observed::{Observed, Observer};
 pub use sim::{Faults, SimEtcd};
 
 /// The number of a state of the whole store. Every transaction that writes makes the next one.
@@ -52,6 +55,8 @@ pub struct Keys {
     pub end: Option<Bytes>,
 }
 
+type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
 impl Keys {
     pub fn one(key: impl Into<Bytes>) -> Self {
         Self { start: key.into(), end: None }
@@ -67,7 +72,7 @@ impl Keys {
     }
 
     /// On etcd's wire an end of the one byte 0 means no end, and an empty one means the one key.
-    pub(crate) fn bounds(&self) -> Option<(Bound<&[u8]>, Bound<&[u8]>)> {
+    pub(crate) fn bounds(&self) -> Option<Bounds<'_>> {
         let start = &self.start[..];
         match self.end.as_deref() {
             None | Some([]) => Some((Bound::Included(start), Bound::Included(start))),
@@ -227,6 +232,22 @@ pub enum Error {
     Refused(String),
 }
 
+impl Error {
+    /// Its name among the others, as metrics have it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::Unreachable(_) => "unreachable",
+            Error::Uncertain(_) => "uncertain",
+            Error::Compacted(_) => "compacted",
+            Error::LeaseGone => "lease_gone",
+            Error::TooLarge(_) => "too_large",
+            Error::NoSpace(_) => "no_space",
+            Error::Denied(_) => "denied",
+            Error::Refused(_) => "refused",
+        }
+    }
+}
+
 /// A cluster of etcd members.
 pub trait Etcd: Send + Sync + 'static {
     fn range(&self, range: Range) -> BoxFuture<'static, Result<Ranged, Error>>;
@@ -246,7 +267,7 @@ pub trait Etcd: Send + Sync + 'static {
     /// Deletes a lease and all its keys.
     fn revoke(&self, lease: LeaseId) -> BoxFuture<'static, Result<(), Error>>;
 
-    /// Forgets the history before `revision`. What that one itself deleted is not told to later watches either: they
+    /// Forgets the history before `revision`. What that one itself deleted may not be told to later watches either: they
     /// are safe from the one after it on.
     fn compact(&self, revision: Revision) -> BoxFuture<'static, Result<(), Error>>;
 }

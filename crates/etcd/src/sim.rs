@@ -277,7 +277,11 @@ impl Etcd for SimClient {
 
     fn watch(&self, watch: WatchFrom) -> BoxFuture<'static, Result<Box<dyn Watcher>, Error>> {
         let client = self.clone();
-        let accepted = self.call(false, |mvcc, _| Ok(mvcc.revision()));
+        let is_empty = watch.keys.bounds().is_none();
+        let accepted = self.call(false, move |mvcc, _| match is_empty {
+            true => Err(Error::Refused("watcher range is empty".into())),
+            false => Ok(mvcc.revision()),
+        });
         Box::pin(async move {
             // It has no effect whether or not the answer arrives.
             let revision = accepted.await?;

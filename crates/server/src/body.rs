@@ -19,6 +19,10 @@ pub enum Body {
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
+/// Says of a response that it has no end of its own, and that its client can go on with another.
+#[derive(Clone, Copy)]
+pub struct Endless;
+
 impl Body {
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Body {
         Body::Stream(Box::pin(stream))

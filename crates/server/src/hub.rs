@@ -172,6 +172,7 @@ impl Hub {
         let fairness = Fairness::new(env.clone(), seats, options.request_timeout / 4, metrics.flow.clone());
         let installation = Installation::load(&env, &store).await?;
         let operating = Operating::new(options.tools.clone());
+        let webhooks = Webhooks::new(options.tools.traces.clone());
         Ok(Arc::new(Hub {
             env,
             store,
@@ -179,7 +180,7 @@ impl Hub {
             authorizer: Authorizer::default(),
             metrics,
             stopping,
-            webhooks: Webhooks::default(),
+            webhooks,
             issuers: Issuers::default(),
             policies: Policies::default(),
             admission: Registered::default(),

@@ -53,6 +53,7 @@ pub mod service;
 pub mod space;
 mod swagger;
 pub mod tokens;
+pub mod trace;
 pub mod user;
 mod versions;
 mod watch;

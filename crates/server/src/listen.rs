@@ -3,14 +3,19 @@
 use std::{
     convert::Infallible,
     net::IpAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::Bytes;
 use env::{Listener, Stream};
+use http::Response;
+use http_body::{Frame, SizeHint};
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -20,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
+    body::{Body, Endless},
     hub::{self, Hub},
     login::caller::{Caller, Presented},
     service::{self, Connection},
@@ -31,6 +37,8 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const IDLE_LIMIT: Duration = Duration::from_secs(90);
 /// After this, connections that are still busy at shutdown are closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// How long a connection has at shutdown to say goodbye when all its answers have been given.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Streams at once on one HTTP/2 connection: an operator with many informers opens hundreds.
 const MAX_STREAMS: u32 = 2000;
 
@@ -80,6 +88,46 @@ fn is_full(hub: &Hub, open: &mpsc::Sender<Infallible>) -> bool {
     limit > 0 && open.strong_count() > limit
 }
 
+/// Held by every answer that a connection has yet to give to the end.
+type Debt = Arc<()>;
+
+/// The service of a connection and the connection itself hold one each.
+fn is_paid(owed: &Debt) -> bool {
+    Arc::strong_count(owed) <= 2
+}
+
+/// An answer, with what is owed until it has been sent.
+struct Owed {
+    body: Body,
+    _debt: Option<Debt>,
+}
+
+/// A watch is owed to nobody: it has ended, and goes on elsewhere from where it was.
+fn owe(response: Response<Body>, debt: Debt) -> Response<Owed> {
+    let endless = response.extensions().get::<Endless>().is_some();
+    response.map(|body| Owed { body, _debt: (!endless).then_some(debt) })
+}
+
+impl http_body::Body for Owed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 async fn connection(
     hub: Arc<Hub>,
     acceptor: TlsAcceptor,
@@ -98,19 +146,22 @@ async fn connection(
             }
         },
         () = hub.env.clock.sleep(HANDSHAKE_LIMIT) => return,
+        () = hub::stopped(&mut stopping) => return,
     };
     let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
     let caller = chain.map(|chain| Arc::new(Caller::Certificate(Presented::new(chain.to_vec()))));
     let from = Arc::new(Connection { caller, peer: Some(peer) });
     hub.metrics.connections.inc();
     let spoke = Arc::new(AtomicBool::new(false));
+    let owed: Debt = Arc::new(());
     let service = service_fn({
-        let (hub, spoke) = (hub.clone(), spoke.clone());
+        let (hub, spoke, owed) = (hub.clone(), spoke.clone(), owed.clone());
         move |request: Request<Incoming>| {
             spoke.store(true, Ordering::Relaxed);
+            let owed = owed.clone();
             // Boxed, because it is large and a stream's task keeps room for it: a watch would, for as long as it lasts.
             let answer = Box::pin(service::handle(hub.clone(), from.clone(), request));
-            async move { Ok::<_, Infallible>(answer.await) }
+            async move { Ok::<_, Infallible>(owe(answer.await, owed)) }
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -153,7 +204,14 @@ async fn connection(
             }
             () = hub::stopped(&mut stopping) => {
                 connection.as_mut().graceful_shutdown();
-                let _ = connection.as_mut().await;
+                // On HTTP/2 the client is asked whether it has understood. One that does not answer, and has what it
+                // asked for, is not waited for.
+                loop {
+                    tokio::select! {
+                        _ = connection.as_mut() => break,
+                        () = hub.env.clock.sleep(FAREWELL) => if is_paid(&owed) { break },
+                    }
+                }
                 break;
             }
         }

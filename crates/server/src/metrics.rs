@@ -12,6 +12,11 @@ use prometheus_client::{
 use crate::admission::webhooks::Measures;
 use crate::login::LoginMetrics;
 use crate::operate::OperateMetrics;
+use crate::trace;
+
+mod etcd;
+
+pub use etcd::EtcdMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -203,6 +208,19 @@ impl Stage {
             Stage::Commit => "commit",
         }
     }
+
+    /// What a request's span calls it.
+    pub fn field(self) -> &'static str {
+        match self {
+            Stage::Decode => "stage.decode",
+            Stage::Prepare => "stage.prepare",
+            Stage::Track => "stage.track",
+            Stage::Check => "stage.check",
+            Stage::Admit => "stage.admit",
+            Stage::Encode => "stage.encode",
+            Stage::Commit => "stage.commit",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -226,19 +244,34 @@ pub struct Stopwatch<'a> {
     clock: &'a dyn Clock,
     metrics: &'a Metrics,
     last: Duration,
+    /// How long each stage took in all.
+    spent: [Duration; Stage::ALL.len()],
 }
 
 impl<'a> Stopwatch<'a> {
     pub fn start(clock: &'a dyn Clock, metrics: &'a Metrics) -> Self {
         metrics.writes.inc();
-        Self { clock, metrics, last: clock.elapsed() }
+        Self { clock, metrics, last: clock.elapsed(), spent: Default::default() }
     }
 
     /// What was done since the last call was `stage`.
     pub fn lap(&mut self, stage: Stage) {
         let now = self.clock.elapsed();
-        self.metrics.stages[stage as usize].inc_by(now.saturating_sub(self.last).as_secs_f64());
+        let took = now.saturating_sub(self.last);
+        self.metrics.stages[stage as usize].inc_by(took.as_secs_f64());
+        self.spent[stage as usize] += took;
         self.last = now;
+    }
+}
+
+impl Drop for Stopwatch<'_> {
+    /// A stage can come more than once; the request's span has the sums.
+    fn drop(&mut self) {
+        if trace::is_on() {
+            for stage in Stage::ALL {
+                trace::record_micros(stage.field(), self.spent[stage as usize]);
+            }
+        }
     }
 }
 
@@ -326,6 +359,7 @@ pub struct Metrics {
     stages: [Counter<f64, AtomicU64>; Stage::ALL.len()],
     pub login: LoginMetrics,
     pub operate: OperateMetrics,
+    pub etcd: EtcdMetrics,
 }
 
 impl Default for Metrics {
@@ -410,12 +444,14 @@ impl Default for Metrics {
             Stage::ALL.map(|stage| by_stage.get_or_create(&StageLabels { stage: stage.name() }).clone());
         let webhooks = Measures::register(&mut registry);
         let operate = OperateMetrics::register(&mut registry);
+        let etcd = EtcdMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
             registry,
             login,
             operate,
+            etcd,
             requests,
             durations,
             inflight,

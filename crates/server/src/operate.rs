@@ -24,6 +24,7 @@ use crate::{
     hub::{Hub, root_id, store_refusal},
     options::Query,
     space::Space,
+    trace::Traces,
 };
 
 pub use logging::{LogFilter, LogLevel};
@@ -48,12 +49,14 @@ pub struct Tools {
     pub log: Option<Arc<dyn LogFilter>>,
     pub cpu: Option<Arc<dyn CpuProfiler>>,
     pub heap: Option<Arc<dyn HeapProfiler>>,
+    pub traces: Option<Arc<dyn Traces>>,
 }
 
 impl std::fmt::Debug for Tools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Tools { log, cpu, heap } = self;
-        write!(f, "Tools(log: {}, cpu: {}, heap: {})", log.is_some(), cpu.is_some(), heap.is_some())
+        let Tools { log, cpu, heap, traces } = self;
+        let there = [log.is_some(), cpu.is_some(), heap.is_some(), traces.is_some()];
+        write!(f, "Tools(log, cpu, heap, traces: {there:?})")
     }
 }
 
@@ -111,7 +114,7 @@ pub async fn answer(
     }
     if *space.id() != root_id() {
         let why = format!(
-            "{path} is about the whole server, and served in the workspace root only: ask without /clusters/<name>"
+            "{path} is about the whole server, and served in the workspace root only: ask for /clusters/root{path}"
         );
         return Some(Err(Status::forbidden_path(&why)));
     }

@@ -23,6 +23,7 @@ use crate::{
 pub struct PeerOptions {
     /// Where certificates are kept.
     pub pki: PathBuf,
+    /// Unless a socket was handed to this process.
     pub listen: SocketAddr,
     /// The name or address clients are told to use; the listening address if none is given.
     pub advertise: Option<String>,
@@ -37,6 +38,8 @@ pub struct PeerOptions {
 pub enum StartError {
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("the socket that was handed over cannot be used: {0}")]
+    Inherited(io::Error),
     #[error(transparent)]
     Pki(#[from] PkiError),
     #[error(transparent)]
@@ -69,7 +72,10 @@ pub struct Peer {
 impl Peer {
     pub async fn start(env: &Env, store: Arc<dyn Store>, options: PeerOptions) -> Result<Peer, StartError> {
         let failed = |source| StartError::Listen { address: options.listen, source };
-        let listener = env.network.listen(options.listen).await.map_err(failed)?;
+        let listener = match env.network.inherited().map_err(StartError::Inherited)? {
+            Some(listener) => listener,
+            None => env.network.listen(options.listen).await.map_err(failed)?,
+        };
         let address = listener.local_address().map_err(failed)?;
         let authority = Arc::new(Authority::open(env, &options.pki)?);
         let own_address = options.sharing.as_ref().and_then(|sharing| sharing.address.as_deref());

@@ -11,6 +11,7 @@ use machinery::{
     selector::FieldSelector,
     status::{About, Reason, Status},
 };
+use tracing::{Instrument, Span};
 
 use crate::{
     audit::{Arrival, Recorder, Trail},
@@ -33,6 +34,7 @@ use crate::{
     reviews,
     space::Space,
     swagger, tokens,
+    trace::{self, Laps},
     user::{self, Impersonated, User},
     watch, write,
 };
@@ -83,7 +85,8 @@ where
         counting: None,
     };
     let in_flight = Counted::new(&hub.metrics.inflight);
-    let work = answer(&hub, &connection, &parts, headers, body, &mut findings);
+    let span = trace::begin(&hub, &parts, &headers);
+    let work = answer(&hub, &connection, &parts, headers, body, &mut findings).instrument(span.clone());
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     drop(in_flight);
     let Findings { audit_id, mut labels, warnings, trail, counting } = findings;
@@ -104,7 +107,10 @@ where
         *response.body_mut() = Body::Whole(None);
     }
     labels.code = response.status().as_u16();
-    hub.metrics.request(labels, hub.env.clock.elapsed().saturating_sub(started));
+    let took = hub.env.clock.elapsed().saturating_sub(started);
+    let RequestLabels { verb, group, resource, code, .. } = labels;
+    trace::end(&span, &trace::Outcome { verb, group, resource, code, took });
+    hub.metrics.request(labels, took);
     response.headers_mut().insert("audit-id", audit_id);
     if let Some(Counting { schema_uid, level_uid }) = counting {
         response.headers_mut().insert("x-kubernetes-pf-flowschema-uid", schema_uid);
@@ -157,6 +163,7 @@ where
         charged: if hub.space(workspace).is_ok() { workspace } else { "" },
     };
     let asked_for = info.workspace.as_deref();
+    let mut laps = Laps::start(hub);
     let mut asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
     if asker.is_err()
         && let Ok(space) = hub.space(asked_for.unwrap_or(api::DEFAULT))
@@ -177,10 +184,14 @@ where
             return Err(status);
         }
     };
+    laps.lap("stage.authenticate");
     let Asker { user, space: verified, warnings: of_asker } = asker;
     findings.warnings = of_asker;
     // Without a path prefix the request is for its credential's workspace, else for `default`.
     let name = asked_for.or(verified.as_ref().map(Space::name)).unwrap_or(api::DEFAULT).to_owned();
+    if trace::is_on() {
+        Span::current().record("workspace", name.as_str());
+    }
     let mut audit = Recorder::off();
     if let Some(auditor) = &hub.auditor {
         let id = findings.audit_id.to_str().unwrap_or_default();
@@ -207,6 +218,7 @@ where
     {
         level.await.map_err(store_refusal)?;
     }
+    laps.lap("stage.wait");
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
     if audit.is_on() {
         annotate_decision(hub, &space, &user, &attributes, allowed, &audit);

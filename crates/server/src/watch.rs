@@ -94,6 +94,7 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
         Some((line, watcher))
     });
     let mut response = body::encoded(StatusCode::OK, Body::stream(lines));
+    response.extensions_mut().insert(body::Endless);
     // Some proxies hold small answers back unless told that this one does not end.
     response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
     Ok(response)

@@ -36,7 +36,10 @@ use store::WorkspaceId;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 
-use crate::room::{Hold, Room};
+use crate::{
+    room::{Hold, Room},
+    trace::{self, Traces},
+};
 
 /// Idle connections kept to one place.
 const IDLE: usize = 8;
@@ -144,12 +147,14 @@ pub struct Webhooks {
     answering: Arc<Room>,
     /// Trusts whom this machine trusts: its store is read once.
     system: OnceLock<Arc<ClientConfig>>,
+    traces: Option<Arc<dyn Traces>>,
 }
 
 impl Default for Webhooks {
     fn default() -> Self {
         let room = || Room::new(MOST_BYTES, SHARE_BYTES);
-        Webhooks { places: Arc::default(), sending: room(), answering: room(), system: OnceLock::new() }
+        let system = OnceLock::new();
+        Webhooks { places: Arc::default(), sending: room(), answering: room(), system, traces: None }
     }
 }
 
@@ -212,6 +217,11 @@ impl Drop for Visit<'_> {
 }
 
 impl Webhooks {
+    /// With `traces`, those who are asked are told which trace it is for.
+    pub fn new(traces: Option<Arc<dyn Traces>>) -> Webhooks {
+        Webhooks { traces, ..Webhooks::default() }
+    }
+
     /// How many targets something is kept for.
     pub fn known(&self) -> usize {
         self.places.0.lock().len()
@@ -284,14 +294,17 @@ impl Webhooks {
         let _turn = visit.place.turns.acquire().await.map_err(|error| broken(&error))?;
         let _hold = self.sending.hold(&question.workspace.0, question.bytes).await;
         let body = Bytes::from((question.document)().to_string());
+        let traceparent = trace::outgoing(self.traces.as_ref());
         let request = || {
-            Request::post(path.as_str())
+            let mut request = Request::post(path.as_str())
                 .header(header::HOST, &host)
                 .header(header::CONTENT_TYPE, "application/json")
                 .header(header::ACCEPT, "application/json, */*")
-                .header(header::USER_AGENT, "hanse-admission")
-                .body(Full::new(body.clone()))
-                .map_err(|error| Error::Target(error.to_string()))
+                .header(header::USER_AGENT, "hanse-admission");
+            if let Some(traceparent) = &traceparent {
+                request = request.header("traceparent", traceparent);
+            }
+            request.body(Full::new(body.clone())).map_err(|error| Error::Target(error.to_string()))
         };
         // A kept connection may have ended at the other side; a new one is tried then.
         let kept = visit.place.idle.lock().pop().map(|idle| idle.connection);

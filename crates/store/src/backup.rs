@@ -28,7 +28,7 @@ use crate::{
         checkpoint::{Checkpoint, CheckpointHeader, Encoder, Unfinished, io_at},
         new_header,
     },
-    live::{Items, Place, Snapshot},
+    live::{Item, Items, Place, Snapshot},
 };
 
 pub use crate::embedded::checkpoint::{Entry, ObjectEntry, Totals, WorkspaceEntry};
@@ -45,6 +45,7 @@ pub struct Export {
     snapshots: VecDeque<Snapshot>,
     current: Option<Cursor>,
     keep_places: bool,
+    forget_past: bool,
     over: bool,
 }
 
@@ -66,13 +67,20 @@ impl Export {
         Export::new(new_header(env, first_epoch), snapshots, false)
     }
 
+    /// As [`Export::of`], of snapshots whose past does not come along.
+    pub(crate) fn without_history(header: CheckpointHeader, snapshots: Vec<Snapshot>) -> Export {
+        let mut export = Export::new(header, snapshots.into(), false);
+        export.forget_past = true;
+        export
+    }
+
     /// As [`Export::of`], with where the objects are in the log that `header` names: for that log's own checkpoints.
     pub(crate) fn with_places(header: CheckpointHeader, snapshots: Vec<Snapshot>) -> Export {
         Export::new(header, snapshots.into(), true)
     }
 
     fn new(header: CheckpointHeader, snapshots: VecDeque<Snapshot>, keep_places: bool) -> Export {
-        Export { encoder: Encoder::new(&header), snapshots, current: None, keep_places, over: false }
+        Export { encoder: Encoder::new(&header), snapshots, current: None, keep_places, forget_past: false, over: false }
     }
 
     /// Encodes some more.
@@ -92,7 +100,7 @@ impl Export {
         self.encoder.workspace(&WorkspaceEntry {
             id: snapshot.id().clone(),
             head: state.head,
-            forgotten: state.forgotten,
+            forgotten: if self.forget_past { state.head } else { state.forgotten },
             epochs: state.epochs.clone(),
             collections: collections.iter().map(|(collection, _)| collection.clone()).collect(),
         });
@@ -234,4 +242,48 @@ pub fn import(
         Entry::Object(object) => sink(Entry::Object(ObjectEntry { place: Place::default(), ..object })),
     });
     read.map(drop)
+}
+
+/// Whether two stores hold the same: every workspace at the same head in the same epochs, with the same objects that
+/// expire at the same time. `Err` says what differs first.
+pub fn compare(one: &dyn Store, other: &dyn Store) -> Result<Totals, String> {
+    let (mut here, mut there) = (one.workspaces(), other.workspaces());
+    here.sort();
+    there.sort();
+    if here != there {
+        return Err(format!("{} workspaces are not {}", here.len(), there.len()));
+    }
+    let mut totals = Totals::default();
+    for id in here {
+        let (Some(left), Some(right)) = (one.snapshot(&id), other.snapshot(&id)) else {
+            return Err(format!("workspace {id} has gone"));
+        };
+        let position = |snapshot: &Snapshot| (snapshot.state().head, snapshot.state().epochs.clone());
+        if position(&left) != position(&right) {
+            return Err(format!("workspace {id} stands at {} and {}", left.state().head, right.state().head));
+        }
+        let full = |snapshot: &Snapshot| {
+            let mut collections = snapshot.collections();
+            collections.retain(|(_, items)| !items.is_empty());
+            collections
+        };
+        let (left, right) = (full(&left), full(&right));
+        if left.len() != right.len() {
+            return Err(format!("workspace {id} has other collections"));
+        }
+        for ((name, items), (other_name, other_items)) in left.iter().zip(&right) {
+            let same = |((key, item), (other_key, other)): ((&ItemKey, &Item), (&ItemKey, &Item))| {
+                key == other_key
+                    && item.expires == other.expires
+                    && item.object.body_slice() == other.object.body_slice()
+            };
+            let all = items.iter().zip(other_items.iter());
+            if name != other_name || items.len() != other_items.len() || !all.map(same).all(|same| same) {
+                return Err(format!("workspace {id} has other objects of {name:?}"));
+            }
+            totals.objects += items.len() as u64;
+        }
+        totals.workspaces += 1;
+    }
+    Ok(totals)
 }

@@ -50,7 +50,7 @@ use crate::{
 
 pub(crate) use segment::EPOCHS;
 
-pub use backup::{Report, check, restore};
+pub use backup::{Report, check, fill, restore};
 pub use checkpoint::Totals;
 
 /// Sizes and times. The defaults suit a control plane; tests make everything small.

@@ -15,6 +15,7 @@
 //! History is as long as the memory ring: a watch that has fallen further behind has expired.
 
 mod blob;
+mod fill;
 mod follow;
 mod layout;
 mod lead;
@@ -47,6 +48,7 @@ use crate::{
     memory::expiry_commit,
 };
 
+pub use fill::{fill, retire, servers};
 pub use layout::Registration;
 pub use route::{Courier, NoCourier, Undelivered};
 
@@ -92,6 +94,10 @@ pub enum OpenError {
     Store(#[from] Error),
     #[error("what is kept in etcd below /{prefix} has format {found}, this program knows format {known}")]
     Format { prefix: String, found: u32, known: u32 },
+    #[error("what is kept in etcd below /{prefix} must not be used: {why}")]
+    Closed { prefix: String, why: String },
+    #[error("etcd holds something below /{prefix} already")]
+    NotEmpty { prefix: String },
 }
 
 impl From<ReadError> for OpenError {
@@ -127,7 +133,7 @@ pub struct Standing {
 
 /// What all servers agree on; made by the first.
 async fn meta(etcd: &dyn Etcd, layout: &Layout) -> Result<Meta, OpenError> {
-    let fresh = Meta { format: FORMAT, first_epoch: 1 };
+    let fresh = Meta { format: FORMAT, first_epoch: 1, closed: None };
     let value = serde_json::to_vec(&fresh).unwrap_or_default().into();
     let found = get_or_put(etcd, layout.meta(), value).await?;
     serde_json::from_slice(&found)
@@ -158,8 +164,11 @@ impl EtcdStore {
     ) -> Result<Self, OpenError> {
         let layout = Layout::new(&options.prefix);
         let meta = meta(&*etcd, &layout).await?;
+        let prefix = layout.prefix().to_owned();
+        if let Some(why) = meta.closed {
+            return Err(OpenError::Closed { prefix, why });
+        }
         if meta.format != FORMAT {
-            let prefix = options.prefix.trim_matches('/').to_owned();
             return Err(OpenError::Format { prefix, found: meta.format, known: FORMAT });
         }
         let live = Live::new(live::Options {

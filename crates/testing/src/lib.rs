@@ -7,6 +7,7 @@
 pub mod accepted;
 pub mod client;
 pub mod compare;
+pub mod cuts;
 pub mod etcd;
 pub mod hub;
 pub mod interposed;

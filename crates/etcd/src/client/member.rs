@@ -8,7 +8,10 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::{mpsc, oneshot, watch},
+};
 
 use super::{
     options::{Endpoint, Misconfigured, Tls, server_name},
@@ -34,7 +37,7 @@ pub(crate) type Connection = SendRequest<Sent>;
 /// The body of a request: one message, or some that follow one another.
 pub(crate) enum Sent {
     Once(Option<Bytes>),
-    Stream(mpsc::UnboundedReceiver<Bytes>),
+    Stream(mpsc::Receiver<Bytes>),
 }
 
 impl Body for Sent {
@@ -187,7 +190,11 @@ impl Member {
     }
 }
 
+/// Begins HTTP/2, and waits until the member does: until then it may take connections without looking at them, or
+/// refuse the certificate that it was shown; and nothing has been asked yet.
 async fn handshake(env: &Env, stream: impl env::Stream) -> Dialled {
+    let (greeted, greeting) = oneshot::channel();
+    let stream = Greeted { stream, greeted: Some(greeted) };
     let made = http2::Builder::new(Tasks(env.clone()))
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_AFTER)
@@ -201,7 +208,81 @@ async fn handshake(env: &Env, stream: impl env::Stream) -> Dialled {
         // Whoever uses the connection is told of its end.
         let _ = driver.await;
     }));
-    Ok(connection)
+    let closed = |_| Err(Failure::Unsent("the connection was closed".into()));
+    greeting.await.unwrap_or_else(closed).map(|()| connection)
+}
+
+/// Tells when the first bytes come, or why none do.
+struct Greeted<S> {
+    stream: S,
+    greeted: Option<oneshot::Sender<Result<(), Failure>>>,
+}
+
+impl<S: env::Stream> Greeted<S> {
+    fn tell(&mut self, greeting: Result<(), Failure>) {
+        if let Some(greeted) = self.greeted.take() {
+            let _ = greeted.send(greeting);
+        }
+    }
+
+    /// Who refuses our certificate says why and closes. What we write may fail before we have read that: then a failed
+    /// write waits for the reason, which is there or is that nobody is.
+    fn poll_written<T>(
+        &mut self,
+        context: &mut task::Context<'_>,
+        written: task::Poll<io::Result<T>>,
+    ) -> task::Poll<io::Result<T>> {
+        let task::Poll::Ready(Err(error)) = written else { return written };
+        if self.greeted.is_some() {
+            let mut scratch = [0; 1024];
+            let read = Pin::new(&mut self.stream).poll_read(context, &mut ReadBuf::new(&mut scratch));
+            let why = task::ready!(read).err();
+            self.tell(Err(Failure::before_sending(why.as_ref().unwrap_or(&error))));
+        }
+        task::Poll::Ready(Err(error))
+    }
+}
+
+impl<S: env::Stream> AsyncRead for Greeted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> task::Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = task::ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+        if self.greeted.is_some() {
+            self.tell(match &read {
+                Ok(()) if buffer.filled().len() > before => Ok(()),
+                Ok(()) => Err(Failure::Unsent("it closed the connection".into())),
+                Err(error) => Err(Failure::before_sending(error)),
+            });
+        }
+        task::Poll::Ready(read)
+    }
+}
+
+impl<S: env::Stream> AsyncWrite for Greeted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+        bytes: &[u8],
+    ) -> task::Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.poll_written(context, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> task::Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.poll_written(context, flushed)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> task::Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// Where hyper's own tasks run.

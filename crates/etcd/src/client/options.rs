@@ -1,6 +1,12 @@
 //! Where the members are, whom to trust and as whom to come.
 
-use std::{fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
 use env::Files;
 use rustls::{
@@ -16,12 +22,12 @@ pub struct Options {
     /// `None`: in the clear.
     pub tls: Option<Tls>,
     pub user: Option<User>,
-    /// How long a call may take in all. etcd itself gives up after seven seconds.
+    /// How long a call may take in all: longer than an election, which takes a second or two.
     pub timeout: Duration,
 }
 
 impl Options {
-    pub const TIMEOUT: Duration = Duration::from_secs(7);
+    pub const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// In the clear and as nobody.
     pub fn new(endpoints: Vec<Endpoint>) -> Self {
@@ -149,11 +155,11 @@ pub(crate) fn server_name(endpoint: &Endpoint) -> Result<ServerName<'static>, Mi
     name.map_err(|error| Misconfigured(format!("{}: {error}", endpoint.host)))
 }
 
-fn read(files: &dyn Files, path: &PathBuf) -> Result<Vec<u8>, Misconfigured> {
+fn read(files: &dyn Files, path: &Path) -> Result<Vec<u8>, Misconfigured> {
     files.read(path).map_err(|error| Misconfigured(format!("{}: {error}", path.display())))
 }
 
-fn certificates(files: &dyn Files, path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Misconfigured> {
+fn certificates(files: &dyn Files, path: &Path) -> Result<Vec<CertificateDer<'static>>, Misconfigured> {
     let pem = read(files, path)?;
     let found = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     match found {

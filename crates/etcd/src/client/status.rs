@@ -12,7 +12,7 @@ use crate::Error;
 pub(crate) enum Failure {
     /// It never left: nobody was there.
     Unsent(String),
-    /// TLS refused, on either side: nothing was read.
+    /// It never left: TLS refused, on either side.
     Distrusted(String),
     /// It left, and the connection broke or time ran out.
     Unanswered(String),
@@ -87,7 +87,7 @@ mod said {
     pub(super) const NO_SPACE: &str = "mvcc: database space exceeded";
     pub(super) const NO_LEASE: &str = "requested lease not found";
     pub(super) const TOO_LARGE: [&str; 2] = ["request is too large", "too many operations in txn request"];
-    pub(super) const CORRUPT: &str = "corrupt cluster";
+    pub(super) const REFUSED: [&str; 2] = ["corrupt cluster", "mvcc: watcher range is empty"];
     pub(super) const NO_AUTH: &str = "authentication is not enabled";
     /// Says gRPC, not etcd, before it reads the message.
     pub(super) const MESSAGE_TOO_LARGE: &str = "received message larger than max";
@@ -96,7 +96,10 @@ mod said {
 impl Failure {
     /// The error in the trailers, or in the headers of an answer that is nothing but one.
     pub(crate) fn in_trailers(trailers: &HeaderMap) -> Option<Self> {
-        let code = trailers.get("grpc-status")?.to_str().ok()?.parse::<u32>().ok()?;
+        let status = trailers.get("grpc-status")?;
+        let Some(code) = status.to_str().ok().and_then(|code| code.parse::<u32>().ok()) else {
+            return Some(Failure::Unanswered(format!("grpc-status {status:?}")));
+        };
         let message = trailers.get("grpc-message").map(|message| percent_decoded(message.as_bytes()));
         match Code::from(code) {
             Code::Ok => None,
@@ -119,10 +122,6 @@ impl Failure {
     /// Of a connection that broke after something was sent.
     pub(crate) fn after_sending(error: &(dyn StdError + 'static)) -> Self {
         let told = in_full(error);
-        // A server that wants another certificate says so after the handshake, and has read nothing.
-        if is_distrust(error) {
-            return Failure::Distrusted(told);
-        }
         let refused = causes(error).filter_map(|cause| cause.downcast_ref::<h2::Error>());
         // By HTTP/2's rules a stream that is refused was not looked at.
         let mut refused = refused.filter(|error| error.is_remote() && error.is_reset());
@@ -178,7 +177,7 @@ impl Failure {
                 said::COMPACTED => Error::Compacted(0),
                 said::NO_SPACE => Error::NoSpace(owned()),
                 said::NO_LEASE => Error::LeaseGone,
-                said::CORRUPT => Error::Refused(owned()),
+                _ if said::REFUSED.contains(&words) => Error::Refused(owned()),
                 _ if said::ELSEWHERE.contains(&words) => Error::Unreachable(owned()),
                 _ if said::TOKEN.contains(&words) || said::DENIED.contains(&words) => Error::Denied(owned()),
                 _ if said::TOO_LARGE.contains(&words) => Error::TooLarge(owned()),
@@ -322,6 +321,20 @@ mod tests {
             let name = format!("{:?}", failure.error());
             assert!(name.starts_with(error), "{message}: {name}");
             assert_eq!(failure.meaning(), *meaning, "{message}");
+        }
+    }
+
+    #[test]
+    fn only_a_status_of_zero_is_none_of_an_error() {
+        let of = |status: &'static str| {
+            Failure::in_trailers(&HeaderMap::from_iter([(
+                "grpc-status".parse().expect("a name"),
+                status.parse().expect("a value"),
+            )]))
+        };
+        assert!(of("0").is_none());
+        for wrong in ["", "x", "-1", "99999999999"] {
+            assert!(matches!(of(wrong), Some(Failure::Unanswered(_))), "{wrong}");
         }
     }
 

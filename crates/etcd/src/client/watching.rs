@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 pub(crate) struct Watching {
     clock: Arc<dyn Clock>,
     member: Arc<Member>,
-    requests: mpsc::UnboundedSender<Bytes>,
+    requests: mpsc::Sender<Bytes>,
     messages: Messages,
     /// What may not be all of its transaction.
     held: Vec<Change>,
@@ -40,7 +40,7 @@ impl Watching {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         member: Arc<Member>,
-        requests: mpsc::UnboundedSender<Bytes>,
+        requests: mpsc::Sender<Bytes>,
         messages: Messages,
         from: Revision,
     ) -> Self {
@@ -63,6 +63,9 @@ impl Watching {
         let first: WatchResponse = call::decoded(&self.messages.next().await?.ok_or_else(ended)?)?;
         if first.canceled {
             return Err(Failure::in_reason(&first.cancel_reason));
+        }
+        if !first.created {
+            return Err(Failure::Unanswered("a watch that was never accepted".into()));
         }
         self.seen = first.header.map_or(0, |header| header.revision);
         Ok(self)
@@ -158,8 +161,8 @@ impl Watcher for Watching {
     }
 
     fn ask_progress(&mut self) {
-        // If nobody listens any more, the stream has ended and `next` says so.
-        let _ = self.requests.send(call::framed(&WatchRequest::progress()));
+        // If nobody listens any more, the stream has ended and `next` says so; if too many wait, it is asked again.
+        let _ = self.requests.try_send(call::framed(&WatchRequest::progress()));
         self.ask_again = Some(self.clock.elapsed() + ASK_AGAIN);
     }
 }

@@ -1,5 +1,7 @@
 //! What is the simulation's own: links, faults, and that a seed replays. The rules of etcd are in the suite.
 
+#![allow(clippy::disallowed_methods)] // On paused time.
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;

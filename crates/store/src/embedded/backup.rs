@@ -20,6 +20,7 @@ use super::{
 use crate::{
     Error,
     backup::{Backup, BackupFile, Export, import},
+    live::Snapshot,
 };
 
 /// Writes a dump to `path`, where nothing must be, and reads it back.
@@ -51,20 +52,49 @@ async fn write_and_check(files: Arc<dyn Files>, dump: Dump, path: &Path) -> Resu
 /// Makes a data directory from a backup. Every workspace, also one that the backup does not know, begins a new epoch
 /// there ([`Backup::next_epoch`]): whoever saw what happened after the backup must start again.
 pub fn restore(env: &Env, backup: &Path, directory: &Path) -> Result<Totals, OpenError> {
-    let files = &env.files;
-    let backup = Backup::open(&**files, backup)?;
+    let backup = Backup::open(&*env.files, backup)?;
     let epoch = backup.next_epoch(env.clock.now())?;
+    make(env, directory, epoch, |header| copy(env, &backup, header, directory))?;
+    Ok(backup.totals)
+}
+
+/// Makes a data directory with all workspaces as they are in another store, which is not used any more.
+pub fn fill(
+    env: &Env,
+    directory: &Path,
+    first_epoch: u32,
+    snapshots: Vec<Snapshot>,
+) -> Result<Totals, OpenError> {
+    let mut totals = Totals::default();
+    make(env, directory, first_epoch, |header| {
+        let path = checkpoint::path_of(directory, header.position.sequence);
+        let mut file = BackupFile::create(env.files.clone(), &path)?;
+        for piece in Export::without_history(header, snapshots) {
+            file.append(&piece)?;
+        }
+        totals = file.finish()?;
+        Ok(())
+    })?;
+    Ok(totals)
+}
+
+/// Makes a data directory whose first checkpoint `begin` writes.
+fn make(
+    env: &Env,
+    directory: &Path,
+    epoch: u32,
+    begin: impl FnOnce(CheckpointHeader) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
     super::make_directory(env, directory)?;
-    if !files.list(directory).map_err(io_at(directory))?.is_empty() {
+    if !env.files.list(directory).map_err(io_at(directory))?.is_empty() {
         return Err(OpenError::NotEmpty { directory: directory.to_owned() });
     }
     let _lock = super::lock(env, directory)?;
     let header = super::new_header(env, epoch);
-    copy(env, &backup, header, directory)?;
-    // Last: without a log the directory is not a store, so an unfinished restore cannot be taken for one.
+    begin(header)?;
+    // Last: without a log the directory is not a store, so an unfinished one cannot be taken for one.
     let first = FirstState { epoch, empty: false };
-    recover::initialise(env, directory, header.id, first, Options::default().first_segment_bytes)?;
-    Ok(backup.totals)
+    recover::initialise(env, directory, header.id, first, Options::default().first_segment_bytes)
 }
 
 fn copy(env: &Env, backup: &Backup, header: CheckpointHeader, directory: &Path) -> Result<(), OpenError> {

@@ -6,7 +6,7 @@ use compact_str::{CompactString, format_compact};
 use env::Env;
 use futures_util::future::try_join_all;
 
-use ::etcd::{Keys, Op, Range, Txn};
+use ::etcd::{Etcd, Keys, Op, Range, Txn};
 
 use super::{
     layout::{BlobRef, Layout, Stored, unreadable},
@@ -60,14 +60,14 @@ impl Blobs {
     }
 
     /// Writes the parts, which nobody looks at before something refers to them.
-    pub async fn write(&self, shared: &Shared) -> Result<(), Error> {
+    pub async fn write(&self, etcd: &dyn Etcd, layout: &Layout) -> Result<(), Error> {
         for (blob, body) in &self.0 {
             for part in 0..blob.parts {
                 let bytes = body.slice(part * PART..body.len().min((part + 1) * PART));
-                let key = shared.layout.blob_part(&blob.id, part);
+                let key = layout.blob_part(&blob.id, part);
                 let put = Op::Put { key, value: bytes, lease: None };
                 let txn = Txn { then: vec![put], ..Txn::default() };
-                shared.etcd.txn(txn).await.map_err(|error| match store_error(error) {
+                etcd.txn(txn).await.map_err(|error| match store_error(error) {
                     // Nothing refers to it.
                     Error::Unknown(why) => Error::Unavailable(why),
                     other => other,

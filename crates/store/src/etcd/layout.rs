@@ -78,6 +78,25 @@ impl Layout {
         self.key("h", "")
     }
 
+    /// Before all objects.
+    pub fn objects(&self) -> Bytes {
+        self.key("o", "")
+    }
+
+    /// Before all servers.
+    pub fn servers(&self) -> Bytes {
+        self.key("s", "")
+    }
+
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Whether a key is of something that all servers share.
+    pub fn is_shared(&self, key: &[u8]) -> bool {
+        key.starts_with(&self.key("k", ""))
+    }
+
     pub fn leader(&self, workspace: &WorkspaceId) -> Bytes {
         self.key("l", &workspace.0)
     }
@@ -144,6 +163,9 @@ pub struct Meta {
     pub format: u32,
     #[serde(rename = "firstEpoch")]
     pub first_epoch: u32,
+    /// Why it must not be opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
 }
 
 /// How a server is reached by the others.

@@ -267,7 +267,7 @@ impl Writer {
         }
         let Log { ops, blobs, .. } = log;
         let draft = Draft { by, heads, ops };
-        let outcome = match blobs.write(&shared).await {
+        let outcome = match blobs.write(&*shared.etcd, &shared.layout).await {
             Ok(()) => self.transact(draft, &mut pending, |live| live.publish(stage)).await,
             Err(error) => Outcome::Refused(error),
         };

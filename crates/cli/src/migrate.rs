@@ -1,0 +1,128 @@
+//! `hanse migrate`: a whole store from a data directory to etcd, or back.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use env::Env;
+use store::{
+    Store, WorkspaceId, backup,
+    embedded::{self, EmbeddedStore},
+    etcd::{EtcdStore, Options},
+    live::Snapshot,
+};
+
+use crate::storage::{EtcdArgs, Place, open_etcd, share_authorities};
+
+/// One end of the way.
+enum End {
+    Directory(PathBuf),
+    Etcd(Place),
+}
+
+impl End {
+    fn of(env: &Env, text: &str, etcd: &EtcdArgs) -> anyhow::Result<End> {
+        match text.starts_with("etcd://") {
+            true => Ok(End::Etcd(etcd.place(env, text)?)),
+            false => Ok(End::Directory(PathBuf::from(text))),
+        }
+    }
+}
+
+pub async fn run(env: &Env, from: &str, to: &str, etcd: &EtcdArgs) -> anyhow::Result<()> {
+    match (End::of(env, from, etcd)?, End::of(env, to, etcd)?) {
+        (End::Directory(data), End::Etcd(place)) => to_etcd(env, &data, &place).await,
+        (End::Etcd(place), End::Directory(data)) => to_directory(env, &place, &data).await,
+        _ => bail!("one of --from and --to is a data directory, and the other is etcd://…"),
+    }
+}
+
+fn snapshots(store: &dyn Store) -> (u32, Vec<Snapshot>) {
+    // One that no store has heard of stands where all histories begin.
+    let first_epoch = store.head(&WorkspaceId("".into())).epoch();
+    let snapshots = store.workspaces().iter().filter_map(|id| store.snapshot(id)).collect();
+    (first_epoch, snapshots)
+}
+
+async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
+    let directory = data.join("store");
+    if env.files.list(&directory).map_or(true, |names| names.is_empty()) {
+        bail!("{} holds no store", data.display());
+    }
+    let source = EmbeddedStore::open(env, &directory, Default::default())
+        .with_context(|| format!("cannot open the store in {}", data.display()))?;
+    let (first_epoch, all) = snapshots(&source);
+    store::etcd::fill(env, &place.etcd, &place.prefix, first_epoch, all)
+        .await
+        .with_context(|| format!("cannot write to {}", place.url))?;
+    share_authorities(env, place, &data.join("pki")).await?;
+    let target = opened(env, place).await?;
+    let compared = backup::compare(&source, &target);
+    target.close().await;
+    source.close().await?;
+    let totals = compared.map_err(|why| differs(&place.url, &why))?;
+    let moved = aside(env, &directory)?;
+    eprintln!("moved {} objects of {} workspaces, and compared all of them", totals.objects, totals.workspaces);
+    eprintln!("what was in {} is in {} now; delete it when you are sure", directory.display(), moved.display());
+    eprintln!("start it with: hanse serve --data {} --store {}", data.display(), place.url);
+    Ok(())
+}
+
+async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<()> {
+    let directory = data.join("store");
+    if env.files.list(&directory).is_ok_and(|names| !names.is_empty()) {
+        bail!("{} holds a store already; name a new directory", data.display());
+    }
+    let alive = store::etcd::servers(&*place.etcd, &place.prefix)
+        .await
+        .with_context(|| format!("cannot read {}", place.url))?;
+    if !alive.is_empty() {
+        bail!("servers run on {}: stop them first, or wait a moment if they were killed: {}", place.url, alive.join(" "));
+    }
+    env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+    share_authorities(env, place, &data.join("pki")).await?;
+    let source = opened(env, place).await?;
+    let (first_epoch, all) = snapshots(&source);
+    let heads: Vec<_> = all.iter().map(|snapshot| (snapshot.id().clone(), snapshot.state().head)).collect();
+    embedded::fill(env, &directory, first_epoch, all)
+        .with_context(|| format!("cannot write to {}", directory.display()))?;
+    let target = EmbeddedStore::open(env, &directory, Default::default())
+        .with_context(|| format!("cannot open what was written to {}", directory.display()))?;
+    // Of all that was acknowledged by now, whoever took it.
+    for (id, _) in &heads {
+        if let Some(level) = source.level(id) {
+            level.await?;
+        }
+    }
+    let compared = backup::compare(&source, &target);
+    target.close().await?;
+    let alive = store::etcd::servers(&*place.etcd, &place.prefix).await?;
+    source.close().await;
+    let totals = compared.map_err(|why| differs(&directory.display().to_string(), &why))?;
+    if !alive.is_empty() {
+        bail!("a server was started on {} meanwhile; stop it, remove {} and begin again", place.url, directory.display());
+    }
+    let why = format!("it was moved to {}", data.display());
+    store::etcd::retire(&*place.etcd, &place.prefix, &why).await?;
+    eprintln!("moved {} objects of {} workspaces, and compared all of them", totals.objects, totals.workspaces);
+    eprintln!("what is in {} stays there, closed; delete it when you are sure", place.url);
+    eprintln!("start it with: hanse serve --data {}", data.display());
+    Ok(())
+}
+
+async fn opened(env: &Env, place: &Place) -> anyhow::Result<EtcdStore> {
+    open_etcd(env, place, Options { prefix: place.prefix.clone(), ..Options::default() }).await
+}
+
+fn differs(target: &str, why: &str) -> anyhow::Error {
+    anyhow::anyhow!("what was written to {target} is not what was read: {why}. Nothing was changed at the source")
+}
+
+/// Gives a directory a name that is not used.
+fn aside(env: &Env, directory: &Path) -> anyhow::Result<PathBuf> {
+    let name = format!("store.moved-{}", env.clock.now().as_second());
+    let moved = directory.with_file_name(name);
+    env.files.rename(directory, &moved).with_context(|| {
+        format!("all was moved, but {} cannot be set aside: do not start a server on it", directory.display())
+    })?;
+    Ok(moved)
+}

@@ -1,0 +1,134 @@
+//! Moving a whole store into etcd, and closing one that was moved away.
+
+use std::sync::Arc;
+
+use ::etcd::{Etcd, Keys, Op, Range, Txn};
+use bytes::Bytes;
+use env::Env;
+
+use super::{
+    OpenError,
+    blob::Blobs,
+    layout::{FORMAT, Head, Layout, Meta, Named},
+};
+use crate::{
+    Key,
+    backup::Totals,
+    live::{Place, Snapshot},
+};
+
+/// Of what etcd takes in one transaction.
+const OPS: usize = 100;
+const BYTES: usize = 1 << 20;
+const UNFINISHED: &str = "a move into it was not finished";
+
+/// Puts all workspaces, as they are, where nothing must be. What is not complete cannot be opened; trying again begins
+/// anew.
+pub async fn fill(
+    env: &Env,
+    etcd: &Arc<dyn Etcd>,
+    prefix: &str,
+    first_epoch: u32,
+    snapshots: Vec<Snapshot>,
+) -> Result<Totals, OpenError> {
+    let layout = Layout::new(prefix);
+    clear_unfinished(&**etcd, &layout).await?;
+    let meta = |closed: Option<&str>| {
+        let meta = Meta { format: FORMAT, first_epoch, closed: closed.map(str::to_owned) };
+        put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())
+    };
+    write(&**etcd, vec![meta(Some(UNFINISHED))]).await?;
+    let mut totals = Totals::default();
+    for snapshot in snapshots {
+        totals.workspaces += 1;
+        totals.objects += fill_one(env, etcd, &layout, &snapshot).await?;
+    }
+    write(&**etcd, vec![meta(None)]).await?;
+    Ok(totals)
+}
+
+fn put(key: Bytes, value: Bytes) -> Op {
+    Op::Put { key, value, lease: None }
+}
+
+async fn write(etcd: &dyn Etcd, ops: Vec<Op>) -> Result<(), OpenError> {
+    etcd.txn(Txn { then: ops, ..Txn::default() }).await?;
+    Ok(())
+}
+
+/// Makes sure that nothing is below the prefix, but for what all servers share; what an unfinished move left goes.
+async fn clear_unfinished(etcd: &dyn Etcd, layout: &Layout) -> Result<(), OpenError> {
+    let found = etcd.range(Range::now(Keys::one(layout.meta()))).await?;
+    let meta: Option<Meta> = found.kvs.first().and_then(|kv| serde_json::from_slice(&kv.value).ok());
+    if meta.is_some_and(|meta| meta.closed.as_deref() == Some(UNFINISHED)) {
+        let all = [layout.blobs(), layout.heads(), layout.objects()];
+        write(etcd, all.iter().map(|prefix| Op::Delete(Keys::with_prefix(prefix))).collect()).await?;
+        return write(etcd, vec![Op::Delete(Keys::one(layout.meta()))]).await;
+    }
+    let keys = Keys::with_prefix(&layout.all());
+    let found = etcd.range(Range { keys_only: true, ..Range::now(keys) }).await?;
+    let is_shared = |key: &Bytes| layout.is_shared(key) && matches!(layout.read(key), Ok(Named::Other));
+    match found.kvs.iter().all(|kv| is_shared(&kv.key)) {
+        true => Ok(()),
+        false => Err(OpenError::NotEmpty { prefix: layout.prefix().to_owned() }),
+    }
+}
+
+async fn fill_one(
+    env: &Env,
+    etcd: &Arc<dyn Etcd>,
+    layout: &Layout,
+    snapshot: &Snapshot,
+) -> Result<u64, OpenError> {
+    let mut objects = 0;
+    let (mut ops, mut bytes) = (Vec::new(), 0);
+    for (collection, items) in snapshot.collections() {
+        for (item, kept) in items.iter() {
+            objects += 1;
+            let mut blobs = Blobs::default();
+            let (stored, _): (_, Place) = blobs.place(env, kept.object.body(), kept.expires);
+            blobs.write(&**etcd, layout).await?;
+            let key = Key { collection: collection.clone(), item: item.clone() };
+            let value = stored.encode();
+            if ops.len() >= OPS || bytes + value.len() > BYTES {
+                write(&**etcd, std::mem::take(&mut ops)).await?;
+                bytes = 0;
+            }
+            bytes += value.len() + 256;
+            ops.push(put(layout.object(snapshot.id(), &key), value));
+        }
+    }
+    let state = snapshot.state();
+    let head = Head {
+        revision: state.head.as_u64(),
+        // What happened before is not there.
+        forgotten: state.head.as_u64(),
+        past: Vec::new(),
+        epoch: 0,
+        after: state.head.as_u64(),
+        ends: Vec::new(),
+        removed: Vec::new(),
+        by: "moved".to_owned(),
+    };
+    ops.push(put(layout.head(snapshot.id()), head.with_epochs(&state.epochs).encode()));
+    write(&**etcd, ops).await?;
+    Ok(objects)
+}
+
+/// Where the servers are that are alive.
+pub async fn servers(etcd: &dyn Etcd, prefix: &str) -> Result<Vec<String>, OpenError> {
+    let found = etcd.range(Range::now(Keys::with_prefix(&Layout::new(prefix).servers()))).await?;
+    let url = |value: &Bytes| {
+        let registration: Option<super::Registration> = serde_json::from_slice(value).ok();
+        registration.map_or_else(|| "unknown".to_owned(), |registration| registration.url)
+    };
+    Ok(found.kvs.iter().map(|kv| url(&kv.value)).collect())
+}
+
+/// Whoever opens the store from now on is told `why` not to.
+pub async fn retire(etcd: &dyn Etcd, prefix: &str, why: &str) -> Result<(), OpenError> {
+    let layout = Layout::new(prefix);
+    let mut meta = super::meta(etcd, &layout).await?;
+    meta.closed = Some(why.to_owned());
+    write(etcd, vec![put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())]).await
+}
