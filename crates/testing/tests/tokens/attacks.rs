@@ -117,7 +117,7 @@ async fn what_the_server_did_not_sign_is_nobody() -> Result<()> {
         assert!(review["error"].as_str().is_some_and(|it| !it.is_empty()), "{what}: {review}");
     }
     assert_eq!(place.who("", &token).await?.code, 201, "the good one is still good");
-    assert!(place.metric("authentication_attempts_total{result=\"failure\"}").await? > 20);
+    assert!(place.metric("authentication_attempts{result=\"failure\"}").await? > 20);
     Ok(())
 }
 
