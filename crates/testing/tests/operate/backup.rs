@@ -49,9 +49,7 @@ async fn a_backup_of_a_busy_peer_has_what_was_acknowledged_before() -> Result<()
     let file = directory.path().join("backup");
     let kubeconfig = hub.kubeconfig();
     let args = ["backup", "--kubeconfig", text(&kubeconfig), "--context", "root", text(&file)];
-    let told =
-        tokio::task::spawn_blocking(move || done(&args.map(str::to_owned).each_ref().map(String::as_str)));
-    let told = told.await??;
+    let told = done(&args)?;
     assert!(told.contains("objects of 3 workspaces"), "{told}");
     writer.abort();
     hub.stop()?;
@@ -141,13 +139,11 @@ async fn mk_cutting_proxy(to: SocketAddr, most: usize) -> Result<SocketAddr> {
                 let mut buffer = [0; 4096];
                 let mut passed = 0;
                 while passed < most {
-                    match from_server.read(&mut buffer).await {
-                        Ok(0) | Err(_) => return,
-                        Ok(count) => passed += count,
-                    }
-                    if to_client.write_all(&buffer).await.is_err() {
+                    let count = from_server.read(&mut buffer).await.unwrap_or(0);
+                    if count == 0 || to_client.write_all(&buffer[..count]).await.is_err() {
                         return;
                     }
+                    passed += count;
                 }
             });
         }
@@ -171,10 +167,7 @@ async fn a_backup_that_is_cut_off_leaves_nothing_behind() -> Result<()> {
     let place = directory.path().join("backups");
     std::fs::create_dir(&place)?;
     let file = place.join("one");
-    let told = tokio::task::spawn_blocking(move || {
-        refused(&["backup", "--kubeconfig", text(&kubeconfig), text(&file)])
-    });
-    let told = told.await??;
+    let told = refused(&["backup", "--kubeconfig", text(&kubeconfig), text(&file)])?;
     assert!(told.contains("nothing was kept of it"), "{told}");
     assert_eq!(names_in(&place), [] as [&str; 0]);
     Ok(())
