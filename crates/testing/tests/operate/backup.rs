@@ -5,7 +5,10 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 use anyhow::{Context, Result};
 use http::StatusCode;
 use serde_json::{Value, json};
-use testing::process::HubProcess;
+use testing::{
+    etcd::{EtcdCluster, EtcdOptions},
+    process::{HubProcess, free_port},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -242,6 +245,36 @@ async fn a_peer_forgets_history_when_told_and_serves_on() -> Result<()> {
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={next}")).await?;
     let made = mk_config_map(&client, "after").await?;
     assert_eq!(watch.expect().await?, json!({"type": "ADDED", "object": made}));
+    Ok(())
+}
+
+/// Whatever a peer keeps its objects in, and whichever of several servers is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_of_a_peer_on_etcd_is_restored_into_a_directory() -> Result<()> {
+    let (directory, data) = mk_place()?;
+    let etcd = EtcdCluster::start(EtcdOptions { members: 1, ..EtcdOptions::default() })?;
+    let flags = ["--store".to_owned(), format!("etcd://{}/hanse", etcd.address(0))];
+    let other_data = directory.path().join("other");
+    std::fs::create_dir(&other_data)?;
+    let hub = HubProcess::start_with(&data, free_port()?, &flags)?;
+    let other = HubProcess::start_with(&other_data, free_port()?, &flags)?;
+    let client = hub.client().await?;
+    for round in 0..5 {
+        let made = mk_config_map(&client, &format!("c{round}")).await?;
+        let file = directory.path().join(format!("backup-{round}"));
+        // The other server may not have heard of it yet; its backup has it nevertheless.
+        done(&["backup", "--kubeconfig", text(&other.kubeconfig()), text(&file)])?;
+        let restored = directory.path().join(format!("restored-{round}"));
+        done(&["restore", "--data", text(&restored), text(&file)])?;
+        let hub = HubProcess::start(&restored)?;
+        let found = hub.client().await?.get(&format!("{CONFIG_MAPS}/c{round}")).await?;
+        assert_eq!(found.json(), made, "round {round}");
+    }
+    let first = revision_of(&client.get(&format!("{CONFIG_MAPS}/c0")).await?.json());
+    done(&["compact", "--kubeconfig", text(&other.kubeconfig())])?;
+    let behind = client.get(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={first}")).await?.json();
+    assert_eq!(behind["object"]["code"], 410, "{behind}");
+    mk_config_map(&client, "next").await?;
     Ok(())
 }
 
