@@ -277,8 +277,8 @@ pub fn compare(one: &dyn Store, other: &dyn Store) -> Result<Totals, String> {
                     && item.expires == other.expires
                     && item.object.body_slice() == other.object.body_slice()
             };
-            let all = items.iter().zip(other_items.iter());
-            if name != other_name || items.len() != other_items.len() || !all.map(same).all(|same| same) {
+            let mut all = items.iter().zip(other_items.iter());
+            if name != other_name || items.len() != other_items.len() || !all.all(same) {
                 return Err(format!("workspace {id} has other objects of {name:?}"));
             }
             totals.objects += items.len() as u64;

@@ -60,20 +60,20 @@ impl Cuts {
 
 impl Network for Cuts {
     fn listen(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
-        Box::pin(async move { RealNetwork::default().listen(address).await })
+        RealNetwork.listen(address)
     }
 
     fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
         Box::pin(async move {
             *self.state().dials.entry(address).or_default() += 1;
             std::future::poll_fn(|context| self.poll_open(address, context)).await;
-            let stream = RealNetwork::default().dial(address).await?;
+            let stream = RealNetwork.dial(address).await?;
             Ok(Box::new(Cuttable { cuts: self.clone(), address, stream }) as Box<dyn Stream>)
         })
     }
 
     fn resolve(&self, host: String, port: u16) -> BoxFuture<'_, io::Result<Vec<Address>>> {
-        Box::pin(async move { RealNetwork::default().resolve(host, port).await })
+        RealNetwork.resolve(host, port)
     }
 }
 
