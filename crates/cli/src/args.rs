@@ -28,6 +28,7 @@ pub struct Args {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub enum Command {
     /// Run everything on this machine, ready for kubectl.
     ///

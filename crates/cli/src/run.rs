@@ -13,7 +13,7 @@ use server::{
     login::LoginOptions,
     peer::{Peer, PeerOptions, StartError},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     kubeconfig::Kubeconfig,
@@ -65,13 +65,28 @@ fn checked_issuer(issuer: Option<String>) -> anyhow::Result<String> {
     Ok(issuer)
 }
 
-/// Waits for Ctrl-C or SIGTERM, then stops in order: requests first, then the store.
-async fn until_told(running: Running) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+/// Ctrl-C and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Before anybody is told that it is ready: who stops it at once must find it listening.
+    fn listen() -> anyhow::Result<Signals> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+}
+
+/// Waits until it is told to stop, then stops in order: requests first, then the store.
+async fn until_told(mut signals: Signals, running: Running) -> anyhow::Result<()> {
     tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        _ = signals.interrupt.recv() => {}
+        _ = signals.terminate.recv() => {}
     }
     eprintln!("stopping");
     tell_supervisor(NotifyState::Stopping);
@@ -104,13 +119,14 @@ pub async fn serve(
     server: Options,
 ) -> anyhow::Result<()> {
     let running = start(&env, data, listen, advertise, issuer, store, login, server).await?;
+    let signals = Signals::listen()?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path = data.join("admin.kubeconfig");
     write_private(&env, &path, &kubeconfig)?;
     eprintln!("serving on {} (admin: {})", running.peer.url(), path.display());
     tell_supervisor(NotifyState::Ready);
-    until_told(running).await
+    until_told(signals, running).await
 }
 
 pub async fn dev(
@@ -121,6 +137,7 @@ pub async fn dev(
     server: Options,
 ) -> anyhow::Result<()> {
     let running = start(&env, dir, listen, None, None, &StoreArgs::default(), login, server).await?;
+    let signals = Signals::listen()?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
     let path: PathBuf = dir.join("kubeconfig");
@@ -134,7 +151,7 @@ pub async fn dev(
     println!("  kubectl create configmap hello --from-literal=who=world");
     println!("  kubectl get configmaps -A");
     println!();
-    until_told(running).await
+    until_told(signals, running).await
 }
 
 /// A path that works from any directory of the other terminal.

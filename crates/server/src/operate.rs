@@ -9,7 +9,7 @@ mod profiles;
 use std::{sync::Arc, sync::atomic::AtomicU64};
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use machinery::status::Status;
 use prometheus_client::{
@@ -120,7 +120,7 @@ pub async fn answer(
     }
     let reads = matches!(*method, Method::GET | Method::HEAD);
     Some(match path.strip_suffix('/').unwrap_or(path) {
-        BACKUP if *method == Method::GET => Ok(backup(hub)),
+        BACKUP if *method == Method::GET => backup(hub).await,
         COMPACT if *method == Method::POST => compact(hub, query).await,
         LOG_LEVEL if reads => hub.operating.log.show(),
         LOG_LEVEL if *method == Method::PUT => match body().await {
@@ -146,8 +146,20 @@ fn binary(body: Body, name: &'static str) -> Response<Body> {
     response
 }
 
-fn backup(hub: &Arc<Hub>) -> Response<Body> {
+/// Until this server has seen whatever any server acknowledged before.
+async fn level(hub: &Hub) -> Result<(), Status> {
+    const AT_ONCE: usize = 64;
+    let behind: Vec<_> = hub.store.workspaces().iter().filter_map(|id| hub.store.level(id)).collect();
+    let mut levelled = stream::iter(behind).buffer_unordered(AT_ONCE);
+    while let Some(outcome) = levelled.next().await {
+        outcome.map_err(store_refusal)?;
+    }
+    Ok(())
+}
+
+async fn backup(hub: &Arc<Hub>) -> Result<Response<Body>, Status> {
     tracing::info!("a backup begins");
+    level(hub).await?;
     let export = Export::of(&hub.env, &*hub.store);
     let pieces = stream::unfold((hub.clone(), export), |(hub, mut export)| async move {
         let metrics = &hub.metrics.operate;
@@ -159,7 +171,7 @@ fn backup(hub: &Arc<Hub>) -> Response<Body> {
         metrics.backup_bytes.inc_by(piece.len() as u64);
         Some((Bytes::from(piece), (hub, export)))
     });
-    binary(Body::stream(pieces), "attachment; filename=\"hanse.backup\"")
+    Ok(binary(Body::stream(pieces), "attachment; filename=\"hanse.backup\""))
 }
 
 async fn compact(hub: &Hub, query: &Query) -> Result<Response<Body>, Status> {

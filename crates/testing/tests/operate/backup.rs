@@ -5,7 +5,10 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 use anyhow::{Context, Result};
 use http::StatusCode;
 use serde_json::{Value, json};
-use testing::process::HubProcess;
+use testing::{
+    etcd::{EtcdCluster, EtcdOptions},
+    process::{HubProcess, free_port},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -49,9 +52,7 @@ async fn a_backup_of_a_busy_peer_has_what_was_acknowledged_before() -> Result<()
     let file = directory.path().join("backup");
     let kubeconfig = hub.kubeconfig();
     let args = ["backup", "--kubeconfig", text(&kubeconfig), "--context", "root", text(&file)];
-    let told =
-        tokio::task::spawn_blocking(move || done(&args.map(str::to_owned).each_ref().map(String::as_str)));
-    let told = told.await??;
+    let told = done(&args)?;
     assert!(told.contains("objects of 3 workspaces"), "{told}");
     writer.abort();
     hub.stop()?;
@@ -141,13 +142,11 @@ async fn mk_cutting_proxy(to: SocketAddr, most: usize) -> Result<SocketAddr> {
                 let mut buffer = [0; 4096];
                 let mut passed = 0;
                 while passed < most {
-                    match from_server.read(&mut buffer).await {
-                        Ok(0) | Err(_) => return,
-                        Ok(count) => passed += count,
-                    }
-                    if to_client.write_all(&buffer).await.is_err() {
+                    let count = from_server.read(&mut buffer).await.unwrap_or(0);
+                    if count == 0 || to_client.write_all(&buffer[..count]).await.is_err() {
                         return;
                     }
+                    passed += count;
                 }
             });
         }
@@ -171,10 +170,7 @@ async fn a_backup_that_is_cut_off_leaves_nothing_behind() -> Result<()> {
     let place = directory.path().join("backups");
     std::fs::create_dir(&place)?;
     let file = place.join("one");
-    let told = tokio::task::spawn_blocking(move || {
-        refused(&["backup", "--kubeconfig", text(&kubeconfig), text(&file)])
-    });
-    let told = told.await??;
+    let told = refused(&["backup", "--kubeconfig", text(&kubeconfig), text(&file)])?;
     assert!(told.contains("nothing was kept of it"), "{told}");
     assert_eq!(names_in(&place), [] as [&str; 0]);
     Ok(())
@@ -249,6 +245,36 @@ async fn a_peer_forgets_history_when_told_and_serves_on() -> Result<()> {
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={next}")).await?;
     let made = mk_config_map(&client, "after").await?;
     assert_eq!(watch.expect().await?, json!({"type": "ADDED", "object": made}));
+    Ok(())
+}
+
+/// Whatever a peer keeps its objects in, and whichever of several servers is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_of_a_peer_on_etcd_is_restored_into_a_directory() -> Result<()> {
+    let (directory, data) = mk_place()?;
+    let etcd = EtcdCluster::start(EtcdOptions { members: 1, ..EtcdOptions::default() })?;
+    let flags = ["--store".to_owned(), format!("etcd://{}/hanse", etcd.address(0))];
+    let other_data = directory.path().join("other");
+    std::fs::create_dir(&other_data)?;
+    let hub = HubProcess::start_with(&data, free_port()?, &flags)?;
+    let other = HubProcess::start_with(&other_data, free_port()?, &flags)?;
+    let client = hub.client().await?;
+    for round in 0..5 {
+        let made = mk_config_map(&client, &format!("c{round}")).await?;
+        let file = directory.path().join(format!("backup-{round}"));
+        // The other server may not have heard of it yet; its backup has it nevertheless.
+        done(&["backup", "--kubeconfig", text(&other.kubeconfig()), text(&file)])?;
+        let restored = directory.path().join(format!("restored-{round}"));
+        done(&["restore", "--data", text(&restored), text(&file)])?;
+        let hub = HubProcess::start(&restored)?;
+        let found = hub.client().await?.get(&format!("{CONFIG_MAPS}/c{round}")).await?;
+        assert_eq!(found.json(), made, "round {round}");
+    }
+    let first = revision_of(&client.get(&format!("{CONFIG_MAPS}/c0")).await?.json());
+    done(&["compact", "--kubeconfig", text(&other.kubeconfig())])?;
+    let behind = client.get(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={first}")).await?.json();
+    assert_eq!(behind["object"]["code"], 410, "{behind}");
+    mk_config_map(&client, "next").await?;
     Ok(())
 }
 

@@ -17,10 +17,10 @@ async fn a_level_is_set_by_the_verb_and_requests_are_logged_with_their_stages() 
     let hub = HubProcess::start(&data)?;
     let client = hub.client().await?;
     let kubeconfig = hub.kubeconfig();
-    let level = |more: &[&str]| [&["log-level", "--kubeconfig", text(&kubeconfig)], more].concat();
+    let level = ["log-level", "--kubeconfig", text(&kubeconfig)];
     mk_config_map(&client, "unseen").await?;
-    assert_eq!(done(&level(&[]))?, "warn\n");
-    let told = done(&level(&["warn,hanse::request=debug", "--for", "10m"]))?;
+    assert_eq!(done(&level)?, "warn\n");
+    let told = done(&[&level[..], &["warn,hanse::request=debug", "--for", "10m"]].concat())?;
     assert_eq!(told, "logging warn,hanse::request=debug for 600 s, then warn again\n");
     let headers = [
         ("content-type", "application/json"),
@@ -28,8 +28,8 @@ async fn a_level_is_set_by_the_verb_and_requests_are_logged_with_their_stages() 
         ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     ];
     client.call(http::Method::POST, CONFIG_MAPS, &headers, r#"{"metadata":{"name":"seen"}}"#).await?;
-    assert!(refused(&level(&["server=loud"]))?.contains("is no filter"));
-    assert_eq!(done(&level(&["error"]))?, "logging error\n");
+    assert!(refused(&[&level[..], &["server=loud"]].concat())?.contains("is no filter"));
+    assert_eq!(done(&[&level[..], &["error"]].concat())?, "logging error\n");
     hub.stop()?;
 
     let log = log_of(&data);

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use testing::{
     client::{Client, dial},
@@ -224,7 +224,7 @@ async fn a_stop_does_not_wait_for_clients_that_do_not_answer() -> Result<()> {
     for path in [CONFIG_MAPS.to_owned(), format!("{CONFIG_MAPS}?watch=true")] {
         let stream = dial(&hub.url, &admin.ca_pem, identity, "h2").await?;
         let (mut sender, connection) = hyper::client::conn::http2::handshake::<_, _, Full<Bytes>>(
-            Default::default(),
+            TokioExecutor::new(),
             TokioIo::new(stream),
         )
         .await?;
@@ -253,7 +253,7 @@ async fn a_stop_does_not_wait_for_clients_that_do_not_answer() -> Result<()> {
 /// `hanse serve` as systemd starts it for a socket: the socket is number 3, and is not this process's to close.
 fn mk_activated(listener: &std::net::TcpListener) -> Result<Command> {
     rustix::io::fcntl_setfd(listener, rustix::io::FdFlags::empty())?;
-    let mut command = Command::new("sh");
+    let mut command = Command::new("bash");
     let script = r#"exec 3<&"$0" && LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#;
     command.args(["-c", script, &listener.as_raw_fd().to_string()]).arg(binary()?);
     Ok(command)
