@@ -252,7 +252,7 @@ impl Report<'_> {
     }
 
     fn watch_counts(&mut self) -> fmt::Result {
-        let counts: [(&str, fn(&WatchSample) -> u64); 6] = [
+        let counts: [Count; 6] = [
             ("events", |sample| sample.events),
             ("lost", |sample| sample.lost),
             ("duplicate", |sample| sample.duplicate),
@@ -480,6 +480,7 @@ const DISTURBED: f64 = 5.0;
 
 /// A name, and its number for what was measured.
 type Quantile = (&'static str, fn(&Latencies) -> f64);
+type Count = (&'static str, fn(&WatchSample) -> u64);
 
 fn other_share(sample: &Sample) -> f64 {
     share(sample.usage.other, sample.usage.elapsed)

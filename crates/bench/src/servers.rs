@@ -33,8 +33,6 @@ pub enum Subject {
 }
 
 impl Subject {
-    pub const ALL: [Self; 3] = [Self::Kube, Self::Hanse, Self::HanseEtcd];
-
     pub fn name(self) -> &'static str {
         match self {
             Self::Kube => "kube",
@@ -107,6 +105,16 @@ impl Server {
                 Self::hanse(subject, hanse, directory, &[format!("--store={store}")], vec![etcd])
             }
         }
+    }
+
+    /// Hanse on its own engine with nothing switched on that is not by default. Stopped, and without data.
+    pub fn plain(hanse: &Path) -> Result<Self> {
+        let directory = TempDir::with_prefix("hanse-bench-")?;
+        let mut server = Self::hanse(Subject::Hanse, hanse, directory, &[], Vec::new())?;
+        for part in &mut server.parts {
+            part.arguments.retain(|argument| !argument.starts_with("--audit-"));
+        }
+        Ok(server)
     }
 
     /// kube-apiserver and etcd with fsync.

@@ -132,8 +132,8 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let binary = servers::hanse_binary()?;
     let mut found = Found::default();
-    all(&plan, Server::hanse(&binary)?, &mut found).await?;
-    noise::all(&plan, Server::hanse(&binary)?, &mut found).await?;
+    all(&plan, Server::plain(&binary)?, &mut found).await?;
+    noise::all(&plan, Server::plain(&binary)?, &mut found).await?;
     let page = page::page(&plan, &machine::describe(&data)?, &found);
     print!("{page}");
     if let Some(path) = options.out {
@@ -145,8 +145,8 @@ pub async fn run(options: Options) -> Result<()> {
 async fn all(plan: &Plan, mut server: Server, found: &mut Found) -> Result<()> {
     let ready = server.start().await?;
     found.ready_empty = ready.after;
-    found.version = server.version(&ready.endpoint).await?;
-    let bench = Bench::new(&server, ready.endpoint);
+    found.version = server.version(&ready.admin).await?;
+    let bench = Bench::new(&server, ready.admin);
     // Whatever is made with the first workspace is not of each.
     bench.make_first().await?;
     sleep(plan.settle).await;
@@ -181,7 +181,7 @@ async fn all(plan: &Plan, mut server: Server, found: &mut Found) -> Result<()> {
     server.stop().await?;
     let ready = server.start().await?;
     found.ready_full = ready.after;
-    let bench = Bench::new(&server, ready.endpoint);
+    let bench = Bench::new(&server, ready.admin);
     sleep(plan.settle).await;
     bench.weigh(found, "started again")?;
     found.idle.push(Idle { when: "started again", usage: bench.idle(plan.idle).await? });

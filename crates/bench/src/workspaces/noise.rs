@@ -74,7 +74,7 @@ struct Heard {
 }
 
 pub async fn all(plan: &Plan, mut server: Server, found: &mut Found) -> Result<()> {
-    let endpoint = server.start().await?.endpoint;
+    let endpoint = server.start().await?.admin;
     let mut connection = endpoint.connect().await?;
     for name in ["quiet", "noisy"] {
         for work in [Work::Create, Work::Bind] {

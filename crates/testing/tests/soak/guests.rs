@@ -209,10 +209,10 @@ impl Guest {
     }
 
     async fn used(&mut self, quota: &str, pods: usize) -> Result<(), Gone> {
-        let started = Instant::now();
+        let (started, wanted) = (Instant::now(), pods.to_string());
         loop {
             let found = self.session.get(quota, &[200]).await?.json();
-            if found["status"]["used"]["pods"] == pods.to_string() {
+            if found["status"]["used"]["pods"] == wanted.as_str() {
                 return Ok(());
             }
             if started.elapsed() > Duration::from_secs(60) {
