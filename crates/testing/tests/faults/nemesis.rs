@@ -86,7 +86,7 @@ impl Kind {
     /// It can happen to this subject.
     pub fn concerns(self, subject: Subject) -> bool {
         match subject {
-            Subject::Embedded => {
+            Subject::Embedded | Subject::Apart => {
                 use Kind::{
                     CutClients, KillServer, LosePackets, PauseServer, SlowLinks, StepClock, StopServer,
                 };
