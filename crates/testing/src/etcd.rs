@@ -263,16 +263,18 @@ impl EtcdCluster {
         self.post(member, path, body, token.as_deref())
     }
 
-    /// Asks again while the cluster has not been healthy for long enough to be changed.
-    fn insist(&self, member: usize, path: &str, body: &Value) -> Result<Value> {
+    /// Asks for a change until it is made: a cluster takes none before it has been healthy for some seconds. An
+    /// earlier attempt may have made it without our being told.
+    fn insist(&self, member: usize, path: &str, body: &Value) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.gateway(member, path, body) {
-                Err(error) if Instant::now() < deadline && format!("{error:#}").contains("etcdserver:") => {
-                    std::thread::sleep(POLL_INTERVAL);
-                }
-                result => return result,
+            let Err(error) = self.gateway(member, path, body) else { return Ok(()) };
+            let text = format!("{error:#}");
+            if text.contains("Peer URLs already exists") || text.contains("member not found") {
+                return Ok(());
             }
+            ensure!(Instant::now() < deadline, "{path}: {text}");
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

@@ -225,6 +225,8 @@ impl fmt::Display for Commit {
     }
 }
 
+impl std::error::Error for Violation {}
+
 impl History {
     /// Checks everything. `log` are all commits of the collection since before the first operation, where watches
     /// have told them: then what is not in it never happened.
@@ -246,6 +248,14 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    /// Checks what needs neither a search nor a watch.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn check_rules(&self) -> Result<(), Violation> {
+        rules::check(self, &Revisions::gather(self, None)?)
     }
 
     fn keys(&self) -> BTreeSet<&str> {

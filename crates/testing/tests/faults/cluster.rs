@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use testing::{
     client::Client,
     etcd::{EtcdCluster, EtcdOptions, Place},
-    world::{Clock, Disk, Kubernetes, Net, Server},
+    world::{Clock, Disk, Kubernetes, Net, Server, Undo},
 };
 
 /// What is put to the test.
@@ -21,6 +21,8 @@ pub enum Subject {
     Embedded,
     /// Two on an etcd of three members.
     Etcd,
+    /// Two that share nothing, and so cannot agree: the judge must find them out.
+    Apart,
     /// Two kube-apiservers on an etcd of three members, to see that the judge is fair.
     Kubernetes,
 }
@@ -31,7 +33,7 @@ impl Subject {
     }
 
     pub fn members(self) -> usize {
-        if self == Subject::Embedded { 0 } else { 3 }
+        if matches!(self, Subject::Embedded | Subject::Apart) { 0 } else { 3 }
     }
 
     /// Paths of collections; where there are workspaces, each is in one of its own.
@@ -56,7 +58,9 @@ pub struct Cluster {
     pub disks: Vec<Disk>,
     pub clocks: Vec<Clock>,
     pub net: std::sync::Arc<Net>,
-    pub directory: TempDir,
+    directory: TempDir,
+    // Should we be killed.
+    _undo: Undo,
 }
 
 /// etcd keeps two segments of 64 MB of its log at least.
@@ -69,11 +73,14 @@ impl Cluster {
     /// Starts everything. The calling thread is moved into the client's namespace.
     pub fn start(subject: Subject) -> Result<Cluster> {
         let directory = tempfile::Builder::new().prefix("hanse-faults-").tempdir()?;
+        let mut undo = Undo::new()?;
+        undo.later(&format!("rm -rf --one-file-system '{}'", directory.path().display()))?;
         let names = ["client", "server0", "server1", "etcd0", "etcd1", "etcd2"];
         let net = std::sync::Arc::new(Net::new(&names)?);
         net.move_here(CLIENT)?;
+        let (servers, disks, clocks) = (Vec::new(), Vec::new(), Vec::new());
         let mut cluster =
-            Cluster { subject, servers: vec![], etcd: None, disks: vec![], clocks: vec![], net, directory };
+            Cluster { subject, servers, etcd: None, disks, clocks, net, directory, _undo: undo };
         if subject.members() > 0 {
             cluster.start_etcd()?;
         }
@@ -142,7 +149,15 @@ impl Cluster {
         for server in 0..self.servers.len() {
             self.wait_until_ready(server).await?;
         }
-        let client = self.client(0).await?;
+        let stores = if self.subject == Subject::Apart { self.servers.len() } else { 1 };
+        for server in 0..stores {
+            self.outfit(&self.client(server).await?).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the workspace and the namespaces that clients use.
+    async fn outfit(&self, client: &Client) -> Result<()> {
         if self.subject != Subject::Kubernetes {
             let team = json!({"metadata": {"name": "team"}});
             let made = client.post("/clusters/root/apis/hanse.io/v1alpha1/workspaces", &team).await?;
@@ -231,8 +246,13 @@ impl Cluster {
         let etcd = self.etcd.as_ref().map(EtcdCluster::logs).unwrap_or_default();
         // Their own go with their disks.
         let _ = std::fs::write(self.directory.path().join("etcd.log"), etcd);
-        self.directory.disable_cleanup(true);
-        self.directory.path().to_owned()
+        // What is mounted there must go by the name it has.
+        self.servers.clear();
+        self.etcd = None;
+        self.disks.clear();
+        let kept = self.directory.path().with_extension("kept");
+        let _ = std::fs::rename(self.directory.path(), &kept);
+        kept
     }
 }
 

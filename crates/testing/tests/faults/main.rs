@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result, bail};
 use cluster::Subject;
 use nemesis::{ALL_KINDS, Kind};
+use testing::linear::Violation;
 
 /// Two clusters at once are too much for a small machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -84,7 +85,7 @@ fn try_all(plan: &Plan) -> Result<()> {
 
 #[test]
 fn one_server_on_its_own_files() -> Result<()> {
-    try_all(&Plan { subject: Subject::Embedded, seeds: &[1], kinds: &ALL_KINDS, steps: 4 })
+    try_all(&Plan { subject: Subject::Embedded, seeds: &[1], kinds: &ALL_KINDS, steps: 3 })
 }
 
 /// What happens most, in a few minutes.
@@ -101,6 +102,23 @@ const USUAL_KINDS: [Kind; 7] = [
 #[test]
 fn two_servers_on_etcd() -> Result<()> {
     try_all(&Plan { subject: Subject::Etcd, seeds: &[1], kinds: &USUAL_KINDS, steps: 7 })
+}
+
+/// Without this, a judge that sees nothing would please everybody.
+#[test]
+fn servers_that_share_nothing_are_found_out() -> Result<()> {
+    let _turn = take_turn()?;
+    let quiet = nemesis::schedule(1, Subject::Apart, &[Kind::StepClock], 1);
+    let run = std::thread::spawn(move || run::judge(Subject::Apart, 1, &quiet));
+    match run.join() {
+        Ok(Err(error)) if error.downcast_ref::<Violation>().is_some() => {
+            println!("found, as it should be: {error:#}");
+            Ok(())
+        }
+        Ok(Err(error)) => Err(error.context("it ended without a verdict")),
+        Ok(Ok(summary)) => bail!("nothing was found: {summary}"),
+        Err(_) => bail!("it panicked"),
+    }
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Who breaks things: what, when and for how long, all from a seed.
 
-use std::{fmt, thread::sleep, time::Duration};
+use std::{
+    fmt,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -82,7 +86,7 @@ impl Kind {
     /// It can happen to this subject.
     pub fn concerns(self, subject: Subject) -> bool {
         match subject {
-            Subject::Embedded => {
+            Subject::Embedded | Subject::Apart => {
                 use Kind::{
                     CutClients, KillServer, LosePackets, PauseServer, SlowLinks, StepClock, StopServer,
                 };
@@ -282,23 +286,39 @@ fn lose_packets(cluster: &Cluster, nodes: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Asks whichever member answers.
+/// Asks whichever member answers, until one does or all refuse.
 fn ask(etcd: &EtcdCluster, path: &str, body: &Value) -> Result<Value> {
-    let mut last = None;
-    for member in 0..etcd.endpoints().len() {
-        match etcd.gateway(member, path, body) {
-            Ok(answer) => return Ok(answer),
-            Err(error) => last = Some(error),
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        for member in 0..etcd.endpoints().len() {
+            match etcd.gateway(member, path, body) {
+                Ok(answer) => return Ok(answer),
+                // A refusal is an answer; members that elect or hang have none.
+                Err(error) if is_refusal(&error) || Instant::now() > deadline => return Err(error),
+                Err(_) => {}
+            }
         }
+        sleep(Duration::from_millis(200));
     }
-    Err(last.context("no member")?)
 }
+
+fn is_refusal(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}");
+    text.contains("space exceeded") || text.contains("has been compacted")
+}
+
+/// How long etcd may take to be of use after a fault, for a run to go on.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 fn compact(etcd: &EtcdCluster) -> Result<()> {
     let key = json!({"key": BASE64_STANDARD.encode("/"), "keys_only": true});
     let head = ask(etcd, "/v3/kv/range", &key)?;
     let revision = head["header"]["revision"].clone();
-    ask(etcd, "/v3/kv/compaction", &json!({"revision": revision, "physical": true})).map(|_| ())
+    match ask(etcd, "/v3/kv/compaction", &json!({"revision": revision, "physical": true})) {
+        // An attempt of ours whose answer was lost.
+        Err(error) if !is_refusal(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 const BALLAST: &str = "/ballast/";
@@ -327,7 +347,8 @@ fn recover_quota(etcd: &EtcdCluster) -> Result<()> {
     ask(etcd, "/v3/kv/deleterange", &range)?;
     compact(etcd)?;
     for member in 0..etcd.endpoints().len() {
-        etcd.gateway(member, "/v3/maintenance/defragment", &json!({}))?;
+        // It may take longer than we wait; the alarm says whether it was enough.
+        let _ = etcd.gateway(member, "/v3/maintenance/defragment", &json!({}));
     }
     let alarms = ask(etcd, "/v3/maintenance/alarm", &json!({"action": "GET"}))?;
     for alarm in alarms["alarms"].as_array().into_iter().flatten() {

@@ -61,12 +61,27 @@ struct Scene {
     informers: Vec<(String, JoinHandle<Stream>)>,
 }
 
-/// Blocks until the run is over.
+/// Blocks until the run is over, and keeps its files if it failed.
 ///
 /// # Errors
 /// The violation that was found, or why there is no verdict.
 pub fn run(subject: Subject, seed: u64, steps: &[Step]) -> Result<Summary> {
     let mut cluster = Cluster::start(subject)?;
+    on_the_client(&mut cluster, seed, steps).map_err(|error| {
+        let kept = cluster.keep();
+        error.context(format!("logs are in {}", kept.display()))
+    })
+}
+
+/// The same, of a run that is expected to fail.
+///
+/// # Errors
+/// The violation that was found, or why there is no verdict.
+pub fn judge(subject: Subject, seed: u64, steps: &[Step]) -> Result<Summary> {
+    on_the_client(&mut Cluster::start(subject)?, seed, steps)
+}
+
+fn on_the_client(cluster: &mut Cluster, seed: u64, steps: &[Step]) -> Result<Summary> {
     let net = cluster.net.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -74,12 +89,9 @@ pub fn run(subject: Subject, seed: u64, steps: &[Step]) -> Result<Summary> {
         // Clients are on a node of their own.
         .on_thread_start(move || net.move_here(CLIENT).expect("the namespace is there"))
         .build()?;
-    let outcome = runtime.block_on(drive(&mut cluster, seed, steps));
+    let outcome = runtime.block_on(drive(cluster, seed, steps));
     runtime.shutdown_timeout(Duration::from_secs(5));
-    outcome.map_err(|error| {
-        let kept = cluster.keep();
-        error.context(format!("logs are in {}", kept.display()))
-    })
+    outcome
 }
 
 async fn drive(cluster: &mut Cluster, seed: u64, steps: &[Step]) -> Result<Summary> {
@@ -147,6 +159,7 @@ impl Scene {
         reader.read_all(PATIENCE).await?;
         let end = reader.write_last("after", PATIENCE).await?;
         self.end.store(end, Ordering::Relaxed);
+        self.record.history().check_rules()?;
         let mut streams = Vec::new();
         for (name, informer) in self.informers {
             let told = tokio::time::timeout(PATIENCE, informer).await;
@@ -159,15 +172,15 @@ impl Scene {
 }
 
 fn check(history: &History, streams: &[Stream], may_be_gone: bool) -> Result<()> {
-    let log = watched::check(streams, may_be_gone).map_err(|it| anyhow!("{it}"))?;
+    let log = watched::check(streams, may_be_gone)?;
     for op in history.ops.iter().filter(|op| op.action == Action::List) {
         if let Outcome::Listed { revision, items } = &op.outcome {
             for stream in streams {
-                watched::check_cache(stream, op.server, *revision, items).map_err(|it| anyhow!("{it}"))?;
+                watched::check_cache(stream, op.server, *revision, items)?;
             }
         }
     }
-    history.check(log.is_complete.then_some(&log.commits)).map_err(|it| anyhow!("{it}"))
+    Ok(history.check(log.is_complete.then_some(&log.commits))?)
 }
 
 impl Summary {

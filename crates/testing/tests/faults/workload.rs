@@ -244,7 +244,12 @@ impl Worker {
 fn said(answer: &Answer) -> String {
     let code = answer.code.as_u16();
     match code {
-        500.. => format!("{code} ({})", answer.json()["message"].as_str().unwrap_or_default()),
+        500.. => {
+            let body = answer.json();
+            let message = body["message"].as_str().unwrap_or_default().chars().take(100);
+            // Without ports and the like, so that the same is counted as the same.
+            format!("{code} ({})", message.filter(|it| !it.is_ascii_digit()).collect::<String>())
+        }
         _ => code.to_string(),
     }
 }
