@@ -106,7 +106,7 @@ impl Asker {
     }
 }
 
-fn unauthorized() -> Status {
+pub fn unauthorized() -> Status {
     Status::new(Reason::Unauthorized, "Unauthorized")
 }
 

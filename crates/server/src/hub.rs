@@ -20,6 +20,7 @@ use crate::{
     base,
     fairness::Fairness,
     letters::Letters,
+    level::{self, Strangers},
     login::Login,
     metrics::Metrics,
     operate::{Operating, Tools},
@@ -130,6 +131,7 @@ pub struct Hub {
     pub letters: Option<Arc<dyn Letters>>,
     pub operating: Operating,
     pub shares: Shares,
+    pub strangers: Strangers,
     servings: Servings,
     /// Those that were asked for lately.
     spaces: Recent<Space>,
@@ -241,6 +243,7 @@ impl Hub {
             letters,
             operating,
             shares,
+            strangers: Strangers::default(),
             servings: Servings::new(),
             spaces: Recent::default(),
             names: Mutex::default(),
@@ -361,12 +364,9 @@ impl Hub {
     /// As [`Hub::space`], of one that another server may just have made.
     pub async fn find_space(&self, name: &str) -> Result<Space, Status> {
         match self.space(name) {
-            Err(missing) => match self.store.level(&root_id()) {
-                Some(level) => {
-                    level.await.map_err(store_refusal)?;
-                    self.space(name)
-                }
-                None => Err(missing),
+            Err(missing) => match level::for_stranger(self, &root_id()).await? {
+                true => self.space(name),
+                false => Err(missing),
             },
             found => found,
         }

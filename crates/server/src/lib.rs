@@ -27,6 +27,7 @@ mod health;
 pub mod hub;
 pub mod kubeconfig;
 pub mod letters;
+pub mod level;
 pub mod listen;
 pub mod login;
 mod managers;

@@ -21,8 +21,8 @@ use crate::{
     delete,
     fairness::Counting,
     health,
-    hub::{Hub, store_refusal},
-    letters,
+    hub::Hub,
+    letters, level,
     login::caller::Caller,
     metrics::{About, Answered, is_dry_run},
     openapi, operate,
@@ -180,10 +180,9 @@ where
     let mut asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
     if asker.is_err()
         && let Ok(space) = hub.space(asked_for.unwrap_or(api::DEFAULT))
-        && let Some(level) = hub.store.level(space.id())
+        && level::for_stranger(hub, space.id()).await?
     {
         // What a token is of, another server may just have made.
-        level.await.map_err(store_refusal)?;
         asker = authentication::authenticate(hub, connection.caller.as_ref(), &headers, &info).await;
     }
     let asker = match asker {
@@ -213,28 +212,35 @@ where
         let id = findings.audit_id.to_str().unwrap_or_default();
         audit = findings.trail.begin(arrival(auditor, id, Some(&user), &name)).await?;
     }
+    let is_verified = verified.is_some();
     let found = match verified {
         Some(space) => Ok(space),
         None => hub.find_space(&name).await,
     };
-    let space = match found {
-        Ok(space) => space,
-        // Whether a workspace exists is nobody's business who is not known here: they see an empty one.
-        Err(_) if user.in_group(user::UNAUTHENTICATED) => hub.nowhere(&name),
-        Err(status) => return Err(status),
-    };
-    space.count_request();
     let asker = user;
-    let user = act_as(hub, &space, asker.clone(), &headers, &audit)?;
-    // Who may act as anybody in a workspace does not become a platform admin to the others by it.
-    let is_admin = asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user);
+    let mut space = as_seen_by(hub, &asker, &name, found)?;
+    let mut waited = Duration::ZERO;
     // The seat is given back when this function returns; what a watch or a list streams later needs none.
-    let _permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
-    if let Target::Resource(target) = &info.target
-        && let Some(level) = must_be_recent(target, &query).then(|| hub.store.level(space.id())).flatten()
-    {
-        level.await.map_err(store_refusal)?;
-    }
+    let (user, _permit) = loop {
+        space.count_request();
+        let user = act_as(hub, &space, asker.clone(), &headers, &audit)?;
+        // Who may act as anybody in a workspace does not become a platform admin to the others by it.
+        let is_admin = asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user);
+        let permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
+        let Target::Resource(target) = &info.target else { break (user, permit) };
+        let began = hub.env.clock.elapsed();
+        let found = level::found_again(hub, &space, target, &query, waited).await?;
+        waited += hub.env.clock.elapsed().saturating_sub(began);
+        let now = as_seen_by(hub, &asker, &name, found)?;
+        if now.id() == space.id() {
+            break (user, permit);
+        }
+        // Another server has made it anew. Who was verified in the old one is nobody there.
+        if is_verified {
+            return Err(authentication::unauthorized());
+        }
+        space = now;
+    };
     laps.lap("stage.wait");
     let allowed = hub.authorizer.allows(&space, &user, &attributes);
     if allowed { &hub.metrics.allowed } else { &hub.metrics.denied }.inc();
@@ -253,17 +259,17 @@ where
         Target::Resource(target) => {
             let elsewhere = findings.elsewhere.clone();
             let about = &mut findings.about;
-            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about).await
+            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about, waited).await
         }
     }
 }
 
-/// Whether an answer must rest on everything that was acknowledged before, by whichever server: that of a write, and of a
-/// read that names no revision.
-fn must_be_recent(target: &ResourceTarget, query: &Query) -> bool {
-    let names_revision = query.get("resourceVersion").is_some_and(|revision| !revision.is_empty());
-    let goes_on = query.get("continue").is_some_and(|token| !token.is_empty());
-    target.verb.is_write() || !(names_revision || goes_on)
+/// Whether a workspace exists is nobody's business who is not known here: they see an empty one.
+fn as_seen_by(hub: &Hub, user: &User, name: &str, found: Result<Space, Status>) -> Result<Space, Status> {
+    match found {
+        Err(_) if user.in_group(user::UNAUTHENTICATED) => Ok(hub.nowhere(name)),
+        found => found,
+    }
 }
 
 /// Who let it pass, for the record.
@@ -417,6 +423,7 @@ async fn resource<B>(
     audit: Recorder,
     elsewhere: Elsewhere,
     about: &mut About,
+    waited: Duration,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -436,7 +443,7 @@ where
         Some(custom) => custom.version.deprecation.clone(),
         None => context.resource.row.deprecation.map(str::to_owned),
     };
-    let answer = answer_about(context, verb, body).await;
+    let answer = answer_about(context, verb, body, waited).await;
     match deprecation {
         Some(text) => answer.map(|mut response| {
             body::warn_first(&mut response, &text);
@@ -446,7 +453,13 @@ where
     }
 }
 
-async fn answer_about<B>(context: Context, verb: Verb, body: B) -> Result<Response<Body>, Status>
+/// `waited`: so much of its time is gone.
+async fn answer_about<B>(
+    context: Context,
+    verb: Verb,
+    body: B,
+    waited: Duration,
+) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
@@ -459,7 +472,7 @@ where
     if verb.is_write() {
         return tokio::select! {
             done = write_with(context, verb, body) => done,
-            () = clock.sleep(asked.unwrap_or(most)) => Err(timed_out()),
+            () = clock.sleep(asked.unwrap_or(most).saturating_sub(waited)) => Err(timed_out()),
         };
     }
     let read = async {
@@ -473,7 +486,7 @@ where
         None => read.await,
         Some(limit) => tokio::select! {
             done = read => done,
-            () = clock.sleep(limit) => Err(timed_out()),
+            () = clock.sleep(limit.saturating_sub(waited)) => Err(timed_out()),
         },
     }
 }
@@ -567,7 +580,7 @@ fn check_path(resource: &Resource, target: &ResourceTarget) -> Result<(), Status
 }
 
 /// Without `Retry-After`: a client that sends a write again by itself might do it twice.
-fn timed_out() -> Status {
+pub fn timed_out() -> Status {
     let why = "request did not complete within requested timeout - context deadline exceeded";
     Status::new(Reason::Timeout, format!("Timeout: {why}"))
 }

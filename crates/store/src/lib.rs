@@ -329,6 +329,11 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Whether most-recent reads and writes can be served now; why not.
+    fn is_well(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Whether this process looks after all workspaces: of those that share a store, one does, most of the time.
     /// `None`: it always does.
     fn duty(&self) -> Option<tokio::sync::watch::Receiver<bool>> {
