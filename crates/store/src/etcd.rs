@@ -273,18 +273,6 @@ impl EtcdStore {
         secret.len() >= 32 && secret.len() == shown.len() && differences == 0
     }
 
-    /// Why most-recent reads and writes cannot be served now.
-    fn trouble(&self) -> Option<String> {
-        let state = self.shared.state();
-        if state.closing {
-            return Some("it is stopping".to_owned());
-        }
-        if state.resyncing {
-            return Some("everything is being read again from etcd".to_owned());
-        }
-        (!self.shared.lease_holds(&state)).then(|| "etcd was not heard of for too long".to_owned())
-    }
-
     /// How this server stands, for whoever runs it.
     pub fn standing(&self) -> Standing {
         let state = self.shared.state();
@@ -392,6 +380,16 @@ impl Store for EtcdStore {
 
     fn level(&self, workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {
         read::level(&self.shared, workspace)
+    }
+
+    fn is_well(&self) -> Result<(), String> {
+        let state = self.shared.state();
+        match () {
+            () if state.closing => Err("it is stopping".to_owned()),
+            () if state.resyncing => Err("everything is being read again from etcd".to_owned()),
+            () if !self.shared.lease_holds(&state) => Err("etcd was not heard of for too long".to_owned()),
+            () => Ok(()),
+        }
     }
 
     fn duty(&self) -> Option<watch::Receiver<bool>> {

@@ -57,7 +57,7 @@ async fn a_peer_moves_to_etcd_and_back() -> Result<()> {
     let large = "x".repeat(1_200_000);
     for (name, value) in [("small", "1"), ("large", large.as_str())] {
         let map = json!({"metadata": {"name": name}, "data": {"v": value}});
-        ensure!(client.post(MAPS, &map).await?.status == 201);
+        ensure!(client.post(MAPS, &map).await?.code == 201);
     }
     let before = client.get(MAPS).await?.json();
     let (done, said) = migrate(&text(&data), &url, &access)?;
@@ -77,7 +77,7 @@ async fn a_peer_moves_to_etcd_and_back() -> Result<()> {
     ensure!(after["items"] == before["items"], "objects, their revisions and their UIDs are the same");
     let revision = &before["metadata"]["resourceVersion"];
     ensure!(after["metadata"]["resourceVersion"] == *revision, "a client goes on where it was");
-    ensure!(client.post(MAPS, &json!({"metadata": {"name": "in-etcd"}})).await?.status == 201);
+    ensure!(client.post(MAPS, &json!({"metadata": {"name": "in-etcd"}})).await?.code == 201);
     let before = client.get(MAPS).await?.json();
     let back = directory.path().join("second");
     let (done, said) = migrate(&url, &text(&back), &access)?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testing::{
     client::Client,
     etcd::{EtcdCluster, EtcdOptions},
-    eventually,
+    hub::eventually,
     process::{HubProcess, free_port},
 };
 
@@ -52,31 +52,31 @@ async fn both_servers_are_one_api() -> Result<()> {
     for round in 0..20 {
         let (writer, reader) = if round % 2 == 0 { (a, b) } else { (b, a) };
         let name = format!("map-{round}");
-        ensure!(writer.post(MAPS, &map(&name, "1")).await?.status == 201);
+        ensure!(writer.post(MAPS, &map(&name, "1")).await?.code == 201);
         let read = reader.get(&format!("{MAPS}/{name}")).await?;
-        ensure!(read.status == 200, "what one acknowledged, the other shows: {}", read.text());
-        ensure!(reader.post(MAPS, &map(&name, "2")).await?.status == 409);
+        ensure!(read.code == 200, "what one acknowledged, the other shows: {}", read.text());
+        ensure!(reader.post(MAPS, &map(&name, "2")).await?.code == 409);
         let mut changed = read.json();
         changed["data"]["v"] = json!("2");
-        ensure!(reader.put(&format!("{MAPS}/{name}"), &changed).await?.status == 200);
+        ensure!(reader.put(&format!("{MAPS}/{name}"), &changed).await?.code == 200);
         let stale = writer.put(&format!("{MAPS}/{name}"), &changed).await?;
-        ensure!(stale.status == 409, "an old version is refused by whichever server: {}", stale.text());
+        ensure!(stale.code == 409, "an old version is refused by whichever server: {}", stale.text());
     }
     let lists = [a.get(MAPS).await?.json(), b.get(MAPS).await?.json()];
     ensure!(lists[0] == lists[1]);
     // A workspace that one makes is there at the other at once, with the kinds that one defines there.
     let workspaces = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
     let team = json!({"apiVersion": "hanse.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "team"}});
-    ensure!(a.post(workspaces, &team).await?.status == 201);
+    ensure!(a.post(workspaces, &team).await?.code == 201);
     let there = b.get("/clusters/team/api/v1/namespaces/default").await?;
-    ensure!(there.status == 200, "{}", there.text());
+    ensure!(there.code == 200, "{}", there.text());
     // The controllers of the one on duty finish what the other was asked for.
     let space = json!({"metadata": {"name": "going"}});
-    ensure!(b.post("/api/v1/namespaces", &space).await?.status == 201);
-    ensure!(b.delete("/api/v1/namespaces/going").await?.status == 200);
+    ensure!(b.post("/api/v1/namespaces", &space).await?.code == 201);
+    ensure!(b.delete("/api/v1/namespaces/going").await?.code == 200);
     eventually("the namespace is gone from both", || async {
         let both = [a.get("/api/v1/namespaces/going").await?, b.get("/api/v1/namespaces/going").await?];
-        Ok((both[0].status == 404 && both[1].status == 404).then_some(()))
+        Ok((both[0].code == 404 && both[1].code == 404).then_some(()))
     })
     .await
 }
@@ -87,7 +87,7 @@ async fn a_watch_goes_on_at_the_other_server() -> Result<()> {
     let revision = region.clients[0].get(MAPS).await?.json()["metadata"]["resourceVersion"].clone();
     let path = format!("{MAPS}?watch=true&resourceVersion={}", revision.as_str().unwrap_or_default());
     let mut watch = region.clients[0].watch(&path).await?;
-    ensure!(region.clients[1].post(MAPS, &map("one", "1")).await?.status == 201);
+    ensure!(region.clients[1].post(MAPS, &map("one", "1")).await?.code == 201);
     let seen = watch.expect().await?;
     ensure!(seen["object"]["metadata"]["name"] == "one", "{seen}");
     let server = region.servers.remove(0);
@@ -95,7 +95,7 @@ async fn a_watch_goes_on_at_the_other_server() -> Result<()> {
     let after = seen["object"]["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
     // The one that was killed may have led: the other takes over when its lease has run out.
     let client = &region.clients[1];
-    ensure!(client.post(MAPS, &map("two", "1")).await?.status == 201, "acknowledged after the death of the leader");
+    ensure!(client.post(MAPS, &map("two", "1")).await?.code == 201, "acknowledged after the death of the leader");
     let mut watch = client.watch(&format!("{MAPS}?watch=true&resourceVersion={after}")).await?;
     let seen = watch.expect().await?;
     ensure!(seen["object"]["metadata"]["name"] == "two", "neither a gap nor a doubling: {seen}");
@@ -116,9 +116,9 @@ async fn letters_are_for_servers_alone() -> Result<()> {
     let letter = json!({"workspace": "root", "deed": "remove"});
     for path in ["/hanse/letters", "/clusters/default/hanse/letters", "/hanse/letters/"] {
         let answer = region.clients[0].post(path, &letter).await?;
-        ensure!(matches!(answer.status, 401 | 403 | 404 | 405), "{path}: {} {}", answer.status, answer.text());
+        ensure!(matches!(answer.code.as_u16(), 401 | 403 | 404 | 405), "{path}: {} {}", answer.code, answer.text());
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    ensure!(region.clients[0].get("/clusters/root/api/v1/namespaces").await?.status == 200);
+    ensure!(region.clients[0].get("/clusters/root/api/v1/namespaces").await?.code == 200);
     Ok(())
 }
