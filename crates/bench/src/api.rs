@@ -54,7 +54,7 @@ pub struct Options {
     /// watchers are measured once
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
-    /// Where the page is written, besides stdout; a complete run writes crates/bench/results/api.md
+    /// Where the page is written, besides stdout
     #[arg(long)]
     out: Option<PathBuf>,
     /// One short repetition with few objects and watchers, to see that everything works
@@ -200,23 +200,13 @@ pub async fn run(options: Options) -> Result<()> {
 
     let page = report::page(&plan, &machine::describe(&data)?, &results);
     print!("{page}");
-    let default = servers::workspace().join("crates/bench/results/api.md");
-    if let Some(path) = options.out.clone().or(options.is_complete().then_some(default)) {
+    if let Some(path) = &options.out {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
-        fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
-}
-
-impl Options {
-    /// Whether its page may stand for what Hanse can do.
-    fn is_complete(&self) -> bool {
-        let all_parts = Part::value_variants().iter().all(|part| self.parts.contains(part));
-        let all_engines = Subject::ALL.iter().all(|subject| self.engines.contains(subject));
-        !self.quick && all_parts && all_engines && self.objects.len() > 1
-    }
 }
 
 /// One server, from its first start to its end.

@@ -1,17 +1,23 @@
 //! `hanse migrate`: a whole store from a data directory to etcd, or back.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use env::Env;
 use store::{
     Store, WorkspaceId, backup,
     embedded::{self, EmbeddedStore},
-    etcd::{EtcdStore, Options},
+    etcd,
     live::Snapshot,
 };
 
-use crate::storage::{EtcdArgs, Place, open_etcd, share_authorities};
+use crate::storage::{EtcdArgs, MOVED, Place, share_authorities};
+
+/// Longer than any lease.
+const WAIT_FOR_LEADERS: Duration = Duration::from_secs(30);
 
 /// One end of the way.
 enum End {
@@ -20,16 +26,16 @@ enum End {
 }
 
 impl End {
-    fn of(env: &Env, text: &str, etcd: &EtcdArgs) -> anyhow::Result<End> {
+    fn of(env: &Env, text: &str, access: &EtcdArgs) -> anyhow::Result<End> {
         match text.starts_with("etcd://") {
-            true => Ok(End::Etcd(etcd.place(env, text)?)),
+            true => Ok(End::Etcd(access.place(env, text)?)),
             false => Ok(End::Directory(PathBuf::from(text))),
         }
     }
 }
 
-pub async fn run(env: &Env, from: &str, to: &str, etcd: &EtcdArgs) -> anyhow::Result<()> {
-    match (End::of(env, from, etcd)?, End::of(env, to, etcd)?) {
+pub async fn run(env: &Env, from: &str, to: &str, access: &EtcdArgs) -> anyhow::Result<()> {
+    match (End::of(env, from, access)?, End::of(env, to, access)?) {
         (End::Directory(data), End::Etcd(place)) => to_etcd(env, &data, &place).await,
         (End::Etcd(place), End::Directory(data)) => to_directory(env, &place, &data).await,
         _ => bail!("one of --from and --to is a data directory, and the other is etcd://…"),
@@ -51,15 +57,20 @@ async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
     let source = EmbeddedStore::open(env, &directory, Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let (first_epoch, all) = snapshots(&source);
-    store::etcd::fill(env, &*place.etcd, &place.prefix, first_epoch, all)
+    etcd::fill(env, &*place.etcd, &place.prefix, first_epoch, all)
         .await
         .with_context(|| format!("cannot write to {}", place.url))?;
     share_authorities(env, place, &data.join("pki")).await?;
-    let target = opened(env, place).await?;
-    let compared = backup::compare(&source, &target);
-    target.close().await;
-    source.close().await?;
+    let (_, written) = etcd::read(&*place.etcd, &place.prefix).await?;
+    let compared = backup::compare(&snapshots(&source).1, &written);
     let totals = compared.map_err(|why| differs(&place.url, &why))?;
+    // From here on nobody starts on the directory by mistake, and then others may start on etcd.
+    let marker = data.join(MOVED);
+    env.files
+        .write_atomic(&marker, place.url.as_bytes(), false)
+        .with_context(|| format!("cannot write {}", marker.display()))?;
+    etcd::open_up(&*place.etcd, &place.prefix).await?;
+    source.close().await?;
     let moved = aside(env, &directory)?;
     eprintln!("moved {} objects of {} workspaces, and compared all of them", totals.objects, totals.workspaces);
     eprintln!("what was in {} is in {} now; delete it when you are sure", directory.display(), moved.display());
@@ -72,45 +83,60 @@ async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<(
     if env.files.list(&directory).is_ok_and(|names| !names.is_empty()) {
         bail!("{} holds a store already; name a new directory", data.display());
     }
-    let alive = store::etcd::servers(&*place.etcd, &place.prefix)
-        .await
-        .with_context(|| format!("cannot read {}", place.url))?;
+    let servers = || etcd::servers(&*place.etcd, &place.prefix);
+    let (alive, _) = servers().await.with_context(|| format!("cannot read {}", place.url))?;
     if !alive.is_empty() {
-        bail!("servers run on {}: stop them first, or wait a moment if they were killed: {}", place.url, alive.join(" "));
+        bail!(
+            "servers run on {}: stop them first, or wait a moment if they were killed: {}",
+            place.url,
+            alive.join(" ")
+        );
     }
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
-    share_authorities(env, place, &data.join("pki")).await?;
-    let source = opened(env, place).await?;
-    let (first_epoch, all) = snapshots(&source);
-    let heads: Vec<_> = all.iter().map(|snapshot| (snapshot.id().clone(), snapshot.state().head)).collect();
-    embedded::fill(env, &directory, first_epoch, all)
-        .with_context(|| format!("cannot write to {}", directory.display()))?;
-    let target = EmbeddedStore::open(env, &directory, Default::default())
-        .with_context(|| format!("cannot open what was written to {}", directory.display()))?;
-    // Of all that was acknowledged by now, whoever took it.
-    for (id, _) in &heads {
-        if let Some(level) = source.level(id) {
-            level.await?;
-        }
-    }
-    let compared = backup::compare(&source, &target);
-    target.close().await?;
-    let alive = store::etcd::servers(&*place.etcd, &place.prefix).await?;
-    source.close().await;
-    let totals = compared.map_err(|why| differs(&directory.display().to_string(), &why))?;
-    if !alive.is_empty() {
-        bail!("a server was started on {} meanwhile; stop it, remove {} and begin again", place.url, directory.display());
-    }
+    // First of all, so that no server begins to lead meanwhile, not even one that was paused and wakes up.
     let why = format!("it was moved to {}", data.display());
-    store::etcd::retire(&*place.etcd, &place.prefix, &why).await?;
+    etcd::retire(&*place.etcd, &place.prefix, &why).await?;
+    let copied = async {
+        let until = env.clock.elapsed() + WAIT_FOR_LEADERS;
+        while servers().await?.1 > 0 {
+            if env.clock.elapsed() > until {
+                bail!("somebody still leads on {}; find out who, and begin again", place.url);
+            }
+            env.clock.sleep(Duration::from_millis(500)).await;
+        }
+        copy_to_directory(env, place, data, &directory).await
+    };
+    let totals = match copied.await {
+        Ok(totals) => totals,
+        Err(error) => {
+            etcd::open_up(&*place.etcd, &place.prefix).await?;
+            return Err(error);
+        }
+    };
+    // It may have been moved from here before.
+    let _ = env.files.remove(&data.join(MOVED));
     eprintln!("moved {} objects of {} workspaces, and compared all of them", totals.objects, totals.workspaces);
     eprintln!("what is in {} stays there, closed; delete it when you are sure", place.url);
     eprintln!("start it with: hanse serve --data {}", data.display());
     Ok(())
 }
 
-async fn opened(env: &Env, place: &Place) -> anyhow::Result<EtcdStore> {
-    open_etcd(env, place, Options { prefix: place.prefix.clone(), ..Options::default() }).await
+async fn copy_to_directory(
+    env: &Env,
+    place: &Place,
+    data: &Path,
+    directory: &Path,
+) -> anyhow::Result<backup::Totals> {
+    share_authorities(env, place, &data.join("pki")).await?;
+    let (first_epoch, all) = etcd::read(&*place.etcd, &place.prefix).await?;
+    embedded::fill(env, directory, first_epoch, all)
+        .with_context(|| format!("cannot write to {}", directory.display()))?;
+    let target = EmbeddedStore::open(env, directory, Default::default())
+        .with_context(|| format!("cannot open what was written to {}", directory.display()))?;
+    let (_, read) = etcd::read(&*place.etcd, &place.prefix).await?;
+    let compared = backup::compare(&read, &snapshots(&target).1);
+    target.close().await?;
+    compared.map_err(|why| differs(&directory.display().to_string(), &why))
 }
 
 fn differs(target: &str, why: &str) -> anyhow::Error {

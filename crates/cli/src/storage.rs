@@ -23,6 +23,9 @@ use store::{
     etcd::{EtcdStore, OpenError, Options},
 };
 
+/// A file in a data directory that says where its objects were moved.
+pub const MOVED: &str = "moved-to";
+
 /// How long a start waits for etcd.
 const WAIT_FOR_ETCD: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -125,6 +128,15 @@ impl Storage {
         let directory = data.join("store");
         let (bounds, unbounded) = (server.bounds(), vec![server::hub::root_id()]);
         let Some(url) = &args.store else {
+            let marker = data.join(MOVED);
+            if let Ok(moved) = env.files.read(&marker) {
+                bail!(
+                    "what was in {} was moved to {}: start with --store, or remove {} to begin with nothing",
+                    data.display(),
+                    String::from_utf8_lossy(&moved),
+                    marker.display()
+                );
+            }
             let history_time = server.history_kept;
             let options = embedded::Options { history_time, bounds, unbounded, ..Default::default() };
             let store = EmbeddedStore::open(env, &directory, options)
@@ -217,8 +229,12 @@ impl Authorities {
         [pki.join("ca.crt"), pki.join("ca.key"), kubelet.join("ca.crt"), kubelet.join("ca.key")]
     }
 
-    /// `None` if there are none.
+    /// `None` if there are none. Some without the others are made whole by whoever opens them, and are not ours to lose.
     fn read(env: &Env, pki: &Path) -> anyhow::Result<Option<Self>> {
+        if env.files.read(&pki.join("ca.key")).is_ok() {
+            Authority::open(env, pki)?;
+            Authority::open(env, &pki.join(KUBELET))?;
+        }
         let mut texts = Vec::new();
         for path in Self::files(pki) {
             match env.files.read(&path) {

@@ -49,6 +49,10 @@ const ASK_FOR_LEADER: Duration = Duration::from_millis(100);
 /// So many requests of a watch wait to be sent.
 const REQUESTS_AHEAD: usize = 8;
 
+/// How long a member may take to pass on that a lease's holder is alive, and how many are asked.
+const BEAT: Duration = Duration::from_secs(1);
+const BEATS: usize = 3;
+
 /// A client of one cluster. Clones share its connections.
 #[derive(Clone)]
 pub struct Client {
@@ -96,14 +100,23 @@ impl Client {
         method: &'static str,
         request: &impl Message,
     ) -> Result<A, Error> {
+        self.ask_within(self.shared.timeout, method, request).await
+    }
+
+    async fn ask_within<A: Message + Default>(
+        &self,
+        timeout: Duration,
+        method: &'static str,
+        request: &impl Message,
+    ) -> Result<A, Error> {
         let question = Question { method, message: call::framed(request) };
-        let answer = self.shared.anywhere(&question).await;
+        let answer = self.shared.anywhere(&question, timeout).await;
         answer.and_then(|answer| call::decoded(&answer)).map_err(|failure| failure.error())
     }
 
     async fn begin(&self, watch: WatchFrom) -> Result<Watching, Error> {
         let opening = Opening { first: call::framed(&WatchRequest::from(&watch)), from: watch.from };
-        self.shared.anywhere(&opening).await.map_err(|failure| without_effect(failure.error()))
+        self.shared.anywhere(&opening, self.shared.timeout).await.map_err(|failure| without_effect(failure.error()))
     }
 }
 
@@ -188,8 +201,8 @@ impl Shared {
     }
 
     /// Asks member after member until one did it, or may have.
-    async fn anywhere<A: Asked>(&self, asked: &A) -> Result<A::Answer, Failure> {
-        let deadline = self.now() + self.timeout;
+    async fn anywhere<A: Asked>(&self, asked: &A, timeout: Duration) -> Result<A::Answer, Failure> {
+        let deadline = self.now() + timeout;
         loop {
             let mut last = Failure::Unsent("there are no members".into());
             let mut is_election = false;
@@ -320,7 +333,14 @@ impl Etcd for Client {
         let client = self.clone();
         Box::pin(async move {
             let request = LeaseRequest { id: lease.0 };
-            let answer: LeaseResponse = client.ask("Lease/LeaseKeepAlive", &request).await?;
+            let mut beats = 1;
+            let answer: LeaseResponse = loop {
+                match client.ask_within(BEAT, "Lease/LeaseKeepAlive", &request).await {
+                    // Said twice, it does no harm: a member that hangs must not cost the lease.
+                    Err(Error::Uncertain(_)) if beats < BEATS => beats += 1,
+                    answer => break answer?,
+                }
+            };
             match u64::try_from(answer.ttl) {
                 Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
                 _ => Err(Error::LeaseGone),

@@ -126,6 +126,7 @@ pub enum Compare {
     Created(Bytes, Revision),
     /// 0: it does not exist.
     Modified(Bytes, Revision),
+    Exists(Bytes),
 }
 
 #[derive(Clone, Debug)]
@@ -221,7 +222,7 @@ pub enum Error {
     /// It had no effect: larger than etcd takes.
     #[error("larger than etcd takes: {0}")]
     TooLarge(String),
-    /// It had no effect: the quota of etcd's store is used up.
+    /// The quota of etcd's store is used up. A transaction that made it so was carried out all the same.
     #[error("etcd is full: {0}")]
     NoSpace(String),
     /// It had no effect: wrong user, password or certificate, or no permission.

@@ -41,7 +41,7 @@ pub(crate) fn check(txn: &Txn) -> Result<(), Error> {
         return Err(Error::TooLarge("too many operations in txn request".into()));
     }
     for compare in &txn.when {
-        let (Compare::Created(key, _) | Compare::Modified(key, _)) = compare;
+        let (Compare::Created(key, _) | Compare::Modified(key, _) | Compare::Exists(key)) = compare;
         check_key(key)?;
     }
     check_branch(&txn.then)?;

@@ -10,7 +10,7 @@
 //! histories before that are not part of it. The format is that of a checkpoint ([`crate::embedded`]).
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io,
     ops::Bound,
     path::{Path, PathBuf},
@@ -246,20 +246,22 @@ pub fn import(
 
 /// Whether two stores hold the same: every workspace at the same head in the same epochs, with the same objects that
 /// expire at the same time. `Err` says what differs first.
-pub fn compare(one: &dyn Store, other: &dyn Store) -> Result<Totals, String> {
-    let (mut here, mut there) = (one.workspaces(), other.workspaces());
-    here.sort();
-    there.sort();
-    if here != there {
-        return Err(format!("{} workspaces are not {}", here.len(), there.len()));
+pub fn compare(one: &[Snapshot], other: &[Snapshot]) -> Result<Totals, String> {
+    if one.len() != other.len() {
+        return Err(format!("{} workspaces are not {}", one.len(), other.len()));
     }
+    let by_id = |snapshots: &'_ [Snapshot]| -> BTreeMap<WorkspaceId, usize> {
+        snapshots.iter().enumerate().map(|(at, snapshot)| (snapshot.id().clone(), at)).collect()
+    };
+    let (here, there) = (by_id(one), by_id(other));
     let mut totals = Totals::default();
-    for id in here {
-        let (Some(left), Some(right)) = (one.snapshot(&id), other.snapshot(&id)) else {
-            return Err(format!("workspace {id} has gone"));
+    for (id, at) in here {
+        let (left, right) = match there.get(&id) {
+            Some(there) => (&one[at], &other[*there]),
+            None => return Err(format!("workspace {id} is missing")),
         };
         let position = |snapshot: &Snapshot| (snapshot.state().head, snapshot.state().epochs.clone());
-        if position(&left) != position(&right) {
+        if position(left) != position(right) {
             return Err(format!("workspace {id} stands at {} and {}", left.state().head, right.state().head));
         }
         let full = |snapshot: &Snapshot| {
@@ -267,7 +269,7 @@ pub fn compare(one: &dyn Store, other: &dyn Store) -> Result<Totals, String> {
             collections.retain(|(_, items)| !items.is_empty());
             collections
         };
-        let (left, right) = (full(&left), full(&right));
+        let (left, right) = (full(left), full(right));
         if left.len() != right.len() {
             return Err(format!("workspace {id} has other collections"));
         }

@@ -48,7 +48,7 @@ use crate::{
     memory::expiry_commit,
 };
 
-pub use fill::{fill, retire, servers};
+pub use fill::{fill, open_up, read, retire, servers};
 pub use layout::Registration;
 pub use route::{Courier, NoCourier, Undelivered};
 
@@ -103,6 +103,10 @@ pub enum OpenError {
     Closed { prefix: String, why: String },
     #[error("etcd holds something below /{prefix} already")]
     NotEmpty { prefix: String },
+    #[error("etcd holds nothing below /{prefix}")]
+    Empty { prefix: String },
+    #[error("etcd holds another installation at /{other}, and /{prefix} would be mixed up with it")]
+    Nested { prefix: String, other: String },
 }
 
 impl From<ReadError> for OpenError {
@@ -136,13 +140,32 @@ pub struct Standing {
     pub on_duty: bool,
 }
 
-/// What all servers agree on; made by the first.
-async fn meta(etcd: &dyn Etcd, layout: &Layout) -> Result<Meta, OpenError> {
+/// What all servers agree on, and when that was written; made by the first.
+async fn meta(etcd: &dyn Etcd, layout: &Layout) -> Result<(Meta, ::etcd::Revision), OpenError> {
     let fresh = Meta { format: FORMAT, first_epoch: 1, closed: None };
     let value = serde_json::to_vec(&fresh).unwrap_or_default().into();
-    let found = get_or_put(etcd, layout.meta(), value).await?;
-    serde_json::from_slice(&found)
-        .map_err(|error| OpenError::Store(layout::unreadable(&format!("what it is: {error}"))))
+    get_or_put(etcd, layout.meta(), value).await?;
+    let found = etcd.range(Range::now(Keys::one(layout.meta()))).await?;
+    let unreadable = |what: &str| OpenError::Store(layout::unreadable(&format!("what it is: {what}")));
+    let kv = found.kvs.first().ok_or_else(|| unreadable("nothing"))?;
+    let meta = serde_json::from_slice(&kv.value).map_err(|error| unreadable(&error.to_string()))?;
+    Ok((meta, kv.modified))
+}
+
+/// Refuses a prefix above or below that of another installation, whose keys would be taken for this one's.
+async fn check_neighbours(etcd: &dyn Etcd, layout: &Layout) -> Result<(), OpenError> {
+    let prefix = layout.prefix();
+    let nested = |other: &str| OpenError::Nested { prefix: prefix.to_owned(), other: other.to_owned() };
+    for (at, _) in prefix.match_indices('/') {
+        let other = &prefix[..at];
+        if !etcd.range(Range::now(Keys::one(Layout::new(other).meta()))).await?.kvs.is_empty() {
+            return Err(nested(other));
+        }
+    }
+    let ours = Range { limit: 1, keys_only: true, ..Range::now(Keys::with_prefix(&layout.all())) };
+    let first = etcd.range(ours).await?.kvs.into_iter().next();
+    let foreign = first.filter(|kv| layout.read(&kv.key).is_err());
+    foreign.map_or(Ok(()), |kv| Err(nested(String::from_utf8_lossy(&kv.key).trim_start_matches('/'))))
 }
 
 /// What is kept at `key`; if nothing is, `value`, and then that is.
@@ -168,7 +191,8 @@ impl EtcdStore {
         options: Options,
     ) -> Result<Self, OpenError> {
         let layout = Layout::new(&options.prefix);
-        let meta = meta(&*etcd, &layout).await?;
+        check_neighbours(&*etcd, &layout).await?;
+        let (meta, meta_at) = meta(&*etcd, &layout).await?;
         let prefix = layout.prefix().to_owned();
         if let Some(why) = meta.closed {
             return Err(OpenError::Closed { prefix, why });
@@ -201,6 +225,7 @@ impl EtcdStore {
             state.leaders = installed.leaders;
             state.servers = installed.servers;
             state.followed = from;
+            state.meta = meta_at;
         });
         lead::register(&shared).await?;
         let spawn = |task: BoxFuture<'static, ()>| env.tasks.spawn(task);
@@ -246,6 +271,18 @@ impl EtcdStore {
         // All of it is looked at, so that how long that takes tells nothing.
         let differences = secret.iter().zip(shown).fold(0, |sum, (own, shown)| sum | (own ^ shown));
         secret.len() >= 32 && secret.len() == shown.len() && differences == 0
+    }
+
+    /// Why most-recent reads and writes cannot be served now.
+    fn trouble(&self) -> Option<String> {
+        let state = self.shared.state();
+        if state.closing {
+            return Some("it is stopping".to_owned());
+        }
+        if state.resyncing {
+            return Some("everything is being read again from etcd".to_owned());
+        }
+        (!self.shared.lease_holds(&state)).then(|| "etcd was not heard of for too long".to_owned())
     }
 
     /// How this server stands, for whoever runs it.

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Clones are the same network.
 #[derive(Clone, Default)]
 pub struct Cuts {
+    real: Arc<RealNetwork>,
     state: Arc<Mutex<State>>,
 }
 
@@ -60,20 +61,20 @@ impl Cuts {
 
 impl Network for Cuts {
     fn listen(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
-        RealNetwork.listen(address)
+        self.real.listen(address)
     }
 
     fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
         Box::pin(async move {
             *self.state().dials.entry(address).or_default() += 1;
             std::future::poll_fn(|context| self.poll_open(address, context)).await;
-            let stream = RealNetwork.dial(address).await?;
+            let stream = self.real.dial(address).await?;
             Ok(Box::new(Cuttable { cuts: self.clone(), address, stream }) as Box<dyn Stream>)
         })
     }
 
     fn resolve(&self, host: String, port: u16) -> BoxFuture<'_, io::Result<Vec<Address>>> {
-        RealNetwork.resolve(host, port)
+        self.real.resolve(host, port)
     }
 }
 

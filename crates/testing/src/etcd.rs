@@ -208,11 +208,11 @@ impl EtcdCluster {
         let known = self.gateway(other, "/v3/cluster/member/list", &json!({}))?;
         let list = known["members"].as_array().context("a cluster has members")?;
         let found = list.iter().find(|it| it["name"] == name.as_str()).context("no such member")?;
-        self.gateway(other, "/v3/cluster/member/remove", &json!({"ID": found["ID"]}))?;
+        self.insist(other, "/v3/cluster/member/remove", &json!({"ID": found["ID"]}))?;
         let directory = self.directory_of(member).join("data");
         fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))?;
         let peer = format!("http://{}:{}", self.host(member), self.ports[member].peer);
-        self.gateway(other, "/v3/cluster/member/add", &json!({"peerURLs": [peer]}))?;
+        self.insist(other, "/v3/cluster/member/add", &json!({"peerURLs": [peer]}))?;
         self.is_new[member] = true;
         self.spawn(member)
     }
@@ -261,6 +261,19 @@ impl EtcdCluster {
             }
         };
         self.post(member, path, body, token.as_deref())
+    }
+
+    /// Asks again while the cluster has not been healthy for long enough to be changed.
+    fn insist(&self, member: usize, path: &str, body: &Value) -> Result<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.gateway(member, path, body) {
+                Err(error) if Instant::now() < deadline && format!("{error:#}").contains("etcdserver:") => {
+                    std::thread::sleep(POLL_INTERVAL);
+                }
+                result => return result,
+            }
+        }
     }
 
     fn spawn(&mut self, member: usize) -> Result<()> {

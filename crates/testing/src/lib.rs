@@ -11,6 +11,7 @@ pub mod cuts;
 pub mod etcd;
 pub mod hub;
 pub mod interposed;
+pub mod lasting;
 pub mod linear;
 pub mod process;
 pub mod real;

@@ -89,9 +89,10 @@ pub(crate) struct ResponseOp {
     pub range: Option<RangeResponse>,
 }
 
-/// The result that is compared with (field 1) is always equality, which is 0.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Comparison {
+    #[prost(int32, tag = "1")]
+    pub result: i32,
     #[prost(int32, tag = "2")]
     pub target: i32,
     #[prost(bytes = "bytes", tag = "3")]
@@ -100,6 +101,8 @@ pub(crate) struct Comparison {
     pub compared: Option<Compared>,
 }
 
+const EQUAL: i32 = 0;
+const GREATER: i32 = 1;
 const TARGET_CREATE: i32 = 1;
 const TARGET_MOD: i32 = 2;
 
@@ -275,11 +278,14 @@ impl From<&Op> for RequestOp {
 
 impl From<&Compare> for Comparison {
     fn from(compare: &Compare) -> Self {
-        let (target, key, compared) = match compare {
-            Compare::Created(key, revision) => (TARGET_CREATE, key, Compared::CreateRevision(*revision)),
-            Compare::Modified(key, revision) => (TARGET_MOD, key, Compared::ModRevision(*revision)),
+        let (result, target, key, compared) = match compare {
+            Compare::Created(key, revision) => {
+                (EQUAL, TARGET_CREATE, key, Compared::CreateRevision(*revision))
+            }
+            Compare::Modified(key, revision) => (EQUAL, TARGET_MOD, key, Compared::ModRevision(*revision)),
+            Compare::Exists(key) => (GREATER, TARGET_CREATE, key, Compared::CreateRevision(0)),
         };
-        Self { target, key: key.clone(), compared: Some(compared) }
+        Self { result, target, key: key.clone(), compared: Some(compared) }
     }
 }
 

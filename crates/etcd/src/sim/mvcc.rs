@@ -235,6 +235,7 @@ impl Mvcc {
         match compare {
             Compare::Created(key, revision) => self.current(key).map_or(0, |kv| kv.created) == *revision,
             Compare::Modified(key, revision) => self.current(key).map_or(0, |kv| kv.modified) == *revision,
+            Compare::Exists(key) => self.current(key).is_some(),
         }
     }
 

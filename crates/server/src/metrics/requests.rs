@@ -225,6 +225,11 @@ impl Requests {
         Counted::new(if reads { &self.reading } else { &self.writing })
     }
 
+    /// How many are being answered.
+    pub fn in_flight(&self) -> i64 {
+        self.reading.get() + self.writing.get()
+    }
+
     pub fn answered(&self, about: About, answered: &Answered) {
         let dry_run = if answered.dry_run { "All" } else { "" };
         let durations = DurationLabels { about: about.clone(), dry_run };

@@ -90,6 +90,7 @@ impl Writer {
         if let Err(error) = self.write_forgotten(&wanted).await {
             return wanted.into_iter().for_each(|it| it.fail(&error));
         }
+        let mut replies = Vec::with_capacity(wanted.len());
         for Forgetting { workspace, upto, reply } in wanted {
             match upto {
                 Some(upto) => self.live.compact(&workspace, upto),
@@ -98,9 +99,12 @@ impl Writer {
                     self.live.remove_workspace(&workspace);
                 }
             }
-            let _ = reply.send(Ok(()));
+            replies.push(reply);
         }
         self.live.sweep();
+        for reply in replies {
+            let _ = reply.send(Ok(()));
+        }
         self.look_after_log();
     }
 

@@ -59,6 +59,11 @@ impl Blobs {
         (Stored::Blob { expires, blob }, Place(number))
     }
 
+    /// The first part of each.
+    pub fn first_parts(&self, layout: &Layout) -> Vec<Bytes> {
+        self.0.iter().map(|(blob, _)| layout.blob_part(&blob.id, 0)).collect()
+    }
+
     /// Writes the parts, which nobody looks at before something refers to them.
     pub async fn write(&self, etcd: &dyn Etcd, layout: &Layout) -> Result<(), Error> {
         for (blob, body) in &self.0 {

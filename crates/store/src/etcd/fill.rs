@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Key,
     backup::Totals,
-    live::{Place, Snapshot},
+    live::{self, Live, Place, Snapshot},
 };
 
 /// Of what etcd takes in one transaction.
@@ -20,7 +20,7 @@ const OPS: usize = 100;
 const BYTES: usize = 1 << 20;
 const UNFINISHED: &str = "a move into it was not finished";
 
-/// Puts all workspaces, as they are, where nothing must be. What is not complete cannot be opened; trying again begins
+/// Puts all workspaces, as they are, where nothing must be. It cannot be opened before [`open_up`]; trying again begins
 /// anew.
 pub async fn fill(
     env: &Env,
@@ -31,18 +31,33 @@ pub async fn fill(
 ) -> Result<Totals, OpenError> {
     let layout = Layout::new(prefix);
     clear_unfinished(etcd, &layout).await?;
-    let meta = |closed: Option<&str>| {
-        let meta = Meta { format: FORMAT, first_epoch, closed: closed.map(str::to_owned) };
-        put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())
-    };
-    write(etcd, vec![meta(Some(UNFINISHED))]).await?;
+    let meta = Meta { format: FORMAT, first_epoch, closed: Some(UNFINISHED.to_owned()) };
+    write(etcd, vec![put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())]).await?;
     let mut totals = Totals::default();
     for snapshot in snapshots {
         totals.workspaces += 1;
         totals.objects += fill_one(env, etcd, &layout, &snapshot).await?;
     }
-    write(etcd, vec![meta(None)]).await?;
     Ok(totals)
+}
+
+/// Lets servers open what was filled, or retired.
+pub async fn open_up(etcd: &dyn Etcd, prefix: &str) -> Result<(), OpenError> {
+    set_closed(etcd, prefix, None).await
+}
+
+/// Everything that is kept below `prefix` now, and its first epoch, whoever may open it.
+pub async fn read(etcd: &dyn Etcd, prefix: &str) -> Result<(u32, Vec<Snapshot>), OpenError> {
+    let layout = Layout::new(prefix);
+    let found = etcd.range(Range::now(Keys::one(layout.meta()))).await?;
+    let meta: Meta = match found.kvs.first() {
+        Some(kv) => serde_json::from_slice(&kv.value)
+            .map_err(|error| OpenError::Store(super::layout::unreadable(&error.to_string())))?,
+        None => return Err(OpenError::Empty { prefix: layout.prefix().to_owned() }),
+    };
+    let live = Live::new(live::Options { first_epoch: meta.first_epoch, ..Default::default() });
+    super::follow::read_all(etcd, &layout, found.revision).await?.install(&live);
+    Ok((meta.first_epoch, live.snapshots()))
 }
 
 fn put(key: Bytes, value: Bytes) -> Op {
@@ -113,20 +128,30 @@ async fn fill_one(
     Ok(objects)
 }
 
-/// Where the servers are that are alive.
-pub async fn servers(etcd: &dyn Etcd, prefix: &str) -> Result<Vec<String>, OpenError> {
-    let found = etcd.range(Range::now(Keys::with_prefix(&Layout::new(prefix).servers()))).await?;
+/// Where the servers are that are alive, and how many workspaces are led.
+pub async fn servers(etcd: &dyn Etcd, prefix: &str) -> Result<(Vec<String>, usize), OpenError> {
+    let layout = Layout::new(prefix);
+    let found = etcd.range(Range::now(Keys::with_prefix(&layout.servers()))).await?;
     let url = |value: &Bytes| {
         let registration: Option<super::Registration> = serde_json::from_slice(value).ok();
         registration.map_or_else(|| "unknown".to_owned(), |registration| registration.url)
     };
-    Ok(found.kvs.iter().map(|kv| url(&kv.value)).collect())
+    let led = Range { keys_only: true, ..Range::now(Keys::with_prefix(&layout.leaders())) };
+    let led = etcd.range(led).await?;
+    Ok((found.kvs.iter().map(|kv| url(&kv.value)).collect(), led.kvs.len()))
 }
 
-/// Whoever opens the store from now on is told `why` not to.
+/// Whoever opens the store from now on is told `why` not to; whoever has it open cannot begin to lead any more.
 pub async fn retire(etcd: &dyn Etcd, prefix: &str, why: &str) -> Result<(), OpenError> {
+    set_closed(etcd, prefix, Some(why.to_owned())).await
+}
+
+async fn set_closed(etcd: &dyn Etcd, prefix: &str, closed: Option<String>) -> Result<(), OpenError> {
     let layout = Layout::new(prefix);
-    let mut meta = super::meta(etcd, &layout).await?;
-    meta.closed = Some(why.to_owned());
+    let (meta, _) = super::meta(etcd, &layout).await?;
+    if let (Some(why), Some(_)) = (&meta.closed, &closed) {
+        return Err(OpenError::Closed { prefix: layout.prefix().to_owned(), why: why.clone() });
+    }
+    let meta = Meta { closed, ..meta };
     write(etcd, vec![put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())]).await
 }

@@ -48,16 +48,20 @@ struct Read {
 }
 
 /// Reads everything as it was at `at`.
-async fn read_all(etcd: &dyn Etcd, layout: &Layout, at: EtcdRevision) -> Result<Everything, ReadError> {
+pub(super) async fn read_all(etcd: &dyn Etcd, layout: &Layout, at: EtcdRevision) -> Result<Everything, ReadError> {
     let mut everything =
         Everything { at, workspaces: HashMap::new(), leaders: HashMap::new(), servers: HashMap::new() };
     let mut objects: HashMap<WorkspaceId, BTreeMap<Collection, Items>> = HashMap::new();
     let mut heads: HashMap<WorkspaceId, (EtcdRevision, Head)> = HashMap::new();
     let Keys { start, end } = followed_keys(layout);
-    let mut pages = Pages { start, end, limit: 500 };
+    let mut pages = Pages { start, end, limit: 100 };
     while let Some(page) = pages.next(etcd, at).await? {
         for kv in page {
-            match layout.read(&kv.key).map_err(|()| foreign(&kv.key))? {
+            let Ok(named) = layout.read(&kv.key) else {
+                tracing::warn!(key = %String::from_utf8_lossy(&kv.key), "etcd holds something that is not ours");
+                continue;
+            };
+            match named {
                 Named::Object(workspace, key) => {
                     let item = read_item(etcd, layout, &kv, at, false).await?;
                     let items = objects.entry(workspace).or_default().entry(key.collection).or_default();
@@ -114,7 +118,8 @@ impl Pages {
                 after.push(0);
                 self.start = after.into();
                 let average = bytes / ranged.kvs.len();
-                self.limit = (PAGE_BYTES / average.max(1)).clamp(8, 5000);
+                // What comes next may be larger than what came: grow with care.
+                self.limit = (PAGE_BYTES / average.max(1)).clamp(8, 5000).min(2 * ranged.kvs.len());
             }
             _ => self.limit = 0,
         }
@@ -132,10 +137,6 @@ async fn read_item(
     let (body, expires, place) = blob::read(etcd, layout, &kv.value, at).await?;
     let object = object_from(&body, replaces).map_err(|error| unreadable(&format!("an object: {error}")))?;
     Ok(Item { object, place, expires })
-}
-
-fn foreign(key: &[u8]) -> Error {
-    unreadable(&String::from_utf8_lossy(key))
 }
 
 fn text(value: &[u8]) -> Result<CompactString, Error> {
@@ -191,10 +192,22 @@ pub(super) async fn catch_up(shared: &Shared) -> Result<(), Error> {
     let heads = shared.etcd.range(range).await.map_err(super::writer::store_error)?;
     for kv in heads.kvs {
         if let Ok(Named::Head(workspace)) = shared.layout.read(&kv.key) {
-            shared.until_applied(&workspace, kv.modified).await?;
+            until_there(shared, &workspace, kv.modified).await?;
         }
     }
     Ok(())
+}
+
+/// As [`Shared::until_applied`], for as long as it gets any further.
+async fn until_there(shared: &Shared, workspace: &WorkspaceId, revision: EtcdRevision) -> Result<(), Error> {
+    loop {
+        let before = shared.state().progress;
+        match shared.until_applied(workspace, revision).await {
+            Err(error) if shared.state().progress == before => return Err(error),
+            Err(_) => {}
+            Ok(()) => return Ok(()),
+        }
+    }
 }
 
 /// Follows for as long as the server runs, from after revision `from`.
@@ -244,7 +257,7 @@ async fn follow_once(shared: &Shared, from: &mut EtcdRevision) -> Ended {
             Err(ReadError::Etcd(error)) => return Ended::Watch(error),
             Err(ReadError::Store(error)) => return Ended::Unreadable(error),
         }
-        shared.change(|state| state.followed = state.followed.max(revision));
+        shared.change(|state| state.has_followed(revision));
         *from = revision.max(*from);
     }
 }
@@ -266,7 +279,10 @@ async fn take_in_one(shared: &Shared, revision: EtcdRevision, changes: &[Change]
     let mut heads: Vec<(WorkspaceId, Option<Head>)> = Vec::new();
     let mut puts: HashMap<WorkspaceId, Vec<(Key, &KeyValue)>> = HashMap::new();
     for change in changes {
-        let named = shared.layout.read(change.key()).map_err(|()| foreign(change.key()))?;
+        let Ok(named) = shared.layout.read(change.key()) else {
+            tracing::warn!(key = %String::from_utf8_lossy(change.key()), "somebody else writes where we do");
+            continue;
+        };
         match (named, change) {
             (Named::Head(workspace), Change::Put(kv)) => {
                 heads.push((workspace, Some(Head::decode(&kv.value)?)));
@@ -310,7 +326,7 @@ async fn take_in_one(shared: &Shared, revision: EtcdRevision, changes: &[Change]
                 let _order = shared.order.lock();
                 shared.live.remove_workspace(&workspace);
                 shared.live.sweep();
-                shared.change(|state| state.applied.remove(&workspace));
+                shared.change(|state| state.forget(&workspace, revision));
             }
         }
     }
@@ -331,11 +347,8 @@ async fn is_news(
         Wait,
     }
     let look = |state: &mut State| {
-        let known = match head {
-            Some(_) => state.applied.get(workspace).is_some_and(|applied| *applied >= revision),
-            None => state.applied.get(workspace).is_none_or(|applied| *applied >= revision),
-        };
-        if known {
+        let gone = head.is_none() && !state.applied.contains_key(workspace);
+        if gone || state.has_seen(workspace, revision) {
             return Step::Known;
         }
         match &mut state.flight {
@@ -401,7 +414,10 @@ async fn apply(
     }
     live.publish(stage);
     settle_position(live, workspace, head)?;
-    shared.change(|state| state.applied.insert(workspace.clone(), revision));
+    shared.change(|state| {
+        state.applied.insert(workspace.clone(), revision);
+        state.progress += 1;
+    });
     Ok(())
 }
 
@@ -463,7 +479,7 @@ async fn resync(shared: &Shared, from: &mut EtcdRevision) {
     *from = everything.at;
     shared.change(|state| {
         state.applied = applied;
-        state.followed = state.followed.max(everything.at);
+        state.has_followed(everything.at);
         state.leaders = everything.leaders;
         state.servers = everything.servers;
         state.resyncing = false;

@@ -88,6 +88,11 @@ impl Layout {
         self.key("s", "")
     }
 
+    /// Before all leaders.
+    pub fn leaders(&self) -> Bytes {
+        self.key("l", "")
+    }
+
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -25,6 +25,9 @@ const MARGIN: u32 = 10;
 /// How often the one on duty looks for what may be forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(30);
 
+/// What was opened is something else now: it was moved away.
+const CLOSED: &str = "the store was closed while this server had it open; start it again to be told why";
+
 /// Gets a lease, and registers this server under it if it is known how it is reached.
 pub(super) async fn register(shared: &Shared) -> Result<(), EtcdError> {
     let asked = shared.now();
@@ -41,7 +44,9 @@ pub(super) async fn announce(shared: &Shared, lease: LeaseId) -> Result<(), Etcd
     let Some(registration) = registration else { return Ok(()) };
     let value = serde_json::to_vec(&registration).unwrap_or_default();
     let put = Op::Put { key: shared.layout.server(&shared.name), value: value.into(), lease: Some(lease) };
-    shared.etcd.txn(Txn { then: vec![put], ..Txn::default() }).await.map(drop)
+    let open = Compare::Modified(shared.layout.meta(), shared.state().meta);
+    let answer = shared.etcd.txn(Txn { when: vec![open], then: vec![put], ..Txn::default() }).await?;
+    if answer.held { Ok(()) } else { Err(EtcdError::Refused(CLOSED.to_owned())) }
 }
 
 /// Keeps the lease for as long as the server runs; when it is lost, gets another one and leads nothing.
@@ -78,6 +83,8 @@ pub(super) async fn keep(shared: Arc<Shared>) {
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot renew the lease");
+                // Whoever is on duty only while it holds looks again.
+                shared.change(|_| ());
                 PAUSE
             }
         };
@@ -98,7 +105,8 @@ struct Claimed {
 
 enum Claim {
     Mine(Claimed),
-    Theirs(CompactString),
+    /// As it was at this revision.
+    Theirs(CompactString, EtcdRevision),
 }
 
 /// Makes this server the leader of `workspace`, unless somebody else is or is faster.
@@ -117,11 +125,18 @@ pub(super) async fn claim(shared: &Shared, workspace: &WorkspaceId) -> Result<()
     let lease = lease.ok_or_else(|| Error::Unavailable("etcd was not heard of for too long".to_owned()))?;
     let claimed = match try_claim(shared, workspace, lease.id).await.map_err(store_error)? {
         Claim::Mine(claimed) => claimed,
-        Claim::Theirs(name) => {
-            shared.change(|state| state.leaders.insert(workspace.clone(), name));
+        Claim::Theirs(name, at) => {
+            shared.change(|state| {
+                // What was followed since is newer.
+                if state.followed < at {
+                    state.leaders.insert(workspace.clone(), name);
+                }
+            });
             return Ok(());
         }
     };
+    // Also that there is no head may be news here.
+    shared.until_followed(claimed.created).await?;
     shared.until_applied(workspace, claimed.head).await?;
     shared.change(|state| {
         if state.lease.is_some_and(|current| current.id == lease.id) && !state.resyncing {
@@ -136,7 +151,10 @@ async fn try_claim(shared: &Shared, workspace: &WorkspaceId, lease: LeaseId) -> 
     let (leader, head) = (shared.layout.leader(workspace), shared.layout.head(workspace));
     let name = Bytes::copy_from_slice(shared.name.as_bytes());
     let txn = Txn {
-        when: vec![Compare::Created(leader.clone(), 0)],
+        when: vec![
+            Compare::Created(leader.clone(), 0),
+            Compare::Modified(shared.layout.meta(), shared.state().meta),
+        ],
         then: vec![
             Op::Put { key: leader.clone(), value: name.clone(), lease: Some(lease) },
             Op::Range(Keys::one(head.clone())),
@@ -149,14 +167,15 @@ async fn try_claim(shared: &Shared, workspace: &WorkspaceId, lease: LeaseId) -> 
     let head = ranges.next().and_then(|found| found.into_iter().next());
     let head = head.map_or(0, |head| head.modified);
     let leader = match (answer.held, leader) {
-        (true, _) | (_, None) => return Ok(Claim::Mine(Claimed { created: answer.revision, head })),
+        (true, _) => return Ok(Claim::Mine(Claimed { created: answer.revision, head })),
+        (false, None) => return Err(EtcdError::Refused(CLOSED.to_owned())),
         (false, Some(leader)) => leader,
     };
     // An attempt whose answer was lost may have made it this server's.
     if leader.value == name && leader.lease == Some(lease) {
         return Ok(Claim::Mine(Claimed { created: leader.created, head }));
     }
-    Ok(Claim::Theirs(String::from_utf8_lossy(&leader.value).into()))
+    Ok(Claim::Theirs(String::from_utf8_lossy(&leader.value).into(), answer.revision))
 }
 
 /// Gives up what this server leads, so that others need not wait for its lease to run out.
@@ -183,8 +202,12 @@ pub(super) async fn stand_by(shared: Arc<Shared>) {
             let may = shared.lease_holds(state) && !state.led.contains_key(&duty);
             (may && !state.leaders.contains_key(&duty)).then_some(true)
         };
-        if !shared.until(vacant).await {
-            return;
+        // Now and then without a sign, too: what is known of leaders may be old.
+        match shared.until_or(shared.options.lease, vacant).await {
+            Some(false) => return,
+            Some(true) => {}
+            None if shared.state().led.contains_key(&duty) => continue,
+            None => {}
         }
         if let Err(error) = claim(&shared, &duty).await {
             tracing::debug!(%error, "cannot take over");
@@ -219,7 +242,8 @@ pub(super) async fn tidy(shared: Arc<Shared>) {
             && let Err(error) = shared.etcd.compact(revision).await
             && !matches!(error, EtcdError::Compacted(_))
         {
-            tracing::debug!(%error, "cannot let etcd forget history");
+            // It grows until somebody notices, so this says so.
+            tracing::warn!(%error, "cannot let etcd forget history");
         }
         match sweep(&shared, &mut suspects).await {
             Ok(0) => {}

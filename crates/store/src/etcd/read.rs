@@ -4,9 +4,9 @@
 //! Only a transaction under way may have been seen elsewhere already, so it is waited for. Everybody else asks etcd for
 //! the head, all who ask at the same time together, and waits until that has been followed.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use ::etcd::{Keys, Op, Revision as EtcdRevision, Txn};
+use ::etcd::{Keys, Op, Revision as EtcdRevision, Txn, TxnAnswer};
 use env::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -20,7 +20,8 @@ use crate::{Error, WorkspaceId};
 /// How many heads are asked for at once.
 const AT_ONCE: usize = 100;
 
-type Answer = Result<EtcdRevision, String>;
+/// When the head was written, or 0, and how new that is.
+type Answer = Result<(EtcdRevision, EtcdRevision), String>;
 
 /// Those who ask for heads.
 #[derive(Default)]
@@ -28,7 +29,8 @@ pub(super) struct Heads(Mutex<Asking>);
 
 #[derive(Default)]
 struct Asking {
-    waiting: Vec<(WorkspaceId, oneshot::Sender<Answer>)>,
+    /// By what they ask for, which is asked once for all.
+    waiting: BTreeMap<WorkspaceId, Vec<oneshot::Sender<Answer>>>,
     /// Somebody is asking etcd.
     busy: bool,
 }
@@ -59,36 +61,37 @@ pub(super) fn level(
             }
         }
         match ask(&shared, &workspace).await? {
-            0 => until_gone(&shared, &workspace).await,
-            head => shared.until_applied(&workspace, head).await,
+            (0, at) => until_gone(&shared, &workspace, at).await,
+            (head, _) => shared.until_applied(&workspace, head).await,
         }
     }))
 }
 
-/// There was no head: whatever is known of the workspace is old, unless it is newer than that answer.
-async fn until_gone(shared: &Shared, workspace: &WorkspaceId) -> Result<(), Error> {
-    let before = shared.state().applied.get(workspace).copied();
+/// There was no head at revision `at`: what is known of the workspace is older, or newer.
+async fn until_gone(shared: &Shared, workspace: &WorkspaceId, at: EtcdRevision) -> Result<(), Error> {
     let gone = |state: &State| {
-        let applied = state.applied.get(workspace);
-        (applied.is_none() || applied != before.as_ref()).then_some(())
+        state.applied.get(workspace).is_none_or(|applied| *applied > at).then_some(())
     };
     let found = shared.until_or(shared.options.patience, gone).await;
     found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
 }
 
 /// The etcd revision of a workspace's head, or 0: as it was after the call at the earliest.
-async fn ask(shared: &Arc<Shared>, workspace: &WorkspaceId) -> Result<EtcdRevision, Error> {
+async fn ask(
+    shared: &Arc<Shared>,
+    workspace: &WorkspaceId,
+) -> Result<(EtcdRevision, EtcdRevision), Error> {
     let (reply, answer) = oneshot::channel();
     let begin = {
         let mut asking = shared.heads.0.lock();
-        asking.waiting.push((workspace.clone(), reply));
+        asking.waiting.entry(workspace.clone()).or_default().push(reply);
         !std::mem::replace(&mut asking.busy, true)
     };
     if begin {
         shared.env.tasks.spawn(Box::pin(ask_for_all(shared.clone())));
     }
     match answer.await {
-        Ok(Ok(revision)) => Ok(revision),
+        Ok(Ok(found)) => Ok(found),
         Ok(Err(why)) => Err(Error::Unavailable(why)),
         Err(_) => Err(Error::Unavailable("this server is stopping".to_owned())),
     }
@@ -97,39 +100,35 @@ async fn ask(shared: &Arc<Shared>, workspace: &WorkspaceId) -> Result<EtcdRevisi
 /// Asks until nobody waits; whoever comes while it asks is answered by the next question, not by this one.
 async fn ask_for_all(shared: Arc<Shared>) {
     loop {
-        let batch: Vec<_> = {
+        let batch: Vec<(WorkspaceId, Vec<oneshot::Sender<Answer>>)> = {
             let mut asking = shared.heads.0.lock();
-            if asking.waiting.is_empty() {
+            let batch: Vec<_> = std::iter::from_fn(|| asking.waiting.pop_first()).take(AT_ONCE).collect();
+            if batch.is_empty() {
                 asking.busy = false;
                 return;
             }
-            let count = asking.waiting.len().min(AT_ONCE);
-            asking.waiting.drain(..count).collect()
+            batch
         };
-        let mut names: Vec<&WorkspaceId> = batch.iter().map(|(workspace, _)| workspace).collect();
-        names.sort();
-        names.dedup();
-        let reads = names.iter().map(|name| Op::Range(Keys::one(shared.layout.head(name)))).collect();
+        let reads = batch.iter().map(|(name, _)| Op::Range(Keys::one(shared.layout.head(name)))).collect();
         let answer = retried(&shared, Txn { then: reads, ..Txn::default() }).await;
-        let found = |workspace: &WorkspaceId| {
-            let ranges = answer.as_ref().map_err(Clone::clone)?;
-            let at = names.binary_search(&workspace).ok();
-            let head = at.and_then(|at| ranges.get(at)).and_then(|found| found.first());
-            Ok(head.map_or(0, |head| head.modified))
-        };
-        let answers: Vec<Answer> = batch.iter().map(|(workspace, _)| found(workspace)).collect();
-        for ((_, reply), answer) in batch.into_iter().zip(answers) {
-            let _ = reply.send(answer);
+        for (index, (_, waiting)) in batch.into_iter().enumerate() {
+            let found = answer.as_ref().map_err(Clone::clone).map(|answer| {
+                let head = answer.ranges.get(index).and_then(|found| found.first());
+                (head.map_or(0, |head| head.modified), answer.revision)
+            });
+            for reply in waiting {
+                let _ = reply.send(found.clone());
+            }
         }
     }
 }
 
 /// A read may be asked again, of another member.
-async fn retried(shared: &Shared, txn: Txn) -> Result<Vec<Vec<::etcd::KeyValue>>, String> {
+async fn retried(shared: &Shared, txn: Txn) -> Result<TxnAnswer, String> {
     let began = shared.now();
     loop {
         let error = match shared.etcd.txn(txn.clone()).await {
-            Ok(answer) => return Ok(answer.ranges),
+            Ok(answer) => return Ok(answer),
             Err(error @ (::etcd::Error::Unreachable(_) | ::etcd::Error::Uncertain(_))) => error,
             Err(error) => return Err(store_error(error).to_string()),
         };

@@ -46,11 +46,15 @@ pub(super) struct Shared {
 pub(super) struct State {
     /// Of each workspace, the etcd revision of the head that is published here.
     pub applied: HashMap<WorkspaceId, EtcdRevision>,
+    /// When workspaces were removed, until that has been followed.
+    pub removed: HashMap<WorkspaceId, EtcdRevision>,
     /// Everything up to this etcd revision has been followed.
     pub followed: EtcdRevision,
     /// Who leads, as far as it was followed.
     pub leaders: HashMap<WorkspaceId, CompactString>,
     pub servers: HashMap<CompactString, Registration>,
+    /// When it was written what this store is. If that changes, nothing more may be led.
+    pub meta: EtcdRevision,
     pub lease: Option<Lease>,
     /// What this server leads, by the revision at which its leader's key was created.
     pub led: HashMap<WorkspaceId, EtcdRevision>,
@@ -62,8 +66,32 @@ pub(super) struct State {
     /// How many transactions have come to their end.
     pub landed: u64,
     pub closing: bool,
+    /// How many heads of others were applied.
+    pub progress: u64,
     /// Followed revisions and when, oldest first: what is older than the history that is kept may go.
     pub passed: VecDeque<(Duration, EtcdRevision)>,
+}
+
+impl State {
+    /// A workspace is gone since `revision`.
+    pub fn forget(&mut self, workspace: &WorkspaceId, revision: EtcdRevision) {
+        self.applied.remove(workspace);
+        if self.followed < revision {
+            self.removed.insert(workspace.clone(), revision);
+        }
+    }
+
+    /// Whether the head that was written, or removed, at `revision` is shown here already.
+    pub fn has_seen(&self, workspace: &WorkspaceId, revision: EtcdRevision) -> bool {
+        let seen = |at: Option<&EtcdRevision>| at.is_some_and(|at| *at >= revision);
+        seen(self.applied.get(workspace)) || seen(self.removed.get(workspace))
+    }
+
+    pub fn has_followed(&mut self, revision: EtcdRevision) {
+        self.followed = self.followed.max(revision);
+        let followed = self.followed;
+        self.removed.retain(|_, at| *at > followed);
+    }
 }
 
 /// What makes this server a leader: others may take over when it has run out.
@@ -144,7 +172,7 @@ impl Shared {
         let (result, on_duty) = {
             let mut state = self.state.lock();
             let result = change(&mut state);
-            (result, state.led.contains_key(&self.options.duty))
+            (result, state.led.contains_key(&self.options.duty) && self.lease_holds(&state))
         };
         self.duty.send_if_modified(|duty| std::mem::replace(duty, on_duty) != on_duty);
         self.changed.notify_waiters();
@@ -194,6 +222,13 @@ impl Shared {
             (applied || state.followed >= revision).then_some(())
         };
         let found = self.until_or(self.options.patience, applied).await;
+        found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
+    }
+
+    /// Waits until everything up to `revision` has been followed.
+    pub async fn until_followed(&self, revision: EtcdRevision) -> Result<(), Error> {
+        let followed = |state: &State| (state.followed >= revision).then_some(());
+        let found = self.until_or(self.options.patience, followed).await;
         found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
     }
 

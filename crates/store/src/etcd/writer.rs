@@ -96,11 +96,22 @@ enum Outcome {
     Unknown,
 }
 
+/// What a transaction compares of a workspace: that it is still led as it was, and that nothing was written since.
+#[derive(Clone)]
+struct Fence {
+    workspace: WorkspaceId,
+    created: EtcdRevision,
+    modified: EtcdRevision,
+}
+
 /// One transaction while it is put together.
 struct Draft {
     by: String,
-    heads: Vec<(WorkspaceId, Head)>,
+    /// Without a head, the workspace goes.
+    heads: Vec<(Fence, Option<Head>)>,
     ops: Vec<Op>,
+    /// Where large objects are that it refers to: they must be there.
+    parts: Vec<Bytes>,
 }
 
 /// By what a transaction is known when it is met again.
@@ -190,11 +201,19 @@ impl Writer {
         format!("{}/{}", self.shared.name, self.count)
     }
 
-    /// Whether this server leads the workspace of `request`; if not, somebody else is looked for.
-    fn led(&self, request: Request) -> Option<Request> {
-        let led = self.shared.state().led.contains_key(&request.workspace);
-        if led {
-            return Some(request);
+    /// What must not change until `request` is written, if this server leads its workspace; if not, somebody else is
+    /// looked for. Taken before the state is read that the request is judged by.
+    fn led(&self, request: Request) -> Option<(Request, Fence)> {
+        let fence = {
+            let state = self.shared.state();
+            state.led.get(&request.workspace).map(|created| Fence {
+                workspace: request.workspace.clone(),
+                created: *created,
+                modified: state.applied.get(&request.workspace).copied().unwrap_or(0),
+            })
+        };
+        if let Some(fence) = fence {
+            return Some((request, fence));
         }
         super::route::again(&self.shared, request);
         None
@@ -213,13 +232,13 @@ impl Writer {
             blobs: Blobs::default(),
         };
         let mut pending: Vec<(Request, Result<Done, Error>)> = Vec::new();
-        let mut workspaces: Vec<(WorkspaceId, Revision)> = Vec::new();
+        let mut workspaces: Vec<(Fence, Revision)> = Vec::new();
         let mut ends: HashMap<WorkspaceId, Vec<u64>> = HashMap::new();
         let mut bytes = 0;
         let mut next = Some(first);
         while let Some(request) = next.take() {
             let size = size_of(&request.deed);
-            let known = workspaces.iter().any(|(id, _)| *id == request.workspace);
+            let known = workspaces.iter().any(|(fence, _)| fence.workspace == request.workspace);
             let ops = log.ops.len() + size.ops + 2 * (workspaces.len() + 1);
             let fits = ops <= MAX_OPS && bytes + size.bytes <= MAX_BYTES;
             let twice = writes_of(&request.deed)
@@ -230,12 +249,12 @@ impl Writer {
                 self.waiting.push_front(request);
                 break;
             }
-            if let Some(request) = self.led(request) {
+            if let Some((request, fence)) = self.led(request) {
                 let (before, _) = stage.position(&request.workspace);
                 let result = take_in(&request, &mut stage, &mut log);
                 if result.is_ok() {
                     if !known {
-                        workspaces.push((request.workspace.clone(), before));
+                        workspaces.push((fence, before));
                     }
                     let (end, _) = stage.position(&request.workspace);
                     ends.entry(request.workspace.clone()).or_default().push(end.as_u64());
@@ -250,7 +269,8 @@ impl Writer {
             return;
         }
         let mut heads = Vec::with_capacity(workspaces.len());
-        for (workspace, before) in workspaces {
+        for (fence, before) in workspaces {
+            let workspace = fence.workspace.clone();
             let (head, epochs) = stage.position(&workspace);
             let forgotten = self.forgotten(&workspace);
             let head = Head {
@@ -263,10 +283,10 @@ impl Writer {
                 removed: log.removed.remove(&workspace).unwrap_or_default(),
                 by: by.clone(),
             };
-            heads.push((workspace, head.with_epochs(&epochs)));
+            heads.push((fence, Some(head.with_epochs(&epochs))));
         }
         let Log { ops, blobs, .. } = log;
-        let draft = Draft { by, heads, ops };
+        let draft = Draft { by, heads, ops, parts: blobs.first_parts(&shared.layout) };
         let outcome = match blobs.write(&*shared.etcd, &shared.layout).await {
             Ok(()) => self.transact(draft, &mut pending, |live| live.publish(stage)).await,
             Err(error) => Outcome::Refused(error),
@@ -319,55 +339,65 @@ impl Writer {
         }
     }
 
-    /// Carries out what is rare: each is a transaction of its own.
-    async fn alone(&mut self, request: Request) {
-        let Some(request) = self.led(request) else { return };
-        let workspace = request.workspace.clone();
-        let plan = match plan(&self.shared, &workspace, &request.deed) {
-            Ok(Some(plan)) => plan,
-            Ok(None) => return self.answer_refusals(vec![(request, Ok(Done::Nothing))]),
-            Err(error) => return self.answer_refusals(vec![(request, Err(error))]),
-        };
+    /// Carries out what is rare, as many of the same kind as wait, in one transaction.
+    async fn alone(&mut self, first: Request) {
         let by = self.name_of_next();
-        let (heads, ops) = match plan.head {
-            Some(head) => (vec![(workspace.clone(), Head { by: by.clone(), ..head })], Vec::new()),
-            None => {
-                let layout = &self.shared.layout;
-                let objects = Keys::with_prefix(&layout.objects_of(&workspace));
-                (vec![], vec![Op::Delete(objects), Op::Delete(Keys::one(layout.head(&workspace)))])
+        let layout = self.shared.layout.clone();
+        let mut draft = Draft { by: by.clone(), heads: Vec::new(), ops: Vec::new(), parts: Vec::new() };
+        let (mut pending, mut shows) = (Vec::new(), Vec::new());
+        let mut next = Some(first);
+        while let Some(request) = next.take() {
+            let taken = draft.heads.iter().any(|(fence, _)| fence.workspace == request.workspace);
+            let alike = pending.is_empty() || matches!(request.deed, Deed::Compact(_));
+            if taken || !alike || draft.heads.len() >= MAX_OPS / 3 {
+                self.waiting.push_front(request);
+                break;
             }
-        };
-        let mut pending = vec![(request, Ok(plan.done))];
-        let draft = Draft { by, heads, ops };
-        let show = plan.show;
-        let removing = draft.heads.is_empty().then(|| workspace.clone());
-        let outcome = self.transact_on(draft, removing, &mut pending, show).await;
+            let only = !matches!(request.deed, Deed::Compact(_));
+            if let Some((request, fence)) = self.led(request) {
+                match plan(&self.shared, &request.workspace, &request.deed) {
+                    Ok(Some(plan)) => {
+                        if plan.head.is_none() {
+                            let objects = layout.objects_of(&request.workspace);
+                            draft.ops.push(Op::Delete(Keys::with_prefix(&objects)));
+                            draft.ops.push(Op::Delete(Keys::one(layout.head(&request.workspace))));
+                        }
+                        let head = plan.head.map(|head| Head { by: by.clone(), ..head });
+                        draft.heads.push((fence, head));
+                        shows.push(plan.show);
+                        pending.push((request, Ok(plan.done)));
+                    }
+                    Ok(None) => self.answer_refusals(vec![(request, Ok(Done::Nothing))]),
+                    Err(error) => self.answer_refusals(vec![(request, Err(error))]),
+                }
+            }
+            if only {
+                break;
+            }
+            next = self.waiting.pop_front().or_else(|| self.requests.try_recv().ok());
+        }
+        if draft.heads.is_empty() {
+            return;
+        }
+        let show = |live: &Live| shows.into_iter().for_each(|show| show(live));
+        let outcome = self.transact(draft, &mut pending, show).await;
         self.answer(pending, &outcome);
     }
 
+    /// Sends a transaction until its outcome is known, and shows it if it took effect. Whoever waits is told when it
+    /// takes too long.
     async fn transact(
         &mut self,
         draft: Draft,
         pending: &mut Vec<(Request, Result<Done, Error>)>,
         show: impl FnOnce(&Live) + Send,
     ) -> Outcome {
-        self.transact_on(draft, None, pending, show).await
-    }
-
-    /// Sends a transaction until its outcome is known, and shows it if it took effect. `removing`: the workspace that
-    /// goes. Whoever waits is told when it takes too long.
-    async fn transact_on(
-        &mut self,
-        draft: Draft,
-        removing: Option<WorkspaceId>,
-        pending: &mut Vec<(Request, Result<Done, Error>)>,
-        show: impl FnOnce(&Live) + Send,
-    ) -> Outcome {
         let shared = self.shared.clone();
+        let removes = draft.heads.iter().all(|(_, head)| head.is_none());
         let workspaces: Vec<WorkspaceId> =
-            draft.heads.iter().map(|(id, _)| id.clone()).chain(removing.clone()).collect();
-        let Some(txn) = self.begin(&draft, &workspaces) else { return Outcome::NotLanded };
-        let flight = Named { by: draft.by, removes: removing.is_some() };
+            draft.heads.iter().map(|(fence, _)| fence.workspace.clone()).collect();
+        let Some(txn) = self.begin(&draft, removes) else { return Outcome::NotLanded };
+        let flight = Named { by: draft.by, removes };
         let outcome = self.settle(&txn, &flight, pending).await;
         let _order = shared.order.lock();
         if let Outcome::Landed(_) = outcome {
@@ -377,12 +407,14 @@ impl Writer {
             state.flight = None;
             state.landed += 1;
             match outcome {
+                Outcome::Landed(revision) if removes => {
+                    for workspace in &workspaces {
+                        state.forget(workspace, revision);
+                    }
+                }
                 Outcome::Landed(revision) => {
                     for workspace in &workspaces {
-                        match removing.is_some() {
-                            true => drop(state.applied.remove(workspace)),
-                            false => drop(state.applied.insert(workspace.clone(), revision)),
-                        }
+                        state.applied.insert(workspace.clone(), revision);
                     }
                 }
                 Outcome::Refused(_) => {}
@@ -397,27 +429,32 @@ impl Writer {
         outcome
     }
 
-    /// The transaction, if all is still led; from now on its workspaces wait for its outcome.
-    fn begin(&self, draft: &Draft, workspaces: &[WorkspaceId]) -> Option<Txn> {
+    /// The transaction, if all is led as it was; from now on its workspaces wait for its outcome.
+    fn begin(&self, draft: &Draft, removes: bool) -> Option<Txn> {
         let layout = &self.shared.layout;
-        self.shared.change(|state| {
-            let mut txn = Txn::default();
-            for workspace in workspaces {
-                let created = *state.led.get(workspace)?;
-                let modified = state.applied.get(workspace).copied().unwrap_or(0);
-                txn.when.push(Compare::Created(layout.leader(workspace), created));
-                txn.when.push(Compare::Modified(layout.head(workspace), modified));
-                txn.otherwise.push(Op::Range(Keys::one(layout.leader(workspace))));
-                txn.otherwise.push(Op::Range(Keys::one(layout.head(workspace))));
-            }
-            txn.then.clone_from(&draft.ops);
-            for (workspace, head) in &draft.heads {
+        let mut txn = Txn { then: draft.ops.clone(), ..Txn::default() };
+        for (Fence { workspace, created, modified }, head) in &draft.heads {
+            txn.when.push(Compare::Created(layout.leader(workspace), *created));
+            txn.when.push(Compare::Modified(layout.head(workspace), *modified));
+            txn.otherwise.push(Op::Range(Keys::one(layout.leader(workspace))));
+            txn.otherwise.push(Op::Range(Keys::one(layout.head(workspace))));
+            if let Some(head) = head {
                 txn.then.push(Op::Put { key: layout.head(workspace), value: head.encode(), lease: None });
+            }
+        }
+        txn.when.extend(draft.parts.iter().map(|part| Compare::Exists(part.clone())));
+        self.shared.change(|state| {
+            let holds = |fence: &Fence| {
+                let modified = state.applied.get(&fence.workspace).copied().unwrap_or(0);
+                state.led.get(&fence.workspace) == Some(&fence.created) && modified == fence.modified
+            };
+            if !draft.heads.iter().all(|(fence, _)| holds(fence)) {
+                return None;
             }
             state.flight = Some(Flight {
                 by: draft.by.clone(),
-                removes: draft.heads.is_empty(),
-                workspaces: workspaces.iter().cloned().collect(),
+                removes,
+                workspaces: draft.heads.iter().map(|(fence, _)| fence.workspace.clone()).collect(),
                 verdict: None,
             });
             Some(txn)
@@ -449,9 +486,12 @@ impl Writer {
                 },
                 Err(::etcd::Error::Uncertain(_)) => uncertain = true,
                 Err(::etcd::Error::Unreachable(_)) => {}
-                Err(error) if !uncertain => return Outcome::Refused(store_error(error)),
-                // It may have taken effect before; the next answer will tell.
-                Err(error) => tracing::debug!(%error, "a transaction was refused when it was sent again"),
+                Err(error) => {
+                    if let Some(outcome) = self.look_after_refusal(txn, flight, uncertain, error).await {
+                        return outcome;
+                    }
+                    uncertain = true;
+                }
             }
             let late = shared.now().saturating_sub(began) > shared.options.patience;
             if late && !uncertain {
@@ -467,6 +507,42 @@ impl Writer {
             shared.env.clock.sleep(PAUSE).await;
             tracing::debug!(by = flight.by, uncertain, "sending a transaction again");
         }
+    }
+
+    /// What became of a transaction that etcd says it refused. A full etcd may have carried it out before it noticed; an
+    /// attempt without an answer may have had its effect, or have it yet. `None`: that is not known now.
+    async fn look_after_refusal(
+        &self,
+        txn: &Txn,
+        flight: &Named,
+        uncertain: bool,
+        error: ::etcd::Error,
+    ) -> Option<Outcome> {
+        if !uncertain && !matches!(error, ::etcd::Error::NoSpace(_)) {
+            return Some(Outcome::Refused(store_error(error)));
+        }
+        let reads = Txn { then: txn.otherwise.clone(), ..Txn::default() };
+        let answer = self.shared.etcd.txn(reads).await.ok()?;
+        let seen = read_refusal(&answer, txn, flight, uncertain);
+        match seen {
+            // Answered, and nothing of it is there.
+            Some(Outcome::NotLanded) if !uncertain => Some(Outcome::Refused(store_error(error))),
+            // An attempt may still be on its way: as long as this server leads, it can take effect. It leads no more.
+            Some(Outcome::NotLanded) => {
+                self.give_up_leading(txn).await.then(|| Outcome::Refused(store_error(error)))
+            }
+            other => other,
+        }
+    }
+
+    /// Deletes the leader's keys that a transaction compares, so that it can never take effect.
+    async fn give_up_leading(&self, txn: &Txn) -> bool {
+        let leaders = txn.when.iter().filter_map(|compare| match compare {
+            Compare::Created(key, _) => Some(Op::Delete(Keys::one(key.clone()))),
+            Compare::Modified(..) | Compare::Exists(_) => None,
+        });
+        let given_up = Txn { when: txn.when.clone(), then: leaders.collect(), otherwise: Vec::new() };
+        matches!(self.shared.etcd.txn(given_up).await, Ok(answer) if answer.held)
     }
 
     async fn await_verdict(
@@ -549,7 +625,8 @@ fn read_refusal(answer: &TxnAnswer, txn: &Txn, flight: &Named, uncertain: bool) 
             _ => {}
         }
         if let Some(Compare::Modified(_, modified)) = txn.when.get(2 * index + 1) {
-            untouched |= head.map_or(0, |head| head.modified) == *modified;
+            // One that was not there before and is not there now may have been made and removed.
+            untouched |= head.map_or(0, |head| head.modified) == *modified && *modified > 0;
         }
     }
     // It writes all its heads: if one is as it was, it has not taken effect.

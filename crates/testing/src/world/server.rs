@@ -102,6 +102,19 @@ impl Server {
         Some(format!("{} ended with {status}: {}", self.name, process.log_tail()))
     }
 
+    /// Whatever it, or an earlier start of it, said when it panicked.
+    pub fn panics(&self) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|it| it == "log") {
+                let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+                found.extend(log.lines().filter(|line| line.contains("panicked at")).map(str::to_owned));
+            }
+        }
+        Ok(found)
+    }
+
     /// SIGTERM, and waits until it is gone.
     ///
     /// # Errors

@@ -165,12 +165,12 @@ async fn who_leaves_in_the_middle_leaves_nothing_behind() -> Result<()> {
         stream.flush().await?;
         streams.push(stream);
     }
-    eventually("all are being answered", || async { Ok((metrics.inflight.get() == 20).then_some(())) })
+    eventually("all are being answered", || async { Ok((metrics.requests.in_flight() == 20).then_some(())) })
         .await?;
 
     drop(streams);
 
-    eventually("nothing is in flight", || async { Ok((metrics.inflight.get() == 0).then_some(())) }).await?;
+    eventually("nothing is in flight", || async { Ok((metrics.requests.in_flight() == 0).then_some(())) }).await?;
     eventually("one connection is open", || async { Ok((metrics.connections.get() == 1).then_some(())) })
         .await?;
     scene.ends_unharmed().await

@@ -3,7 +3,7 @@
 //! once and in order, what they hold is what the server lists, and what has expired is 410.
 //!
 //! `HANSE_CHURN_CLIENTS` is the directory that `tests/clients/churn` made. `HANSE_CHURN_SECONDS`: how long it is written;
-//! `HANSE_CHURN_COMPACTION`: seconds between two compactions.
+//! `HANSE_CHURN_COMPACTION`: seconds between two compactions; `HANSE_CHURN_STORE=etcd`: on etcd.
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
@@ -11,21 +11,16 @@ mod clients;
 mod history;
 mod writers;
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use clients::Follower;
 use history::{Check, Histories, outcome};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use testing::{
     client::Client,
     hub::eventually,
-    process::{HubProcess, free_port},
+    lasting::{LastingHub, Way},
 };
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 use writers::{Address, Writer};
@@ -39,51 +34,6 @@ const COLLECTION: &str = "/api/v1/namespaces/churn/configmaps";
 const RESTARTS: [(Way, Duration); 3] =
     [(Way::Told, Duration::ZERO), (Way::Killed, Duration::ZERO), (Way::Killed, Duration::from_secs(4))];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Told,
-    Killed,
-}
-
-/// A server that can be started again where clients know it.
-struct Server {
-    _directory: TempDir,
-    data: PathBuf,
-    port: u16,
-    flags: Vec<String>,
-    hub: Option<HubProcess>,
-}
-
-impl Server {
-    fn start(compaction: Duration) -> Result<Server> {
-        let directory = tempfile::tempdir()?;
-        let data = directory.path().join("data");
-        std::fs::create_dir(&data)?;
-        let port = free_port()?;
-        // Compacted as often as twice in the time that is kept.
-        let flags = vec![format!("--history={}ms", 2 * compaction.as_millis())];
-        let hub = Some(HubProcess::start_with(&data, port, &flags)?);
-        Ok(Server { _directory: directory, data, port, flags, hub })
-    }
-
-    fn hub(&self) -> Result<&HubProcess> {
-        self.hub.as_ref().context("it does not run")
-    }
-
-    async fn restart(&mut self, way: Way, away: Duration) -> Result<()> {
-        let hub = self.hub.take().context("it does not run")?;
-        tokio::task::block_in_place(|| match way {
-            Way::Told => hub.stop(),
-            Way::Killed => hub.kill(),
-        })?;
-        sleep(away).await;
-        let again =
-            tokio::task::block_in_place(|| HubProcess::start_with(&self.data, self.port, &self.flags))?;
-        self.hub = Some(again);
-        Ok(())
-    }
-}
-
 fn seconds(name: &str, otherwise: u64) -> Result<Duration> {
     let text = std::env::var(name).unwrap_or_default();
     let seconds = if text.is_empty() { otherwise } else { text.parse().with_context(|| name.to_owned())? };
@@ -95,7 +45,8 @@ async fn caches_of_others_equal_the_server_after_churn_compaction_and_restarts()
     let programs =
         std::env::var_os("HANSE_CHURN_CLIENTS").context("set it to what tests/clients/churn prints")?;
     let load = seconds("HANSE_CHURN_SECONDS", 60)?;
-    let mut server = Server::start(seconds("HANSE_CHURN_COMPACTION", 1)?)?;
+    let compaction = seconds("HANSE_CHURN_COMPACTION", 3)?;
+    let mut server = LastingHub::start("HANSE_CHURN_STORE", Vec::new())?;
     let address = Address::new(server.hub()?.admin()?, COLLECTION);
     let admin = address.connect().await?;
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}})).await?;
@@ -112,9 +63,12 @@ async fn caches_of_others_equal_the_server_after_churn_compaction_and_restarts()
     for writer in writers {
         writing.spawn(writer.run(every, stopping.clone()));
     }
+    let compacting = tokio::spawn(compact(address.clone(), compaction, stopping));
     for (way, away) in RESTARTS {
         sleep(load / (RESTARTS.len() as u32 + 1)).await;
-        server.restart(way, away).await?;
+        tokio::task::block_in_place(|| server.go(way))?;
+        sleep(away).await;
+        tokio::task::block_in_place(|| server.come_back())?;
     }
     sleep(load / (RESTARTS.len() as u32 + 1)).await;
     old.has_expired(&address.connect().await?).await?;
@@ -128,7 +82,11 @@ async fn caches_of_others_equal_the_server_after_churn_compaction_and_restarts()
     }
     let listed = list(&address.connect().await?).await?;
     ensure!(ours(&listed) == outcome(&histories), "what was acknowledged is not what is there");
-    println!("{writes} writes, {doubts} of them without an answer; {} objects are left", listed.len());
+    let compactions = compacting.await??;
+    println!(
+        "{writes} writes, {doubts} of them without an answer, {compactions} compactions; {} objects are left",
+        listed.len()
+    );
     for follower in &mut followers {
         catches_up(follower, &listed).await?;
         let told = follower.told();
@@ -150,7 +108,25 @@ async fn fill(address: &Address) -> Result<Vec<Writer>> {
     filling.join_all().await.into_iter().collect()
 }
 
-fn start_followers(programs: &Path, server: &Server) -> Result<Vec<Follower>> {
+/// Forgets all history again and again; how often.
+async fn compact(address: Address, every: Duration, mut stop: watch::Receiver<bool>) -> Result<usize> {
+    let mut done = 0;
+    loop {
+        tokio::select! {
+            () = sleep(every) => {}
+            _ = stop.wait_for(|stop| *stop) => return Ok(done),
+        }
+        let client = address.connect().await?;
+        let compact = client.post("/clusters/root/operate/v1/compact?workspace=default", &Value::Null);
+        // No answer: it is being restarted.
+        if let Ok(answer) = compact.await {
+            ensure!(answer.code == 200 || answer.code == 429, "compacting: {}", answer.text());
+            done += usize::from(answer.code == 200);
+        }
+    }
+}
+
+fn start_followers(programs: &Path, server: &LastingHub) -> Result<Vec<Follower>> {
     // The server writes its own anew at each start.
     let kubeconfig = server.data.with_extension("kubeconfig");
     std::fs::copy(server.hub()?.kubeconfig(), &kubeconfig)?;

@@ -206,6 +206,26 @@ impl Cluster {
         Ok(())
     }
 
+    /// Starts servers again that ended by themselves, as a supervisor does.
+    pub fn supervise(&mut self) -> Result<()> {
+        for server in &mut self.servers {
+            if let Some(how) = server.ended() {
+                println!("  started again: {}", how.lines().next().unwrap_or_default());
+                server.launch()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// No server has panicked, not even where nobody noticed.
+    pub fn check_panics(&self) -> Result<()> {
+        for server in &self.servers {
+            let panics = server.panics()?;
+            anyhow::ensure!(panics.is_empty(), "{}", panics.join("\n"));
+        }
+        Ok(())
+    }
+
     /// Keeps the files of a run that failed.
     pub fn keep(mut self) -> std::path::PathBuf {
         let etcd = self.etcd.as_ref().map(EtcdCluster::logs).unwrap_or_default();

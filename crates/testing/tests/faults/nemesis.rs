@@ -173,6 +173,7 @@ pub fn run(cluster: &mut Cluster, steps: &[Step]) -> Result<()> {
         begin(cluster, step, member).with_context(|| format!("beginning {:?}", step.kind))?;
         sleep(step.length);
         end(cluster, step, member).with_context(|| format!("ending {:?}", step.kind))?;
+        cluster.supervise()?;
     }
     Ok(())
 }

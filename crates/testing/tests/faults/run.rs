@@ -101,11 +101,13 @@ async fn drive(cluster: &mut Cluster, seed: u64, steps: &[Step]) -> Result<Summa
     broken?;
 
     let mut summary = Summary::default();
+    cluster.supervise()?;
     let may_be_gone = steps.iter().any(|step| step.kind.loses_history(cluster.subject));
     for scene in scenes {
         let collection = scene.record.collection.clone();
         scene.judge(&servers, may_be_gone, &mut summary).await.with_context(|| collection)?;
     }
+    cluster.check_panics()?;
     Ok(summary)
 }
 

@@ -12,21 +12,16 @@ mod vitals;
 mod world;
 
 use std::{
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use guests::{Guest, Kind};
 use informers::Informer;
 use owners::Owner;
 use serde_json::json;
-use tempfile::TempDir;
-use testing::{
-    etcd::{EtcdCluster, EtcdOptions},
-    process::{HubProcess, free_port},
-};
+use testing::lasting::{LastingHub, Way};
 use tokio::{task::JoinSet, time::sleep};
 use vitals::Vitals;
 use world::{Phase, STAYING, Session, WORKSPACES, World, staying};
@@ -41,56 +36,13 @@ const HISTORY: Duration = Duration::from_secs(4);
 /// Until history is forgotten, idle threads have ended and freed memory is given back.
 const SETTLE: Duration = Duration::from_secs(12);
 
-/// A server that can be started again where clients know it.
-struct Server {
-    _directory: TempDir,
-    data: PathBuf,
-    port: u16,
-    flags: Vec<String>,
-    hub: Option<HubProcess>,
-    _etcd: Option<EtcdCluster>,
-}
-
-impl Server {
-    fn start() -> Result<Server> {
-        let directory = tempfile::tempdir()?;
-        let data = directory.path().join("data");
-        std::fs::create_dir(&data)?;
-        let port = free_port()?;
-        let mut flags = vec![format!("--history={}s", HISTORY.as_secs())];
-        let etcd = match std::env::var("HANSE_SOAK_STORE").unwrap_or_default().as_str() {
-            "etcd" => Some(EtcdCluster::start(EtcdOptions { fsync: true, ..EtcdOptions::default() })?),
-            "" | "embedded" => None,
-            other => anyhow::bail!("HANSE_SOAK_STORE: there is no store {other}"),
-        };
-        if let Some(etcd) = &etcd {
-            flags.push(format!("--store=etcd://{}/soak", etcd.address(0)));
-        }
-        let hub = Some(HubProcess::start_with(&data, port, &flags)?);
-        Ok(Server { _directory: directory, data, port, flags, hub, _etcd: etcd })
-    }
-
-    fn hub(&self) -> Result<&HubProcess> {
-        self.hub.as_ref().context("it does not run")
-    }
-
-    fn vitals(&self) -> Result<Vitals> {
-        Vitals::of(self.hub()?.pid(), &self.data)
-    }
-
-    /// With requests in flight.
-    fn restart(&mut self, world: &World, politely: bool) -> Result<()> {
-        world.ledger.goes_away();
-        let hub = self.hub.take().context("it does not run")?;
-        if politely {
-            hub.stop()?
-        } else {
-            hub.kill()?
-        }
-        self.hub = Some(HubProcess::start_with(&self.data, self.port, &self.flags)?);
-        world.ledger.is_back();
-        Ok(())
-    }
+/// With requests in flight.
+fn restart(server: &mut LastingHub, world: &World, way: Way) -> Result<()> {
+    world.ledger.goes_away();
+    server.go(way)?;
+    server.come_back()?;
+    world.ledger.is_back();
+    Ok(())
 }
 
 /// How long a round is, and how many lives there are.
@@ -113,7 +65,8 @@ async fn it_lives_long_under_load_and_restarts() -> Result<()> {
     let seconds = std::env::var("HANSE_SOAK_SECONDS").unwrap_or_default();
     let seconds: u64 = if seconds.is_empty() { 3600 } else { seconds.parse()? };
     let plan = Plan::new(Duration::from_secs(seconds));
-    let mut server = Server::start()?;
+    let flags = vec![format!("--history={}s", HISTORY.as_secs())];
+    let mut server = LastingHub::start("HANSE_SOAK_STORE", flags)?;
     let world = World::new(server.hub()?.admin()?);
     let mut session = Session::open(&world).await;
     for number in 0..STAYING {
@@ -132,13 +85,14 @@ async fn it_lives_long_under_load_and_restarts() -> Result<()> {
             world.begin(Phase::Load).await?;
             sleep(plan.round / 3).await;
             if life > 0 && round == 0 {
-                tokio::task::block_in_place(|| server.restart(&world, life % 2 == 1))?;
+                let way = if life % 2 == 1 { Way::Told } else { Way::Killed };
+                tokio::task::block_in_place(|| restart(&mut server, &world, way))?;
             }
             sleep(plan.round * 2 / 3).await;
             world.begin(Phase::Rest).await?;
             webhook.take();
             sleep(SETTLE).await;
-            let vitals = server.vitals()?;
+            let vitals = Vitals::of(server.hub()?.pid(), &server.data)?;
             println!("{:>5} s, life {life}, round {round}: {vitals:?}", started.elapsed().as_secs());
             rounds.push(vitals);
         }

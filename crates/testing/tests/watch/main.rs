@@ -254,13 +254,13 @@ async fn watches_that_are_dropped_leave_nothing_behind() -> Result<()> {
     for _ in 0..20 {
         watches.push(client.watch(&format!("{SECRETS}?watch=true")).await?);
     }
-    assert_eq!(hub.peer.hub.metrics.watches.get(), 20);
+    let open = || hub.peer.hub.shares.watches.of(&server::hub::default_id());
+    assert_eq!(open(), 20);
 
     watches.clear();
 
-    eventually("no watch is open", || async { Ok((hub.peer.hub.metrics.watches.get() == 0).then_some(())) })
-        .await?;
-    assert_eq!(hub.peer.hub.metrics.inflight.get(), 0);
+    eventually("no watch is open", || async { Ok((open() == 0).then_some(())) }).await?;
+    assert_eq!(hub.peer.hub.metrics.requests.in_flight(), 0);
     Ok(())
 }
 

@@ -1,0 +1,124 @@
+//! Two servers as processes on three etcd members.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use testing::{
+    client::Client,
+    etcd::{EtcdCluster, EtcdOptions},
+    eventually,
+    process::{HubProcess, free_port},
+};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+struct Region {
+    cluster: EtcdCluster,
+    servers: Vec<HubProcess>,
+    clients: Vec<Client>,
+    directory: tempfile::TempDir,
+}
+
+impl Region {
+    async fn start() -> Result<Region> {
+        let cluster = EtcdCluster::start(EtcdOptions { members: 3, ..EtcdOptions::default() })?;
+        let mut region =
+            Region { cluster, servers: Vec::new(), clients: Vec::new(), directory: tempfile::tempdir()? };
+        for name in ["a", "b"] {
+            region.add(name).await?;
+        }
+        Ok(region)
+    }
+
+    async fn add(&mut self, name: &str) -> Result<()> {
+        let url = format!("etcd://{}", self.cluster.endpoints().join(","));
+        let data = self.directory.path().join(name);
+        let server = HubProcess::start_with(&data, free_port()?, &["--store".to_owned(), url])?;
+        self.clients.push(server.client().await?);
+        self.servers.push(server);
+        Ok(())
+    }
+}
+
+fn map(name: &str, value: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"v": value}})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_servers_are_one_api() -> Result<()> {
+    let region = Region::start().await?;
+    let [a, b] = [&region.clients[0], &region.clients[1]];
+    for round in 0..20 {
+        let (writer, reader) = if round % 2 == 0 { (a, b) } else { (b, a) };
+        let name = format!("map-{round}");
+        ensure!(writer.post(MAPS, &map(&name, "1")).await?.status == 201);
+        let read = reader.get(&format!("{MAPS}/{name}")).await?;
+        ensure!(read.status == 200, "what one acknowledged, the other shows: {}", read.text());
+        ensure!(reader.post(MAPS, &map(&name, "2")).await?.status == 409);
+        let mut changed = read.json();
+        changed["data"]["v"] = json!("2");
+        ensure!(reader.put(&format!("{MAPS}/{name}"), &changed).await?.status == 200);
+        let stale = writer.put(&format!("{MAPS}/{name}"), &changed).await?;
+        ensure!(stale.status == 409, "an old version is refused by whichever server: {}", stale.text());
+    }
+    let lists = [a.get(MAPS).await?.json(), b.get(MAPS).await?.json()];
+    ensure!(lists[0] == lists[1]);
+    // A workspace that one makes is there at the other at once, with the kinds that one defines there.
+    let workspaces = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
+    let team = json!({"apiVersion": "hanse.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "team"}});
+    ensure!(a.post(workspaces, &team).await?.status == 201);
+    let there = b.get("/clusters/team/api/v1/namespaces/default").await?;
+    ensure!(there.status == 200, "{}", there.text());
+    // The controllers of the one on duty finish what the other was asked for.
+    let space = json!({"metadata": {"name": "going"}});
+    ensure!(b.post("/api/v1/namespaces", &space).await?.status == 201);
+    ensure!(b.delete("/api/v1/namespaces/going").await?.status == 200);
+    eventually("the namespace is gone from both", || async {
+        let both = [a.get("/api/v1/namespaces/going").await?, b.get("/api/v1/namespaces/going").await?];
+        Ok((both[0].status == 404 && both[1].status == 404).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_goes_on_at_the_other_server() -> Result<()> {
+    let mut region = Region::start().await?;
+    let revision = region.clients[0].get(MAPS).await?.json()["metadata"]["resourceVersion"].clone();
+    let path = format!("{MAPS}?watch=true&resourceVersion={}", revision.as_str().unwrap_or_default());
+    let mut watch = region.clients[0].watch(&path).await?;
+    ensure!(region.clients[1].post(MAPS, &map("one", "1")).await?.status == 201);
+    let seen = watch.expect().await?;
+    ensure!(seen["object"]["metadata"]["name"] == "one", "{seen}");
+    let server = region.servers.remove(0);
+    server.kill()?;
+    let after = seen["object"]["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    // The one that was killed may have led: the other takes over when its lease has run out.
+    let client = &region.clients[1];
+    ensure!(client.post(MAPS, &map("two", "1")).await?.status == 201, "acknowledged after the death of the leader");
+    let mut watch = client.watch(&format!("{MAPS}?watch=true&resourceVersion={after}")).await?;
+    let seen = watch.expect().await?;
+    ensure!(seen["object"]["metadata"]["name"] == "two", "neither a gap nor a doubling: {seen}");
+    region.add("c").await?;
+    let list = region.clients[2].get(MAPS).await?.json();
+    let names: Vec<&str> =
+        list["items"].as_array().into_iter().flatten().filter_map(|it| it["metadata"]["name"].as_str()).collect();
+    ensure!(names.contains(&"one") && names.contains(&"two"), "{names:?}");
+    let mut watch = region.clients[2].watch(&format!("{MAPS}?watch=true&resourceVersion={after}")).await?;
+    let seen = watch.expect().await?;
+    ensure!(seen["object"]["metadata"]["name"] == "two", "a server that was just started resumes it, too: {seen}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn letters_are_for_servers_alone() -> Result<()> {
+    let region = Region::start().await?;
+    let letter = json!({"workspace": "root", "deed": "remove"});
+    for path in ["/hanse/letters", "/clusters/default/hanse/letters", "/hanse/letters/"] {
+        let answer = region.clients[0].post(path, &letter).await?;
+        ensure!(matches!(answer.status, 401 | 403 | 404 | 405), "{path}: {} {}", answer.status, answer.text());
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    ensure!(region.clients[0].get("/clusters/root/api/v1/namespaces").await?.status == 200);
+    Ok(())
+}
