@@ -52,13 +52,15 @@ pub enum Kind {
     FullQuota,
     /// Somebody compacts etcd's history to its last revision.
     Compact,
+    /// The same while a server does not reach etcd and has not seen the last of it.
+    CompactUnseen,
     /// A member is lost with its disk, and another takes its place.
     ReplaceMember,
     /// A server's wall clock goes forward or back by up to hours, and back again.
     StepClock,
 }
 
-pub const ALL_KINDS: [Kind; 21] = [
+pub const ALL_KINDS: [Kind; 22] = [
     Kind::KillServer,
     Kind::StopServer,
     Kind::PauseServer,
@@ -78,6 +80,7 @@ pub const ALL_KINDS: [Kind; 21] = [
     Kind::FullDisk,
     Kind::FullQuota,
     Kind::Compact,
+    Kind::CompactUnseen,
     Kind::ReplaceMember,
     Kind::StepClock,
 ];
@@ -96,15 +99,6 @@ impl Kind {
             // Its clock is not ours to set: Go asks the kernel.
             Subject::Kubernetes => self != Kind::StepClock,
             Subject::Etcd => true,
-        }
-    }
-
-    /// After it watches may have to begin anew.
-    pub fn loses_history(self, subject: Subject) -> bool {
-        match self {
-            Kind::Compact | Kind::FullQuota => true,
-            // A kube-apiserver's watches begin with its cache.
-            _ => subject == Subject::Kubernetes,
         }
     }
 }
@@ -226,6 +220,7 @@ fn begin(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
         Kind::KillMembers => (0..cluster.subject.members())
             .try_for_each(|member| etcd(cluster).map(|etcd| etcd.kill(member)))?,
         Kind::CutServerFromEtcd => cut(cluster, &[server], &members(cluster), step.way)?,
+        Kind::CompactUnseen => cut(cluster, &[server], &members(cluster), Way::Both)?,
         Kind::CutServers => cut(cluster, &servers(cluster), &servers(cluster), step.way)?,
         Kind::CutClients => cut(cluster, &[CLIENT], &[server], step.way)?,
         Kind::CutMember => cut(cluster, &[node], &everything, step.way)?,
@@ -263,6 +258,10 @@ fn end(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
         | Kind::Split
         | Kind::LosePackets
         | Kind::SlowLinks => cluster.net.heal()?,
+        Kind::CompactUnseen => {
+            compact(etcd(cluster)?)?;
+            cluster.net.heal()?;
+        }
         Kind::SlowDisk => cluster.disks[member].limit_writes(None)?,
         Kind::HangingDisk => cluster.disks[member].thaw()?,
         Kind::FullDisk => {

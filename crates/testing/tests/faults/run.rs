@@ -38,17 +38,19 @@ pub struct Summary {
     unknown: usize,
     events: usize,
     streams: usize,
+    /// Watches that had to begin anew.
+    gone: usize,
     answers: BTreeMap<String, usize>,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { operations, acknowledged, refused, unknown, events, streams, answers } = self;
+        let Summary { operations, acknowledged, refused, unknown, events, streams, gone, answers } = self;
         write!(
             formatter,
             "{operations} operations: {acknowledged} writes acknowledged, {refused} refused, "
         )?;
-        write!(formatter, "{unknown} unknown; {events} events in {streams} streams; answers")?;
+        write!(formatter, "{unknown} unknown; {events} events in {streams} streams, {gone} gone; answers")?;
         answers.iter().try_for_each(|(said, count)| write!(formatter, " {said}: {count}"))
     }
 }
@@ -114,7 +116,8 @@ async fn drive(cluster: &mut Cluster, seed: u64, steps: &[Step]) -> Result<Summa
 
     let mut summary = Summary::default();
     cluster.supervise()?;
-    let may_be_gone = steps.iter().any(|step| step.kind.loses_history(cluster.subject));
+    // A run is shorter than Hanse keeps history. A kube-apiserver's watches begin with its cache.
+    let may_be_gone = cluster.subject == Subject::Kubernetes;
     for scene in scenes {
         let collection = scene.record.collection.clone();
         scene.judge(&servers, may_be_gone, &mut summary).await.with_context(|| collection)?;
@@ -194,8 +197,9 @@ impl Summary {
         self.unknown += count(&|it| *it == Outcome::Unknown);
         self.streams += streams.len();
         let is_event = |told: &&watched::Told| matches!(told, watched::Told::Event(_));
-        self.events +=
-            streams.iter().map(|stream| stream.told.iter().filter(is_event).count()).sum::<usize>();
+        let told = || streams.iter().flat_map(|stream| &stream.told);
+        self.events += told().filter(is_event).count();
+        self.gone += told().filter(|told| **told == watched::Told::Gone).count();
         for (said, times) in answers {
             *self.answers.entry(said.clone()).or_default() += times;
         }
