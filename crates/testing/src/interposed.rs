@@ -25,6 +25,14 @@ pub trait Between: Send + Sync + 'static {
         store.get(workspace, key)
     }
 
+    fn level(&self, store: &MemoryStore, workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        store.level(workspace)
+    }
+
+    fn is_well(&self, store: &MemoryStore) -> Result<(), String> {
+        store.is_well()
+    }
+
     /// Called before a collection is listed.
     fn before_list(&self, _store: &MemoryStore, _workspace: &WorkspaceId, _collection: &Collection) {}
 }
@@ -69,6 +77,14 @@ impl<B: Between> Store for Interposed<B> {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.store.workspaces()
+    }
+
+    fn level(&self, workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        self.between.level(&self.store, workspace)
+    }
+
+    fn is_well(&self) -> Result<(), String> {
+        self.between.is_well(&self.store)
     }
 
     fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {

@@ -113,7 +113,7 @@ async fn a_workspace_that_goes_while_it_is_asked_for_is_not_remembered() -> Resu
     let id = hub.space("team").map_err(|status| anyhow::anyhow!("{status}"))?.id().clone();
     assert!(hub.space_by_id(&id).is_some());
     // When it is found, and is forgotten and gone right after that
-    hub.forget_space("team", &id);
+    hub.forget_space(&id);
     store.between.finds.store(1, Ordering::SeqCst);
     // Then it is not there, neither by its name nor by its id
     assert!(hub.space("team").is_err());
