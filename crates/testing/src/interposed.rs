@@ -6,8 +6,8 @@ use env::BoxFuture;
 use jiff::Timestamp;
 use machinery::{Object, Revision};
 use store::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch, WorkspaceId,
-    Write, memory::MemoryStore,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch,
+    WorkspaceId, Write, memory::MemoryStore,
 };
 
 /// Whoever is in between; what is not said here passes as it is.
@@ -25,7 +25,11 @@ pub trait Between: Send + Sync + 'static {
         store.get(workspace, key)
     }
 
-    fn level(&self, store: &MemoryStore, workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {
+    fn level(
+        &self,
+        store: &MemoryStore,
+        workspace: &WorkspaceId,
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         store.level(workspace)
     }
 
