@@ -41,7 +41,7 @@ pub struct StoreArgs {
     #[command(flatten)]
     pub etcd: EtcdArgs,
     /// Where the other servers on the same etcd reach this one, by name or address, with or without a port. Where it
-    /// listens unless given.
+    /// listens unless given; it must be given if that is all addresses.
     #[arg(long, value_name = "ADDRESS")]
     pub internal_address: Option<String>,
 }

@@ -83,7 +83,8 @@ async fn forget_removed(hub: Arc<Hub>, mut feed: store::Feed) {
     }
 }
 
-/// Has them for as long as this server is on duty, each time anew: what others did meanwhile they never saw.
+/// Has them for as long as this server is on duty, each time anew: what others did meanwhile they never saw. Those of
+/// one term are gone before those of the next begin.
 async fn serve_terms(hub: Arc<Hub>, mut duty: watch::Receiver<bool>) {
     let mut stopping = hub.stopping.clone();
     loop {
@@ -99,9 +100,25 @@ async fn serve_terms(hub: Arc<Hub>, mut duty: watch::Receiver<bool>) {
         let ends = async { duty.wait_for(|on_duty| !*on_duty).await.is_ok() };
         tokio::select! {
             _ = ends => tracing::info!("off duty: the controllers run elsewhere"),
-            () = hub::stopped(&mut stopping) => {}
+            // They end as `end` is dropped.
+            () = hub::stopped(&mut stopping) => return,
         }
-        let _ = end.send(true);
+        end_term(end).await;
+    }
+}
+
+/// Resolves when all that knew of `end` is gone.
+async fn end_term(end: watch::Sender<bool>) {
+    let _ = end.send(true);
+    end.closed().await;
+}
+
+/// Does `work` until it is done or the term has ended. What is given up in the middle may be done again, by others: a
+/// commit under way is made or not, and says what it expects.
+async fn during(mut ended: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = work => {}
+        () = hub::stopped(&mut ended) => {}
     }
 }
 
@@ -114,27 +131,22 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
         owners: Mutex::default(),
         uncharged: Mutex::default(),
     });
-    hub.env.tasks.spawn(Box::pin(follow(controllers.clone(), feed)));
+    controllers.spawn(follow(controllers.clone(), feed));
     for _ in 0..WORKERS {
-        hub.env.tasks.spawn(Box::pin(work(controllers.clone())));
+        controllers.spawn(work(controllers.clone()));
     }
-    hub.env.tasks.spawn(Box::pin(quotas::resync(controllers.clone())));
-    hub.env.tasks.spawn(Box::pin(certificates::clean(controllers.clone())));
-    hub.env.tasks.spawn(Box::pin(expire(controllers.clone())));
-    hub.env.tasks.spawn(Box::pin(history::keep(controllers)));
+    controllers.spawn(quotas::resync(controllers.clone()));
+    controllers.spawn(certificates::clean(controllers.clone()));
+    controllers.spawn(expire(controllers.clone()));
+    controllers.spawn(history::keep(controllers.clone()));
 }
 
 /// Reads the feed for ever; after a gap, looks at everything.
 async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
     // The feed began before this look, so nothing falls between them.
     controllers.look_at_everything().await;
-    let mut stopping = controllers.ended.clone();
     loop {
-        let item = tokio::select! {
-            item = feed.next() => item,
-            () = hub::stopped(&mut stopping) => return,
-        };
-        match item {
+        match feed.next().await {
             FeedItem::Event(event) => controllers.guarded(|| controllers.observe(&event)),
             FeedItem::WorkspaceRemoved(workspace) => controllers.owners.lock().forget(&workspace),
             FeedItem::Lagged => controllers.look_at_everything().await,
@@ -143,12 +155,8 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
 }
 
 async fn work(controllers: Arc<Controllers>) {
-    let mut stopping = controllers.ended.clone();
     loop {
-        let work = tokio::select! {
-            work = controllers.queue.take() => work,
-            () = hub::stopped(&mut stopping) => return,
-        };
+        let work = controllers.queue.take().await;
         let began = controllers.hub.env.clock.elapsed();
         let outcome = controllers.attempt(&work).await;
         if let Some(measured) = controllers.hub.metrics.work.of(work.kind()) {
@@ -169,10 +177,10 @@ async fn work(controllers: Arc<Controllers>) {
             }
         };
         let again = controllers.clone();
-        controllers.hub.env.tasks.spawn(Box::pin(async move {
+        controllers.spawn(async move {
             again.hub.env.clock.sleep(pause).await;
             again.queue.resume(work);
-        }));
+        });
     }
 }
 
@@ -198,12 +206,8 @@ async fn caught(
 
 async fn expire(controllers: Arc<Controllers>) {
     let hub = &controllers.hub;
-    let mut stopping = controllers.ended.clone();
     loop {
-        tokio::select! {
-            () = hub.env.clock.sleep(EXPIRE_EVERY) => {}
-            () = hub::stopped(&mut stopping) => return,
-        }
+        hub.env.clock.sleep(EXPIRE_EVERY).await;
         if let Err(error) = hub.store.expire(hub.now()).await {
             tracing::warn!(%error, "cannot remove expired objects");
         }
@@ -211,6 +215,11 @@ async fn expire(controllers: Arc<Controllers>) {
 }
 
 impl Controllers {
+    /// Has `work` done until the term ends.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.hub.env.tasks.spawn(Box::pin(during(self.ended.clone(), work)));
+    }
+
     /// Does a step of reading the feed. One that panics is given up, and the next is done: whatever is wrong with one
     /// object must not keep the hub from looking after all others.
     fn guarded(&self, step: impl FnOnce()) {
@@ -356,6 +365,8 @@ fn workspaces_collection() -> Collection {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[tokio::test]
@@ -366,5 +377,44 @@ mod tests {
         let outcome = caught(async { Ok(After::Done) }, || panics += 1).await;
         assert_eq!(outcome.map_err(|status| status.code()), Ok(After::Done));
         assert_eq!(panics, 1);
+    }
+
+    /// Counts who is at work.
+    struct AtWork(Arc<AtomicUsize>);
+
+    impl AtWork {
+        fn begin(count: &Arc<AtomicUsize>) -> AtWork {
+            count.fetch_add(1, Ordering::SeqCst);
+            AtWork(count.clone())
+        }
+    }
+
+    impl Drop for AtWork {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_term_has_ended_when_nobody_is_at_work_any_more() {
+        let count = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let (end, ended) = watch::channel(false);
+            for _ in 0..WORKERS {
+                let count = count.clone();
+                // It waits for what never comes, as work does for a store out of reach.
+                let work = async move {
+                    let _at_work = AtWork::begin(&count);
+                    std::future::pending::<()>().await;
+                };
+                env::Env::real().tasks.spawn(Box::pin(during(ended.clone(), work)));
+            }
+            drop(ended);
+            while count.load(Ordering::SeqCst) < WORKERS {
+                tokio::task::yield_now().await;
+            }
+            end_term(end).await;
+            assert_eq!(count.load(Ordering::SeqCst), 0);
+        }
     }
 }

@@ -1,6 +1,11 @@
 //! A running API server: store, certificates, listener and controllers, started and stopped as one.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    net::{Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use env::Env;
 use store::Store;
@@ -46,6 +51,11 @@ pub enum StartError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Login(#[from] LoginError),
+    #[error(
+        "servers that share a store must reach each other, and {0} leads nowhere: say by --internal-address where the \
+         others reach this one"
+    )]
+    NoAddress(String),
     #[error("cannot tell the other servers of this one: {0}")]
     Announce(String),
 }
@@ -54,7 +64,7 @@ pub enum StartError {
 #[derive(Clone)]
 pub struct Sharing {
     /// Where the others reach this server, by name or address, with or without a port; the listening address if none is
-    /// given.
+    /// given, which must be a certain one then.
     pub address: Option<String>,
     pub letters: Arc<dyn Letters>,
 }
@@ -77,6 +87,10 @@ impl Peer {
             None => env.network.listen(options.listen).await.map_err(failed)?,
         };
         let address = listener.local_address().map_err(failed)?;
+        let announced = match &options.sharing {
+            Some(sharing) => Some(announced(&address, sharing.address.as_deref())?),
+            None => None,
+        };
         let authority = Arc::new(Authority::open(env, &options.pki)?);
         let own_address = options.sharing.as_ref().and_then(|sharing| sharing.address.as_deref());
         let hosts = hosts(&address, [options.advertise.as_deref(), own_address]);
@@ -115,14 +129,9 @@ impl Peer {
             // Nobody may be waiting for it.
             let _ = done.send(());
         }));
-        if let Some(sharing) = options.sharing {
-            let own = match sharing.address {
-                Some(name) if has_port(&name) => name,
-                Some(name) => format!("{name}:{}", address.port()),
-                None => format!("{host}:{}", address.port()),
-            };
+        if let Some((sharing, url)) = options.sharing.zip(announced) {
             let authorities = hub.login.serving_authorities_pem();
-            sharing.letters.announce(format!("https://{own}"), authorities).await.map_err(StartError::Announce)?;
+            sharing.letters.announce(url, authorities).await.map_err(StartError::Announce)?;
         }
         Ok(Peer { hub, authority, address, advertise, stop, stopped })
     }
@@ -153,6 +162,22 @@ impl Peer {
     }
 }
 
+/// Where other servers are told to reach one that listens on `address` and is called `name` by them.
+fn announced(address: &SocketAddr, name: Option<&str>) -> Result<String, StartError> {
+    let own = match name {
+        Some(name) if has_port(name) => name.to_owned(),
+        // An IPv6 address, as it is given to pods.
+        Some(name) if name.parse::<Ipv6Addr>().is_ok() => format!("[{name}]:{}", address.port()),
+        Some(name) => format!("{name}:{}", address.port()),
+        None => address.to_string(),
+    };
+    // It would lead each of the others to itself.
+    match own.parse::<SocketAddr>() {
+        Ok(parsed) if parsed.ip().is_unspecified() => Err(StartError::NoAddress(own)),
+        _ => Ok(format!("https://{own}")),
+    }
+}
+
 fn has_port(name: &str) -> bool {
     name.parse::<SocketAddr>().is_ok() || (name.matches(':').count() == 1 && !name.starts_with('['))
 }
@@ -169,6 +194,7 @@ fn hosts(address: &SocketAddr, others: [Option<&str>; 2]) -> Vec<String> {
     for name in others.into_iter().flatten() {
         let host = match name.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((inside, _)) => inside,
+            None if name.parse::<Ipv6Addr>().is_ok() => name,
             None => name.rsplit_once(':').map_or(name, |(host, _)| host),
         };
         hosts.push(host.to_owned());
@@ -176,4 +202,35 @@ fn hosts(address: &SocketAddr, others: [Option<&str>; 2]) -> Vec<String> {
     hosts.sort();
     hosts.dedup();
     hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_servers_are_told_an_address_that_leads_here() {
+        let cases = [
+            ("10.0.0.1:6443", None, Some("https://10.0.0.1:6443")),
+            ("[fd00::1]:6443", None, Some("https://[fd00::1]:6443")),
+            ("0.0.0.0:6443", None, None),
+            ("[::]:6443", None, None),
+            ("0.0.0.0:6443", Some("10.0.0.1"), Some("https://10.0.0.1:6443")),
+            ("0.0.0.0:6443", Some("10.0.0.1:7443"), Some("https://10.0.0.1:7443")),
+            ("[::]:6443", Some("fd00::1"), Some("https://[fd00::1]:6443")),
+            ("[::]:6443", Some("[fd00::1]"), Some("https://[fd00::1]:6443")),
+            ("[::]:6443", Some("[fd00::1]:7443"), Some("https://[fd00::1]:7443")),
+            ("0.0.0.0:6443", Some("hanse-0.hanse"), Some("https://hanse-0.hanse:6443")),
+            ("0.0.0.0:6443", Some("0.0.0.0"), None),
+            ("0.0.0.0:6443", Some("::"), None),
+        ];
+        for (listens, name, expected) in cases {
+            let address: SocketAddr = listens.parse().expect("a good address");
+            let told = announced(&address, name);
+            assert_eq!(told.as_ref().ok().map(String::as_str), expected, "{listens} {name:?}");
+            if let Err(refused) = told {
+                assert!(refused.to_string().contains("--internal-address"), "{refused}");
+            }
+        }
+    }
 }

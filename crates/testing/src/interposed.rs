@@ -6,8 +6,8 @@ use env::BoxFuture;
 use jiff::Timestamp;
 use machinery::{Object, Revision};
 use store::{
-    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch, WorkspaceId,
-    Write, memory::MemoryStore,
+    Collection, Commit, Committed, Error, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch,
+    WorkspaceId, Write, memory::MemoryStore,
 };
 
 /// Whoever is in between; what is not said here passes as it is.
@@ -23,6 +23,18 @@ pub trait Between: Send + Sync + 'static {
 
     fn get(&self, store: &MemoryStore, workspace: &WorkspaceId, key: &Key) -> Option<Arc<Object>> {
         store.get(workspace, key)
+    }
+
+    fn level(
+        &self,
+        store: &MemoryStore,
+        workspace: &WorkspaceId,
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        store.level(workspace)
+    }
+
+    fn is_well(&self, store: &MemoryStore) -> Result<(), String> {
+        store.is_well()
     }
 
     /// Called before a collection is listed.
@@ -69,6 +81,14 @@ impl<B: Between> Store for Interposed<B> {
 
     fn workspaces(&self) -> Vec<WorkspaceId> {
         self.store.workspaces()
+    }
+
+    fn level(&self, workspace: &WorkspaceId) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        self.between.level(&self.store, workspace)
+    }
+
+    fn is_well(&self) -> Result<(), String> {
+        self.between.is_well(&self.store)
     }
 
     fn snapshot(&self, workspace: &WorkspaceId) -> Option<Snapshot> {

@@ -21,7 +21,7 @@ use crate::{
         certificates::{GROUP, RESOURCE, request_of, spec_text},
     },
     delete::{self, Options},
-    hub::{self, Hub, root_id},
+    hub::{Hub, root_id},
     space::Space,
     user::MASTERS,
     write,
@@ -145,7 +145,6 @@ fn record(tree: &mut Tree, verdict: Verdict, now: &str) {
 /// each workspace has work of its own.
 pub async fn clean(controllers: Arc<Controllers>) {
     let hub = &controllers.hub;
-    let mut stopping = controllers.ended.clone();
     loop {
         for workspace in hub.store.workspaces() {
             let listing = hub.store.list(&workspace, &collection(), None);
@@ -153,10 +152,7 @@ pub async fn clean(controllers: Arc<Controllers>) {
                 controllers.queue.add(Work::OldSigningRequests(workspace));
             }
         }
-        tokio::select! {
-            () = hub.env.clock.sleep(CLEAN_EVERY) => {}
-            () = hub::stopped(&mut stopping) => return,
-        }
+        hub.env.clock.sleep(CLEAN_EVERY).await;
     }
 }
 

@@ -13,7 +13,7 @@ use machinery::Revision;
 use store::WorkspaceId;
 
 use super::Controllers;
-use crate::hub::{self, Hub};
+use crate::hub::Hub;
 
 /// How many notes back is long enough: history is gone when it is older than one and a half times what is to be kept.
 const KEPT_NOTES: usize = 2;
@@ -48,7 +48,6 @@ impl Notes {
 /// Runs until the hub stops.
 pub async fn keep(controllers: Arc<Controllers>) {
     let hub = &controllers.hub;
-    let mut stopping = controllers.ended.clone();
     let mut notes = Notes::default();
     let note_every = (hub.options.history_kept / KEPT_NOTES as u32).max(SHORTEST);
     loop {
@@ -59,10 +58,7 @@ pub async fn keep(controllers: Arc<Controllers>) {
         for some in notes.take(heads.collect()).chunks(AT_ONCE) {
             compact(hub, some).await;
         }
-        tokio::select! {
-            () = hub.env.clock.sleep(note_every) => {}
-            () = hub::stopped(&mut stopping) => return,
-        }
+        hub.env.clock.sleep(note_every).await;
     }
 }
 

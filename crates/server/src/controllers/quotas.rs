@@ -14,7 +14,7 @@ use store::{Collection, Commit, Error, Event, Key, WorkspaceId};
 use super::{Controllers, queue::Work};
 use crate::{
     admission::quota::{collection, write},
-    hub::{self, store_refusal},
+    hub::store_refusal,
     registry::Registry,
     space::Space,
     write::ATTEMPTS,
@@ -42,12 +42,8 @@ pub fn queue_all(controllers: &Controllers, workspace: &WorkspaceId) {
 
 /// Counts everything now and then, whatever charging and feed missed.
 pub async fn resync(controllers: Arc<Controllers>) {
-    let mut stopping = controllers.ended.clone();
     loop {
-        tokio::select! {
-            () = controllers.hub.env.clock.sleep(RECOUNT_EVERY) => {}
-            () = hub::stopped(&mut stopping) => return,
-        }
+        controllers.hub.env.clock.sleep(RECOUNT_EVERY).await;
         for workspace in controllers.hub.store.workspaces() {
             queue_all(&controllers, &workspace);
         }

@@ -30,8 +30,8 @@ use crate::{hub::Hub, hub::store_refusal, recent::Recent, space::Space};
 
 /// More keys than these are not kept: the older ones have to be forgotten first.
 const MOST_KEYS: usize = 8;
-/// So many addresses the server may have had whose tokens are still good.
-const MOST_NAMES: usize = 8;
+/// So many addresses the servers may have, or have had, whose tokens are still good.
+const MOST_NAMES: usize = 32;
 /// Verified tokens that are remembered; twice as many while one half is being filled.
 const REMEMBERED: usize = 4096;
 /// Longer ones are not remembered, so that what is holds a bounded number of bytes.
@@ -50,8 +50,10 @@ fn key_of_issuer() -> Key {
 pub struct Issuer {
     /// What it was read from; `None` if nothing is stored yet.
     stored: Option<Revision>,
-    /// The first is what it is called now; by the others it was called before.
+    /// The first is what this server calls it; by the others it was called before, or is by other servers.
     names: Vec<String>,
+    /// The same as they are to be stored, which is in the same order for all servers.
+    listed: Vec<String>,
     /// What it is called now is stored as well, so that its tokens stay good when it is called otherwise.
     settled: bool,
     /// The first signs.
@@ -98,6 +100,14 @@ impl SigningKey {
     }
 }
 
+/// Names as they are stored, the latest first. One that is there keeps its place, so that servers that are reached by
+/// different addresses do not move each other's. Where there is no room the earliest goes; whoever still signs by it puts
+/// it back.
+fn listed(before: &[String], now: &str) -> Vec<String> {
+    let new = (!before.iter().any(|it| it == now)).then(|| now.to_owned());
+    new.into_iter().chain(before.iter().cloned()).take(MOST_NAMES).collect()
+}
+
 impl Issuer {
     fn read(hub: &Hub, space: &Space) -> Issuer {
         let object = hub.store.get(space.id(), &key_of_issuer());
@@ -106,10 +116,11 @@ impl Issuer {
         let now = hub.options.issuer_of(space.name());
         let before: Vec<String> =
             list("names").into_iter().filter_map(|it| it.as_str().map(str::to_owned)).collect();
-        let settled = before.first() == Some(&now);
+        let settled = before.contains(&now);
+        let listed = listed(&before, &now);
         let names = [now.clone()].into_iter().chain(before.into_iter().filter(|it| *it != now)).collect();
         let keys = list("keys").iter().filter_map(SigningKey::from_json).map(Arc::new).collect();
-        Issuer { stored: object.map(|object| object.revision), names, settled, keys }
+        Issuer { stored: object.map(|object| object.revision), names, listed, settled, keys }
     }
 
     /// What it is called: the address that its discovery document is below.
@@ -151,7 +162,7 @@ impl Issuer {
         let tree = json!({
             "kind": "Issuer", "apiVersion": api::API_VERSION,
             "metadata": {"name": "self", "uid": uid},
-            "names": self.names, "keys": keys,
+            "names": self.listed, "keys": keys,
         });
         match tree {
             Value::Object(tree) => tree,
@@ -289,8 +300,8 @@ impl Issuers {
         most: usize,
     ) -> Result<(), Status> {
         let keys = new.into_iter().chain(issuer.keys.iter().cloned()).take(most).collect();
-        let names = issuer.names.iter().take(MOST_NAMES).cloned().collect();
-        let next = Issuer { stored: None, names, settled: true, keys };
+        let (names, listed) = (issuer.names.clone(), issuer.listed.clone());
+        let next = Issuer { stored: None, names, listed, settled: true, keys };
         let draft = Draft::encode(&next.to_tree(&hub.new_uid())).map_err(Status::internal)?;
         let expect = issuer.stored.map_or(Expect::Absent, Expect::At);
         let write = Write { key: key_of_issuer(), expect, change: Change::Put { draft, expires: None } };
@@ -350,5 +361,27 @@ impl Issuers {
             Some((Some(key), turn)) => Ok((Arc::new(key), turn.end())),
             _ => Err(Status::internal("failed to generate token: no key could be made")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_with_different_addresses_leave_each_others_names_alone() {
+        let servers: Vec<String> = (0..MOST_NAMES).map(|number| format!("https://{number}")).collect();
+        let mut stored = Vec::new();
+        for name in &servers {
+            stored = listed(&stored, name);
+            assert_eq!(stored.first(), Some(name), "a new name is stored");
+        }
+        for name in &servers {
+            assert_eq!(listed(&stored, name), stored, "a known one changes nothing, wherever it stands");
+        }
+        stored = listed(&stored, "https://new");
+        assert_eq!(stored.len(), MOST_NAMES);
+        assert!(!stored.contains(&servers[0]), "the earliest makes room");
+        assert!(servers[1..].iter().all(|name| stored.contains(name)));
     }
 }
