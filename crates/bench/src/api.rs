@@ -171,13 +171,15 @@ pub async fn run(options: Options) -> Result<()> {
     };
 
     let mut results: BTreeMap<Subject, Vec<Repetition>> = BTreeMap::new();
-    for number in 0..plan.repetitions {
+    // What is measured once needs no more than that.
+    let repetitions = if plan.repeats() { plan.repetitions } else { 1 };
+    for number in 0..repetitions {
         let mut order = plan.subjects.clone();
         if number % 2 == 1 {
             order.reverse();
         }
         for subject in order {
-            eprintln!("{}, repetition {} of {}", subject.name(), number + 1, plan.repetitions);
+            eprintln!("{}, repetition {} of {}", subject.name(), number + 1, repetitions);
             let mut found = Repetition::default();
             let work = async {
                 if plan.repeats() {
