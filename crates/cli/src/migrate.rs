@@ -72,8 +72,15 @@ async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
     etcd::open_up(&*place.etcd, &place.prefix).await?;
     source.close().await?;
     let moved = aside(env, &directory)?;
-    eprintln!("moved {} objects of {} workspaces, and compared all of them", totals.objects, totals.workspaces);
-    eprintln!("what was in {} is in {} now; delete it when you are sure", directory.display(), moved.display());
+    eprintln!(
+        "moved {} objects of {} workspaces, and compared all of them",
+        totals.objects, totals.workspaces
+    );
+    eprintln!(
+        "what was in {} is in {} now; delete it when you are sure",
+        directory.display(),
+        moved.display()
+    );
     eprintln!("start it with: hanse serve --data {} --store {}", data.display(), place.url);
     Ok(())
 }
@@ -115,7 +122,10 @@ async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<(
     };
     // It may have been moved from here before.
     let _ = env.files.remove(&data.join(MOVED));
-    eprintln!("moved {} objects of {} workspaces, and compared all of them", totals.objects, totals.workspaces);
+    eprintln!(
+        "moved {} objects of {} workspaces, and compared all of them",
+        totals.objects, totals.workspaces
+    );
     eprintln!("what is in {} stays there, closed; delete it when you are sure", place.url);
     eprintln!("start it with: hanse serve --data {}", data.display());
     Ok(())
@@ -140,7 +150,9 @@ async fn copy_to_directory(
 }
 
 fn differs(target: &str, why: &str) -> anyhow::Error {
-    anyhow::anyhow!("what was written to {target} is not what was read: {why}. Nothing was changed at the source")
+    anyhow::anyhow!(
+        "what was written to {target} is not what was read: {why}. Nothing was changed at the source"
+    )
 }
 
 /// Gives a directory a name that is not used.

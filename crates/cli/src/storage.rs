@@ -268,7 +268,8 @@ impl Authorities {
 pub async fn share_authorities(env: &Env, place: &Place, pki: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot share the authorities in {}", place.url);
     let own = Authorities::read(env, pki)?;
-    let agreed = store::etcd::shared_value(&*place.etcd, &place.prefix, AUTHORITIES).await.with_context(failed)?;
+    let agreed =
+        store::etcd::shared_value(&*place.etcd, &place.prefix, AUTHORITIES).await.with_context(failed)?;
     let agreed = match agreed {
         Some(agreed) => agreed,
         None => {
@@ -301,7 +302,10 @@ mod tests {
     fn places_in_etcd_are_read() {
         let (endpoints, prefix) = parse("etcd://a:2379,10.0.0.1:1,[::1]:5/registry/hanse/").unwrap();
         let shown: Vec<String> = endpoints.iter().map(ToString::to_string).collect();
-        assert_eq!((shown.join(" ").as_str(), prefix.as_str()), ("a:2379 10.0.0.1:1 [::1]:5", "registry/hanse"));
+        assert_eq!(
+            (shown.join(" ").as_str(), prefix.as_str()),
+            ("a:2379 10.0.0.1:1 [::1]:5", "registry/hanse")
+        );
         assert_eq!(parse("etcd://a").unwrap().1, "hanse");
         for wrong in ["http://a:1", "etcd://", "etcd://a:x", "etcd://a/p q", "etcd://a/p//q", "etcd://a,,b"] {
             assert!(parse(wrong).is_err(), "{wrong}");

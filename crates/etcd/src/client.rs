@@ -116,7 +116,10 @@ impl Client {
 
     async fn begin(&self, watch: WatchFrom) -> Result<Watching, Error> {
         let opening = Opening { first: call::framed(&WatchRequest::from(&watch)), from: watch.from };
-        self.shared.anywhere(&opening, self.shared.timeout).await.map_err(|failure| without_effect(failure.error()))
+        self.shared
+            .anywhere(&opening, self.shared.timeout)
+            .await
+            .map_err(|failure| without_effect(failure.error()))
     }
 }
 

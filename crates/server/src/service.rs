@@ -121,7 +121,11 @@ where
         elsewhere: elsewhere.sum() + counting.as_ref().map_or(Duration::ZERO, |it| it.waited),
     };
     let (verb, group, resource) = (about.verb, about.group, about.resource);
-    trace::end(&hub, &span, &trace::Outcome { verb, group, resource, code: answered.code, took: answered.took });
+    trace::end(
+        &hub,
+        &span,
+        &trace::Outcome { verb, group, resource, code: answered.code, took: answered.took },
+    );
     hub.metrics.requests.answered(about, &answered);
     response.headers_mut().insert("audit-id", audit_id);
     if let Some(Counting { schema_uid, level_uid, .. }) = counting {

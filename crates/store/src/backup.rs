@@ -80,7 +80,14 @@ impl Export {
     }
 
     fn new(header: CheckpointHeader, snapshots: VecDeque<Snapshot>, keep_places: bool) -> Export {
-        Export { encoder: Encoder::new(&header), snapshots, current: None, keep_places, forget_past: false, over: false }
+        Export {
+            encoder: Encoder::new(&header),
+            snapshots,
+            current: None,
+            keep_places,
+            forget_past: false,
+            over: false,
+        }
     }
 
     /// Encodes some more.

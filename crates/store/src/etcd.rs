@@ -314,11 +314,7 @@ pub async fn share_value(
 }
 
 /// What all servers of one store share by `name`, if they do.
-pub async fn shared_value(
-    etcd: &dyn Etcd,
-    prefix: &str,
-    name: &str,
-) -> Result<Option<Bytes>, ::etcd::Error> {
+pub async fn shared_value(etcd: &dyn Etcd, prefix: &str, name: &str) -> Result<Option<Bytes>, ::etcd::Error> {
     let found = etcd.range(Range::now(Keys::one(Layout::new(prefix).shared(name)))).await?;
     Ok(found.kvs.into_iter().next().map(|kv| kv.value))
 }

@@ -8,8 +8,8 @@ use machinery::{Object, Revision};
 use parking_lot::Mutex;
 
 use crate::{
-    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Snapshot, Span, Store, Usage, Watch,
-    WorkspaceId, Write,
+    Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Snapshot, Span, Store, Usage,
+    Watch, WorkspaceId, Write,
     live::{Live, NoJournal, Options, Stage},
 };
 

@@ -48,7 +48,11 @@ struct Read {
 }
 
 /// Reads everything as it was at `at`.
-pub(super) async fn read_all(etcd: &dyn Etcd, layout: &Layout, at: EtcdRevision) -> Result<Everything, ReadError> {
+pub(super) async fn read_all(
+    etcd: &dyn Etcd,
+    layout: &Layout,
+    at: EtcdRevision,
+) -> Result<Everything, ReadError> {
     let mut everything =
         Everything { at, workspaces: HashMap::new(), leaders: HashMap::new(), servers: HashMap::new() };
     let mut objects: HashMap<WorkspaceId, BTreeMap<Collection, Items>> = HashMap::new();

@@ -69,18 +69,13 @@ pub(super) fn level(
 
 /// There was no head at revision `at`: what is known of the workspace is older, or newer.
 async fn until_gone(shared: &Shared, workspace: &WorkspaceId, at: EtcdRevision) -> Result<(), Error> {
-    let gone = |state: &State| {
-        state.applied.get(workspace).is_none_or(|applied| *applied > at).then_some(())
-    };
+    let gone = |state: &State| state.applied.get(workspace).is_none_or(|applied| *applied > at).then_some(());
     let found = shared.until_or(shared.options.patience, gone).await;
     found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
 }
 
 /// The etcd revision of a workspace's head, or 0: as it was after the call at the earliest.
-async fn ask(
-    shared: &Arc<Shared>,
-    workspace: &WorkspaceId,
-) -> Result<(EtcdRevision, EtcdRevision), Error> {
+async fn ask(shared: &Arc<Shared>, workspace: &WorkspaceId) -> Result<(EtcdRevision, EtcdRevision), Error> {
     let (reply, answer) = oneshot::channel();
     let begin = {
         let mut asking = shared.heads.0.lock();

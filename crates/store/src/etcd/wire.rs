@@ -53,10 +53,19 @@ struct WireWrite {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Reply {
-    Committed { objects: Vec<WireCommitted>, head: u64 },
-    Nothing { head: u64 },
+    Committed {
+        objects: Vec<WireCommitted>,
+        head: u64,
+    },
+    Nothing {
+        head: u64,
+    },
     Epoch(u64),
-    Conflict { key: (String, String), current: Option<Box<RawValue>>, head: u64 },
+    Conflict {
+        key: (String, String),
+        current: Option<Box<RawValue>>,
+        head: u64,
+    },
     Expired(u64),
     Ahead(u64),
     Discontinuous(u64),

@@ -170,7 +170,8 @@ async fn who_leaves_in_the_middle_leaves_nothing_behind() -> Result<()> {
 
     drop(streams);
 
-    eventually("nothing is in flight", || async { Ok((metrics.requests.in_flight() == 0).then_some(())) }).await?;
+    eventually("nothing is in flight", || async { Ok((metrics.requests.in_flight() == 0).then_some(())) })
+        .await?;
     eventually("one connection is open", || async { Ok((metrics.connections.get() == 1).then_some(())) })
         .await?;
     scene.ends_unharmed().await

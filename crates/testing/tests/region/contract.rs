@@ -38,7 +38,8 @@ impl Courier for Hand {
 
 async fn server(cluster: &EtcdCluster, prefix: &str, name: &str, hand: &Hand) -> EtcdStore {
     let env = Env::real();
-    let endpoints = cluster.endpoints().iter().map(|endpoint| endpoint.parse().expect("an endpoint")).collect();
+    let endpoints =
+        cluster.endpoints().iter().map(|endpoint| endpoint.parse().expect("an endpoint")).collect();
     let client = Client::new(env.clone(), etcd::Options::new(endpoints)).expect("a client");
     let options = Options { prefix: prefix.to_owned(), ..Options::default() };
     let store = EtcdStore::open(&env, Arc::new(client) as Arc<dyn Etcd>, Arc::new(hand.clone()), options);

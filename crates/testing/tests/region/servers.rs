@@ -95,18 +95,28 @@ async fn a_watch_goes_on_at_the_other_server() -> Result<()> {
     let after = seen["object"]["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
     // The one that was killed may have led: the other takes over when its lease has run out.
     let client = &region.clients[1];
-    ensure!(client.post(MAPS, &map("two", "1")).await?.code == 201, "acknowledged after the death of the leader");
+    ensure!(
+        client.post(MAPS, &map("two", "1")).await?.code == 201,
+        "acknowledged after the death of the leader"
+    );
     let mut watch = client.watch(&format!("{MAPS}?watch=true&resourceVersion={after}")).await?;
     let seen = watch.expect().await?;
     ensure!(seen["object"]["metadata"]["name"] == "two", "neither a gap nor a doubling: {seen}");
     region.add("c").await?;
     let list = region.clients[2].get(MAPS).await?.json();
-    let names: Vec<&str> =
-        list["items"].as_array().into_iter().flatten().filter_map(|it| it["metadata"]["name"].as_str()).collect();
+    let names: Vec<&str> = list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it["metadata"]["name"].as_str())
+        .collect();
     ensure!(names.contains(&"one") && names.contains(&"two"), "{names:?}");
     let mut watch = region.clients[2].watch(&format!("{MAPS}?watch=true&resourceVersion={after}")).await?;
     let seen = watch.expect().await?;
-    ensure!(seen["object"]["metadata"]["name"] == "two", "a server that was just started resumes it, too: {seen}");
+    ensure!(
+        seen["object"]["metadata"]["name"] == "two",
+        "a server that was just started resumes it, too: {seen}"
+    );
     Ok(())
 }
 
@@ -116,7 +126,12 @@ async fn letters_are_for_servers_alone() -> Result<()> {
     let letter = json!({"workspace": "root", "deed": "remove"});
     for path in ["/hanse/letters", "/clusters/default/hanse/letters", "/hanse/letters/"] {
         let answer = region.clients[0].post(path, &letter).await?;
-        ensure!(matches!(answer.code.as_u16(), 401 | 403 | 404 | 405), "{path}: {} {}", answer.code, answer.text());
+        ensure!(
+            matches!(answer.code.as_u16(), 401 | 403 | 404 | 405),
+            "{path}: {} {}",
+            answer.code,
+            answer.text()
+        );
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     ensure!(region.clients[0].get("/clusters/root/api/v1/namespaces").await?.code == 200);
