@@ -129,10 +129,18 @@ pub fn hold_watch(hub: &Hub, space: &Space) -> Result<Share<WorkspaceId>, Status
     })
 }
 
+/// What became of a connection's first request.
+enum Standing {
+    /// It is a platform admin's, or there is no limit.
+    Free,
+    Held { _share: Share<Holder> },
+    Refused,
+}
+
 /// Whose a connection is, from its first request on.
 #[derive(Default)]
 pub struct Claim {
-    share: OnceLock<Option<Share<Holder>>>,
+    standing: OnceLock<Standing>,
     /// The connection is to be closed.
     pub refused: Notify,
 }
@@ -140,11 +148,14 @@ pub struct Claim {
 impl Claim {
     /// Counts the connection for whoever sent its first request. Platform admins are not counted.
     pub fn settle(&self, hub: &Hub, user: &User, space: Option<&Space>) -> Result<(), Status> {
-        let share = self.share.get_or_init(|| match user.in_group(MASTERS) {
-            true => None,
-            false => hold_connection(hub, &Holder::of(user, space)),
+        let standing = self.standing.get_or_init(|| {
+            if user.in_group(MASTERS) || hub.options.max_connections == 0 {
+                return Standing::Free;
+            }
+            let share = hold_connection(hub, &Holder::of(user, space));
+            share.map_or(Standing::Refused, |_share| Standing::Held { _share })
         });
-        if share.is_some() || user.in_group(MASTERS) || hub.options.max_connections == 0 {
+        if matches!(standing, Standing::Free | Standing::Held { .. }) {
             return Ok(());
         }
         hub.metrics.limit_reached(Limit::Connections);
