@@ -133,7 +133,9 @@ pub fn hold_watch(hub: &Hub, space: &Space) -> Result<Share<WorkspaceId>, Status
 enum Standing {
     /// It is a platform admin's, or there is no limit.
     Free,
-    Held { _share: Share<Holder> },
+    Held {
+        _share: Share<Holder>,
+    },
     Refused,
 }
 

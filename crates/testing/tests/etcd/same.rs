@@ -167,6 +167,7 @@ impl Side {
         let compare = |compare: &Compare| match compare {
             Compare::Created(key, at) => Compare::Created(self.real_key(key), self.real_revision(*at)),
             Compare::Modified(key, at) => Compare::Modified(self.real_key(key), self.real_revision(*at)),
+            Compare::Exists(key) => Compare::Exists(self.real_key(key)),
         };
         Txn {
             when: txn.when.iter().map(compare).collect(),

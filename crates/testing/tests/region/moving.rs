@@ -33,7 +33,7 @@ fn secured() -> Result<(EtcdCluster, Vec<String>, tempfile::TempDir)> {
     let cluster = EtcdCluster::start(EtcdOptions { tls: true, users: vec![user], ..EtcdOptions::default() })?;
     let directory = tempfile::tempdir()?;
     let password = directory.path().join("password");
-    std::fs::write(&password, "open sesame\n")?;
+    env::Env::real().files.write_atomic(&password, b"open sesame\n", true)?;
     let access = [
         ("--etcd-cafile", text(&cluster.ca_file())),
         ("--etcd-certfile", text(&cluster.cert_file())),

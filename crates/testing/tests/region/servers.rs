@@ -1,7 +1,5 @@
 //! Two servers as processes on three etcd members.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testing::{
@@ -133,7 +131,6 @@ async fn letters_are_for_servers_alone() -> Result<()> {
             answer.text()
         );
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
     ensure!(region.clients[0].get("/clusters/root/api/v1/namespaces").await?.code == 200);
     Ok(())
 }
