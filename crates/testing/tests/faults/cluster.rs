@@ -167,11 +167,15 @@ impl Cluster {
             let (namespace, _) = collection.rsplit_once('/').context("a path")?;
             let (namespaces, name) = namespace.rsplit_once('/').context("a path")?;
             let body = json!({"metadata": {"name": name}});
-            testing::hub::eventually("the namespace is made", || async {
+            let deadline = Instant::now() + START_PATIENCE;
+            loop {
                 let made = client.post(namespaces, &body).await?;
-                Ok((made.code.is_success() || made.code == 409).then_some(()))
-            })
-            .await?;
+                if made.code.is_success() || made.code == 409 {
+                    break;
+                }
+                anyhow::ensure!(Instant::now() < deadline, "{namespaces}: {} {}", made.code, made.text());
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
         }
         Ok(())
     }
