@@ -163,9 +163,20 @@ async fn forward(shared: &Shared, to: &Registration, request: &Request) -> Optio
     if let Some(head) = reply.head() {
         shared.until_head(&request.workspace, head).await;
     }
-    if let (Reply::Nothing { .. }, Deed::Remove) = (&reply, &request.deed) {
-        let gone = |state: &State| (!state.applied.contains_key(&request.workspace)).then_some(());
-        let _ = shared.until_or(shared.options.patience, gone).await;
+    // These do not move the head.
+    if let Reply::Nothing { .. } = &reply {
+        let shown = |state: &State| {
+            let shown = match &request.deed {
+                Deed::Remove => !state.applied.contains_key(&request.workspace),
+                Deed::Compact(upto) => {
+                    let position = shared.live.position(&request.workspace);
+                    position.is_none_or(|(_, forgotten, _)| forgotten >= *upto)
+                }
+                Deed::Commit(_) | Deed::CommitAt(..) | Deed::BeginEpoch(_) => true,
+            };
+            shown.then_some(())
+        };
+        let _ = shared.until_or(shared.options.patience, shown).await;
     }
     Some(reply.into_result())
 }
