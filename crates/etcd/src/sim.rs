@@ -202,7 +202,7 @@ impl SimClient {
             let (sender, answer) = oneshot::channel();
             env.tasks.spawn(Box::pin(client.travel(plan, act, sender)));
             tokio::select! {
-               biased;
+                biased;
                 Ok(answer) = answer => answer,
                 () = env.clock.sleep(timeout) => Err(Error::Uncertain("the call took too long".into())),
             }

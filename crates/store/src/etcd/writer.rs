@@ -345,15 +345,16 @@ impl Writer {
         let layout = self.shared.layout.clone();
         let mut draft = Draft { by: by.clone(), heads: Vec::new(), ops: Vec::new(), parts: Vec::new() };
         let (mut pending, mut shows) = (Vec::new(), Vec::new());
-        let mut next = Some(first);
+        let (mut next, mut is_first) = (Some(first), true);
         while let Some(request) = next.take() {
             let taken = draft.heads.iter().any(|(fence, _)| fence.workspace == request.workspace);
-            let alike = pending.is_empty() || matches!(request.deed, Deed::Compact(_));
-            if taken || !alike || draft.heads.len() >= MAX_OPS / 3 {
+            let only = !matches!(request.deed, Deed::Compact(_));
+            // What comes after the first may be a commit, which is not for here, also if the first came to nothing.
+            if taken || (only && !is_first) || draft.heads.len() >= MAX_OPS / 3 {
                 self.waiting.push_front(request);
                 break;
             }
-            let only = !matches!(request.deed, Deed::Compact(_));
+            is_first = false;
             if let Some((request, fence)) = self.led(request) {
                 match plan(&self.shared, &request.workspace, &request.deed) {
                     Ok(Some(plan)) => {
@@ -473,7 +474,7 @@ impl Writer {
         loop {
             let verdict = shared.until(|state| state.flight.as_ref().and_then(|flight| flight.verdict));
             let answer = tokio::select! {
-               biased;
+                biased;
                 answer = shared.etcd.txn(txn.clone()) => answer,
                 verdict = verdict => return verdict.into(),
             };
@@ -535,8 +536,15 @@ impl Writer {
         }
     }
 
-    /// Deletes the leader's keys that a transaction compares, so that it can never take effect.
+    /// Deletes the leader's keys that a transaction compares, so that it can never take effect. This server stops
+    /// answering as the leader before anybody else can begin.
     async fn give_up_leading(&self, txn: &Txn) -> bool {
+        self.shared.change(|state| {
+            let given_up = state.flight.as_ref().map(|flight| flight.workspaces.clone());
+            for workspace in given_up.into_iter().flatten() {
+                state.led.remove(&workspace);
+            }
+        });
         let leaders = txn.when.iter().filter_map(|compare| match compare {
             Compare::Created(key, _) => Some(Op::Delete(Keys::one(key.clone()))),
             Compare::Modified(..) | Compare::Exists(_) => None,
@@ -718,7 +726,7 @@ fn plan(shared: &Shared, workspace: &WorkspaceId, deed: &Deed) -> Result<Option<
                 live.sweep();
             }),
         })),
-        Deed::Commit(_) | Deed::CommitAt(..) => Ok(None),
+        Deed::Commit(_) | Deed::CommitAt(..) => Err(Error::Invalid("a commit is not planned")),
     }
 }
 

@@ -145,3 +145,25 @@ fn a_full_etcd_refuses_writes_and_answers_reads() {
         set(&a, "x", "3").await.expect("commits");
     });
 }
+
+#[test]
+fn a_commit_behind_a_compaction_that_changes_nothing_is_written() {
+    run(async || {
+        let world = World::new(8);
+        let a = world.server("a").await;
+        let head = set(&a, "x", "1").await.expect("commits");
+        a.compact(&home(), head).await.expect("compacts");
+        // Asked for together, so that the writer finds one behind the other.
+        let again = a.compact(&home(), head);
+        let writes = vec![put("x", "2", Expect::At(head))];
+        let commit = a.commit(&home(), Commit { guards: vec![], writes });
+        let replica = vec![(head.next().next(), put("y", "1", Expect::Absent))];
+        let once_more = a.compact(&home(), head);
+        let commit_at = a.commit_at(&home(), head.next(), replica);
+        again.await.expect("nothing to do");
+        commit.await.expect("commits");
+        once_more.await.expect("nothing to do");
+        commit_at.await.expect("continues");
+        assert_eq!((value(&a, "x").as_deref(), value(&a, "y").as_deref()), (Some("2"), Some("1")));
+    });
+}
