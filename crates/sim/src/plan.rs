@@ -28,6 +28,8 @@ pub enum Action {
     PatchStatus { kind: Kind, namespace: String, name: String, patch: Value },
     /// Only the object with this UID. `grace`: as it says itself if `None`.
     Delete { kind: Kind, namespace: String, name: String, uid: String, grace: Option<u64> },
+    /// Puts a pod on a node.
+    Bind { namespace: String, name: String, uid: String, node: String },
     /// Of the scale subresource.
     Scale { kind: Kind, namespace: String, name: String, replicas: i64 },
     /// A note for people about `object` (whole, or a reference to it).
