@@ -1,6 +1,11 @@
 //! What all requests share.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use compact_str::CompactString;
 use env::Env;
@@ -29,6 +34,7 @@ use crate::{
     served::{Served, Servings},
     shares::Shares,
     space::{self, Space},
+    streams::Pods,
     tokens::Issuers,
     webhook::Webhooks,
 };
@@ -66,6 +72,8 @@ pub struct Options {
     pub max_workspace_bytes: u64,
     /// Memory of requests that are being received, of which a workspace gets a quarter; 0: no limit.
     pub max_request_bytes_inflight: usize,
+    /// Whether endpoints may be on loopback, as those of simulated pods are.
+    pub loopback_endpoints: bool,
 }
 
 impl Options {
@@ -101,6 +109,7 @@ impl Default for Options {
             max_workspace_objects: 0,
             max_workspace_bytes: 0,
             max_request_bytes_inflight: 256 << 20,
+            loopback_endpoints: false,
         }
     }
 }
@@ -132,6 +141,8 @@ pub struct Hub {
     pub operating: Operating,
     pub shares: Shares,
     pub strangers: Strangers,
+    /// Where the pods run that are stored here; empty: nowhere.
+    pub pods: OnceLock<Arc<dyn Pods>>,
     servings: Servings,
     /// Those that were asked for lately.
     spaces: Recent<Space>,
@@ -224,6 +235,7 @@ impl Hub {
         let operating = Operating::new(options.tools.clone());
         let webhooks = Webhooks::new(options.tools.traces.clone());
         let shares = Shares::new(options.max_request_bytes_inflight);
+        let loopback_endpoints = options.loopback_endpoints;
         Ok(Arc::new(Hub {
             env,
             store,
@@ -244,7 +256,8 @@ impl Hub {
             operating,
             shares,
             strangers: Strangers::default(),
-            servings: Servings::new(),
+            pods: OnceLock::new(),
+            servings: Servings::new(loopback_endpoints),
             spaces: Recent::default(),
             names: Mutex::default(),
             installation,
