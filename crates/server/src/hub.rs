@@ -30,6 +30,7 @@ use crate::{
     shares::Shares,
     space::{self, Space},
     tokens::Issuers,
+    views::Views,
     webhook::Webhooks,
 };
 
@@ -132,6 +133,8 @@ pub struct Hub {
     pub operating: Operating,
     pub shares: Shares,
     pub strangers: Strangers,
+    /// What members have.
+    pub views: Views,
     servings: Servings,
     /// Those that were asked for lately.
     spaces: Recent<Space>,
@@ -224,6 +227,7 @@ impl Hub {
         let operating = Operating::new(options.tools.clone());
         let webhooks = Webhooks::new(options.tools.traces.clone());
         let shares = Shares::new(options.max_request_bytes_inflight);
+        let views = Views::new(env.clone(), store.clone());
         Ok(Arc::new(Hub {
             env,
             store,
@@ -244,6 +248,7 @@ impl Hub {
             operating,
             shares,
             strangers: Strangers::default(),
+            views,
             servings: Servings::new(),
             spaces: Recent::default(),
             names: Mutex::default(),
