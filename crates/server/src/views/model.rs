@@ -12,7 +12,7 @@ use machinery::{Draft, EventType, Revision, resource::Tree, status::Status};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use store::{
-    Change, Commit, Expect, ItemKey, Key, Span, Store, Watch, WorkspaceId, Write, memory::MemoryStore,
+    Change, Commit, Expect, ItemKey, Key, Span, Watch, WorkspaceId, Write, memory::MemoryStore,
 };
 
 use super::{
