@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
+    path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -36,6 +37,7 @@ use crate::{
     space::{self, Space},
     streams::Pods,
     tokens::Issuers,
+    views::Views,
     webhook::Webhooks,
 };
 
@@ -70,6 +72,8 @@ pub struct Options {
     /// What a workspace may store; 0: no limit. The store keeps to it.
     pub max_workspace_objects: u64,
     pub max_workspace_bytes: u64,
+    /// Where what was seen of members is kept; `None`: nowhere.
+    pub views: Option<PathBuf>,
     /// Memory of requests that are being received, of which a workspace gets a quarter; 0: no limit.
     pub max_request_bytes_inflight: usize,
     /// Whether endpoints may be on loopback, as those of simulated pods are.
@@ -108,6 +112,7 @@ impl Default for Options {
             max_workspace_watches: 10_000,
             max_workspace_objects: 0,
             max_workspace_bytes: 0,
+            views: None,
             max_request_bytes_inflight: 256 << 20,
             loopback_endpoints: false,
         }
@@ -143,6 +148,8 @@ pub struct Hub {
     pub strangers: Strangers,
     /// Where the pods run that are stored here; empty: nowhere.
     pub pods: OnceLock<Arc<dyn Pods>>,
+    /// What members have.
+    pub views: Views,
     servings: Servings,
     /// Those that were asked for lately.
     spaces: Recent<Space>,
@@ -236,6 +243,8 @@ impl Hub {
         let webhooks = Webhooks::new(options.tools.traces.clone());
         let shares = Shares::new(options.max_request_bytes_inflight);
         let loopback_endpoints = options.loopback_endpoints;
+        let views =
+            Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         Ok(Arc::new(Hub {
             env,
             store,
@@ -257,6 +266,7 @@ impl Hub {
             shares,
             strangers: Strangers::default(),
             pods: OnceLock::new(),
+            views,
             servings: Servings::new(loopback_endpoints),
             spaces: Recent::default(),
             names: Mutex::default(),

@@ -61,6 +61,7 @@ pub mod trace;
 mod usage;
 pub mod user;
 mod versions;
+pub mod views;
 mod watch;
 mod webhook;
 mod write;

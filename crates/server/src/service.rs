@@ -38,7 +38,7 @@ use crate::{
     streams, swagger, tokens,
     trace::{self, Laps},
     user::{self, Impersonated, User},
-    watch, write,
+    views, watch, write,
 };
 
 /// How often a write of a custom object begins again because its definition changed.
@@ -445,9 +445,11 @@ where
     let shown = shown_kind(&resource, &target);
     let about = about.clone();
     let hub = hub.clone();
+    let view = hub.views.for_kind(space.id(), &resource.stored_group, &resource.plural);
     let context = Context {
         hub,
         space,
+        view,
         resource,
         shown,
         target,
@@ -539,6 +541,9 @@ where
 }
 
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
+    if let Some(answer) = views::write(context, verb, &bytes).await {
+        return answer;
+    }
     match verb {
         Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes).await,
         Verb::Create if context.target.subresource == "token" => {

@@ -5,12 +5,9 @@ use std::sync::Arc;
 use env::BoxFuture;
 use http::{HeaderMap, Response};
 use hyper::upgrade::OnUpgrade;
-use machinery::{
-    Object,
-    status::{About, Status},
-};
+use machinery::{Object, status::Status};
 
-use crate::{body::Body, context::Context, options::Query, space::Space};
+use crate::{body::Body, context::Context, options::Query, space::Space, views};
 
 /// Where pods run that this server stores.
 pub trait Pods: Send + Sync + 'static {
@@ -34,10 +31,13 @@ pub fn is_stream(context: &Context) -> bool {
     context.resource.plural == "pods" && matches!(context.target.subresource.as_str(), "log" | "exec")
 }
 
+/// Of a member's pod from the member, of a stored one from where it runs.
 pub async fn open(context: &Context) -> Result<Response<Body>, Status> {
+    if let Some(answer) = views::stream(context).await {
+        return answer;
+    }
     let name = context.target.name.as_str();
-    let about = About { group: "", resource: "pods", name };
-    let pod = context.space.get(&context.key(name)).ok_or_else(|| Status::not_found(about))?;
+    let pod = context.space.get(&context.key(name)).ok_or_else(|| Status::not_found(context.about(name)))?;
     let Some(pods) = context.hub.pods.get() else {
         return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
     };
