@@ -32,8 +32,10 @@ use crate::{
     shares::Claim,
 };
 
-/// A client that has not finished its handshake, or sent its first request, by then is not serious.
+/// A client that has not finished its handshake by then is not serious.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// Nor is one that has not sent its first request; as upstream. Some open connections before they need them.
+const FIRST_REQUEST_LIMIT: Duration = Duration::from_secs(32);
 /// How long an HTTP/1.1 connection may idle, or take for its headers; as long as upstream lets it idle.
 const IDLE_LIMIT: Duration = Duration::from_secs(90);
 /// After this, connections that are still busy at shutdown are closed.
@@ -183,7 +185,7 @@ async fn connection(
         .keep_alive_timeout(Duration::from_secs(20));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let mut first_request = Some(hub.env.clock.sleep(HANDSHAKE_LIMIT));
+    let mut first_request = Some(hub.env.clock.sleep(FIRST_REQUEST_LIMIT));
     loop {
         let silent = async {
             match &mut first_request {

@@ -1,0 +1,119 @@
+//! A pod as controllers need it: small, because there are many.
+
+use compact_str::CompactString;
+use jiff::Timestamp;
+use machinery::Object;
+use serde_json::Value;
+
+use crate::tree;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// Who controls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Controller {
+    pub kind: CompactString,
+    pub name: CompactString,
+    pub uid: CompactString,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    pub namespace: CompactString,
+    pub name: CompactString,
+    pub uid: CompactString,
+    pub labels: Box<[(CompactString, CompactString)]>,
+    pub controller: Option<Controller>,
+    /// Empty: not bound yet.
+    pub node: CompactString,
+    pub phase: Phase,
+    pub ready: bool,
+    /// Since when it is ready, or is not.
+    pub ready_changed: Option<Timestamp>,
+    pub created: Option<Timestamp>,
+    /// When it is to be gone, if it is being deleted.
+    pub terminating: Option<Timestamp>,
+    /// Why it is not as it should be, of its status.
+    pub reason: CompactString,
+    pub ip: CompactString,
+    pub restarts: u32,
+    pub priority: i32,
+    /// Requested by its containers, as the scheduler counts: (resource, amount); cpu in thousandths, others whole.
+    pub requests: Box<[(CompactString, u64)]>,
+}
+
+impl Pod {
+    /// `None` if the object is no pod that the API server would store.
+    pub fn read(object: &Object) -> Option<Pod> {
+        let tree = Value::Object(object.tree().ok()?);
+        Some(Pod::of(&tree))
+    }
+
+    pub fn of(tree: &Value) -> Pod {
+        let text = |pointer: &str| CompactString::from(tree::text(tree, pointer));
+        let labels = tree::members(tree, "/metadata/labels")
+            .map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into()))
+            .collect();
+        let ready = tree::condition(tree, "Ready");
+        Pod {
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            uid: text("/metadata/uid"),
+            labels,
+            controller: tree::controller(tree).map(|owner| Controller {
+                kind: tree::text(owner, "/kind").into(),
+                name: tree::text(owner, "/name").into(),
+                uid: tree::text(owner, "/uid").into(),
+            }),
+            node: text("/spec/nodeName"),
+            phase: match tree::text(tree, "/status/phase") {
+                "Running" => Phase::Running,
+                "Succeeded" => Phase::Succeeded,
+                "Failed" => Phase::Failed,
+                _ => Phase::Pending,
+            },
+            ready: ready.is_some_and(|condition| tree::text(condition, "/status") == "True"),
+            ready_changed: ready.and_then(|condition| tree::time(condition, "/lastTransitionTime")),
+            created: tree::time(tree, "/metadata/creationTimestamp"),
+            terminating: tree::time(tree, "/metadata/deletionTimestamp"),
+            reason: text("/status/reason"),
+            ip: text("/status/podIP"),
+            restarts: tree::items(tree, "/status/containerStatuses")
+                .map(|status| tree::number(status, "/restartCount").unwrap_or(0))
+                .sum::<i64>()
+                .try_into()
+                .unwrap_or(u32::MAX),
+            priority: tree::number(tree, "/spec/priority").unwrap_or(0) as i32,
+            requests: crate::tree::requests(tree),
+        }
+    }
+
+    /// It has ended, or is about to: it does not count any more.
+    pub fn is_active(&self) -> bool {
+        !self.is_finished() && self.terminating.is_none()
+    }
+
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
+    /// Ready for so long that a rollout may count on it.
+    pub fn is_available(&self, min_ready_seconds: i64, now: Timestamp) -> bool {
+        let long_enough = |since: Timestamp| now.duration_since(since).as_secs() >= min_ready_seconds;
+        self.ready && (min_ready_seconds <= 0 || self.ready_changed.is_some_and(long_enough))
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        self.controller.as_ref().is_some_and(|controller| controller.uid == uid)
+    }
+}

@@ -1,0 +1,123 @@
+//! Reading objects as JSON trees. Paths are JSON pointers.
+
+use std::collections::BTreeMap;
+
+use compact_str::CompactString;
+use jiff::Timestamp;
+use machinery::quantity::Quantity;
+use serde_json::{Value, json};
+
+use crate::Kind;
+
+/// Empty if it is not there.
+pub fn text<'a>(tree: &'a Value, pointer: &str) -> &'a str {
+    tree.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub fn number(tree: &Value, pointer: &str) -> Option<i64> {
+    tree.pointer(pointer).and_then(Value::as_i64)
+}
+
+pub fn flag(tree: &Value, pointer: &str) -> bool {
+    tree.pointer(pointer).and_then(Value::as_bool).unwrap_or(false)
+}
+
+pub fn time(tree: &Value, pointer: &str) -> Option<Timestamp> {
+    text(tree, pointer).parse().ok()
+}
+
+/// Of a list; nothing if there is none.
+pub fn items<'a>(tree: &'a Value, pointer: &str) -> std::slice::Iter<'a, Value> {
+    tree.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice).iter()
+}
+
+/// Of an object; nothing if there is none.
+pub fn members<'a>(tree: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    let object = tree.pointer(pointer).and_then(Value::as_object);
+    object.into_iter().flatten().map(|(key, value)| (key.as_str(), value))
+}
+
+pub fn namespace(tree: &Value) -> &str {
+    text(tree, "/metadata/namespace")
+}
+
+pub fn name(tree: &Value) -> &str {
+    text(tree, "/metadata/name")
+}
+
+pub fn uid(tree: &Value) -> &str {
+    text(tree, "/metadata/uid")
+}
+
+pub fn is_deleting(tree: &Value) -> bool {
+    tree.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// The status condition of this type.
+pub fn condition<'a>(tree: &'a Value, kind: &str) -> Option<&'a Value> {
+    items(tree, "/status/conditions").find(|condition| text(condition, "/type") == kind)
+}
+
+/// The owner reference that says it controls.
+pub fn controller(tree: &Value) -> Option<&Value> {
+    items(tree, "/metadata/ownerReferences").find(|owner| flag(owner, "/controller"))
+}
+
+/// A reference by which `owner` controls what it makes.
+pub fn controller_reference(kind: Kind, owner: &Value) -> Value {
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.kind, "name": name(owner), "uid": uid(owner),
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// As `metadata.creationTimestamp` has it: whole seconds.
+pub fn time_text(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+/// An amount in thousandths for cpu, whole for everything else, rounded up.
+pub fn amount(resource: &str, quantity: &str) -> u64 {
+    let Ok(quantity) = quantity.parse::<Quantity>() else { return 0 };
+    let amount = if resource == "cpu" { quantity.milli_value() } else { quantity.value() };
+    u64::try_from(amount).unwrap_or(0)
+}
+
+/// What a pod asks of a node: its containers together, or its largest init container if that is more, and its overhead.
+pub fn requests(pod: &Value) -> Box<[(CompactString, u64)]> {
+    let mut sum: BTreeMap<CompactString, u64> = BTreeMap::new();
+    let mut running: BTreeMap<CompactString, u64> = BTreeMap::new();
+    let mut most: BTreeMap<CompactString, u64> = BTreeMap::new();
+    let of = |container: &Value| -> Vec<(CompactString, u64)> {
+        let asked = members(container, "/resources/requests");
+        asked.map(|(key, value)| (key.into(), amount(key, value.as_str().unwrap_or_default()))).collect()
+    };
+    for container in items(pod, "/spec/containers") {
+        for (resource, asked) in of(container) {
+            *sum.entry(resource).or_default() += asked;
+        }
+    }
+    for container in items(pod, "/spec/initContainers") {
+        // One that stays runs beside all that follow it.
+        let stays = text(container, "/restartPolicy") == "Always";
+        for (resource, asked) in of(container) {
+            let beside = running.get(&resource).copied().unwrap_or(0);
+            let peak = most.entry(resource.clone()).or_default();
+            *peak = (*peak).max(beside + asked);
+            if stays {
+                *running.entry(resource).or_default() += asked;
+            }
+        }
+    }
+    for (resource, asked) in running {
+        *sum.entry(resource).or_default() += asked;
+    }
+    for (resource, peak) in most {
+        let asked = sum.entry(resource).or_default();
+        *asked = (*asked).max(peak);
+    }
+    for (resource, value) in members(pod, "/spec/overhead") {
+        *sum.entry(resource.into()).or_default() += amount(resource, value.as_str().unwrap_or_default());
+    }
+    sum.into_iter().collect()
+}
