@@ -5,10 +5,11 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Parser, Subcommand};
 use env::Env;
 use server::{Options, login::LoginOptions, operate::Tools};
+use sync::client::Access;
 
 use crate::{
-    backup,
-    kubeconfig::{Access, Kubeconfig},
+    backup, clusters,
+    kubeconfig::Kubeconfig,
     log, migrate, run,
     serving::{self, ServingArgs},
     storage::{EtcdArgs, StoreArgs},
@@ -79,6 +80,65 @@ pub enum Command {
         kubeconfig: Option<PathBuf>,
         #[command(subcommand)]
         verb: WorkspaceVerb,
+    },
+    /// Make a Kubernetes cluster a member of a workspace.
+    ///
+    /// Makes in the cluster the namespace hanse-system with a service account that may do what Hanse does there, keeps
+    /// its token in the workspace, and creates the Cluster. What is cut off anywhere is finished by the same command. A
+    /// cluster that is joined already, by whatever name, is refused.
+    Join {
+        /// What the cluster is called in the workspace: lower-case letters, digits and dashes.
+        name: String,
+        /// The kubeconfig of an admin of the cluster that is to be joined.
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: PathBuf,
+        /// Its context; the current one unless given.
+        #[arg(long, value_name = "NAME")]
+        context: Option<String>,
+        /// The region that the cluster is in: its label topology.kubernetes.io/region.
+        #[arg(long)]
+        region: Option<String>,
+        /// The zone that the cluster is in: its label topology.kubernetes.io/zone.
+        #[arg(long)]
+        zone: Option<String>,
+        /// Other labels of the cluster, as KEY=VALUE,KEY=VALUE.
+        #[arg(long, value_name = "LABELS", value_delimiter = ',')]
+        labels: Vec<String>,
+        /// How long to wait until the cluster is ready.
+        #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = serving::duration)]
+        wait: Duration,
+        #[command(flatten)]
+        hub: HubArgs,
+    },
+    /// List the clusters of a workspace.
+    Clusters {
+        /// As JSON, for programs.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        hub: HubArgs,
+    },
+    /// Make a cluster leave a workspace. What runs in it goes on.
+    ///
+    /// Removes what `hanse join` made, in the cluster and in the workspace, and nothing else unless asked to.
+    Unjoin {
+        /// What the cluster is called in the workspace.
+        name: String,
+        /// The kubeconfig of an admin of the cluster. Without it, the session's own credential is used.
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        /// Its context; the current one unless given.
+        #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+        context: Option<String>,
+        /// The cluster is gone, or out of reach for good: change the workspace only.
+        #[arg(long, conflicts_with_all = ["kubeconfig", "delete_namespaces"])]
+        forget: bool,
+        /// Also delete the namespaces of the cluster that carry the label hanse.io/workspace, with all that runs in
+        /// them.
+        #[arg(long)]
+        delete_namespaces: bool,
+        #[command(flatten)]
+        hub: HubArgs,
     },
     /// Move a stopped peer from its data directory to etcd, or back.
     ///
@@ -181,6 +241,27 @@ impl ApiArgs {
     }
 }
 
+/// How to reach a workspace of a running peer.
+#[derive(clap::Args)]
+pub struct HubArgs {
+    /// The kubeconfig of the hub. Without it, that of `hanse dev` in this directory, else kubectl's.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    hub_kubeconfig: Option<PathBuf>,
+    /// The hub's context; the current one unless given.
+    #[arg(long, value_name = "NAME")]
+    hub_context: Option<String>,
+    /// The workspace; that of the context unless given.
+    #[arg(long, value_name = "NAME")]
+    workspace: Option<String>,
+}
+
+impl HubArgs {
+    pub fn access(self, env: &Env) -> anyhow::Result<Access> {
+        let kubeconfig = Kubeconfig::open(env, self.hub_kubeconfig)?;
+        kubeconfig.workspace(env, self.hub_context.as_deref(), self.workspace.as_deref())
+    }
+}
+
 /// Who may log in and how. All these files are read again when they change; one that is broken is refused, and the
 /// last good one stays.
 #[derive(clap::Args)]
@@ -260,6 +341,21 @@ pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Resul
             run::serve(env, &data, listen, advertise, issuer, &store, login.options(), server).await
         }
         Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
+        Command::Join { name, kubeconfig, context, region, zone, labels, wait, hub } => {
+            let labels = clusters::labels(region, zone, &labels)?;
+            let hub = hub.access(&env)?;
+            let member = clusters::member_access(&env, &kubeconfig, context.as_deref())?;
+            clusters::join(&env, &name, labels, &hub, &member, wait).await
+        }
+        Command::Clusters { json, hub } => clusters::list(&env, &hub.access(&env)?, json).await,
+        Command::Unjoin { name, kubeconfig, context, forget, delete_namespaces, hub } => {
+            let hub = hub.access(&env)?;
+            let member = match kubeconfig {
+                Some(path) => Some(clusters::member_access(&env, &path, context.as_deref())?),
+                None => None,
+            };
+            clusters::unjoin(&env, &name, &hub, member.as_ref(), forget, delete_namespaces).await
+        }
         Command::Migrate { from, to, etcd } => migrate::run(&env, &from, &to, &etcd).await,
         Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,
         Command::Restore { data, file } => backup::restore(&env, &data, &file),

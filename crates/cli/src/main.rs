@@ -3,6 +3,7 @@
 mod args;
 mod backup;
 mod client;
+mod clusters;
 mod kubeconfig;
 mod log;
 mod migrate;

@@ -45,6 +45,7 @@ async fn start(
     match Peer::start(env, storage.store(), options).await {
         Ok(peer) => {
             storage.measure(&peer.hub.metrics.etcd);
+            sync::start(&peer.hub, sync::Options::default());
             Ok(Running { peer, storage })
         }
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {

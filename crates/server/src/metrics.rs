@@ -6,6 +6,7 @@
 
 mod audit;
 mod flow;
+mod members;
 mod requests;
 mod stages;
 mod state;
@@ -34,6 +35,7 @@ pub use etcd::EtcdMetrics;
 
 pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
+pub use members::MemberMetrics;
 pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
 use stages::StageLabels;
 pub use stages::{Stage, Stopwatch};
@@ -157,6 +159,7 @@ pub struct Metrics {
     pub login: LoginMetrics,
     pub operate: OperateMetrics,
     pub etcd: EtcdMetrics,
+    pub members: MemberMetrics,
 }
 
 impl Default for Metrics {
@@ -245,6 +248,7 @@ impl Default for Metrics {
         let webhooks = Measures::register(&mut registry);
         let operate = OperateMetrics::register(&mut registry);
         let etcd = EtcdMetrics::register(&mut registry);
+        let members = MemberMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -252,6 +256,7 @@ impl Default for Metrics {
             login,
             operate,
             etcd,
+            members,
             requests,
             work,
             allowed: decision("allowed"),
