@@ -161,7 +161,7 @@ impl Session {
             loop {
                 let link = wanted.borrow_and_update().link.clone();
                 let still = tokio::select! {
-                    never = self.hold(&link) => match never {},
+                    never = Box::pin(self.hold(&link)) => match never {},
                     still = other_link(&mut wanted, &link) => still,
                 };
                 self.close();
@@ -172,7 +172,7 @@ impl Session {
         };
         tokio::select! {
             () = links => {}
-            never = self.report() => match never {},
+            never = Box::pin(self.report()) => match never {},
         }
     }
 
@@ -193,17 +193,16 @@ impl Session {
         };
         let namespaces = Source { path: "/api/v1/namespaces", accept: METADATA };
         let nodes = Source { path: "/api/v1/nodes", accept: WHOLE };
+        // Each on its own in memory: together they are more than a stack holds.
         let view = |path, kind: Kind| {
-            self.follow_view(
-                &client,
-                Reflector::new(Source { path, accept: WHOLE }, ViewSink::new(self, kind)),
-            )
+            let reflector = Reflector::new(Source { path, accept: WHOLE }, ViewSink::new(self, kind));
+            Box::pin(self.follow_view(&client, reflector))
         };
         let never = tokio::select! {
-            never = self.probe(&client) => never,
-            never = self.learn(&client) => never,
-            never = self.follow(&client, Reflector::new(namespaces, NamespaceSink::new(self))) => never,
-            never = self.follow(&client, Reflector::new(nodes, NodeSink::new(self))) => never,
+            never = Box::pin(self.probe(&client)) => never,
+            never = Box::pin(self.learn(&client)) => never,
+            never = Box::pin(self.follow(&client, Reflector::new(namespaces, NamespaceSink::new(self)))) => never,
+            never = Box::pin(self.follow(&client, Reflector::new(nodes, NodeSink::new(self)))) => never,
             never = view("/api/v1/pods", Kind::new("", "pods", "v1", "Pod")) => never,
             never = view("/apis/apps/v1/replicasets", Kind::new("apps", "replicasets", "apps/v1", "ReplicaSet")) => never,
             never = view(
