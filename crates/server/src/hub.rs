@@ -1,6 +1,12 @@
 //! What all requests share.
 
-use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use compact_str::CompactString;
 use env::Env;
@@ -29,6 +35,7 @@ use crate::{
     served::{Served, Servings},
     shares::Shares,
     space::{self, Space},
+    streams::Pods,
     tokens::Issuers,
     views::Views,
     webhook::Webhooks,
@@ -69,6 +76,8 @@ pub struct Options {
     pub views: Option<PathBuf>,
     /// Memory of requests that are being received, of which a workspace gets a quarter; 0: no limit.
     pub max_request_bytes_inflight: usize,
+    /// Whether endpoints may be on loopback, as those of simulated pods are.
+    pub loopback_endpoints: bool,
 }
 
 impl Options {
@@ -105,6 +114,7 @@ impl Default for Options {
             max_workspace_bytes: 0,
             views: None,
             max_request_bytes_inflight: 256 << 20,
+            loopback_endpoints: false,
         }
     }
 }
@@ -138,6 +148,8 @@ pub struct Hub {
     pub strangers: Strangers,
     /// What members have.
     pub views: Views,
+    /// Where the pods run that are stored here; empty: nowhere.
+    pub pods: OnceLock<Arc<dyn Pods>>,
     servings: Servings,
     /// Those that were asked for lately.
     spaces: Recent<Space>,
@@ -232,6 +244,7 @@ impl Hub {
         let shares = Shares::new(options.max_request_bytes_inflight);
         let views =
             Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
+        let loopback_endpoints = options.loopback_endpoints;
         Ok(Arc::new(Hub {
             env,
             store,
@@ -253,7 +266,8 @@ impl Hub {
             shares,
             strangers: Strangers::default(),
             views,
-            servings: Servings::new(),
+            pods: OnceLock::new(),
+            servings: Servings::new(loopback_endpoints),
             spaces: Recent::default(),
             names: Mutex::default(),
             installation,

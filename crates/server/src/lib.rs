@@ -54,6 +54,7 @@ mod served;
 pub mod service;
 mod shares;
 pub mod space;
+pub mod streams;
 mod swagger;
 pub mod tokens;
 pub mod trace;
@@ -66,3 +67,4 @@ mod webhook;
 mod write;
 
 pub use hub::{Hub, Options};
+pub use options::Query;

@@ -71,6 +71,7 @@ pub trait Member: Send + Sync + 'static {
 
     /// Sends a request on to the member with the session's own credential; its path and query are as the member has
     /// them, without scheme and host. The answer is streamed: dropping its body ends the stream at the member.
+    /// Where the request asks for an upgrade and the answer is 101, its extensions hold hyper's `OnUpgrade`.
     /// `Err`: the member was not reached; whatever it answers itself, refusals too, is `Ok`.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>>;
 }
