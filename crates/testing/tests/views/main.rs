@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod absence;
+mod commands;
 mod garbage;
 mod logs;
 mod member;
