@@ -242,8 +242,7 @@ impl Hub {
         let operating = Operating::new(options.tools.clone());
         let webhooks = Webhooks::new(options.tools.traces.clone());
         let shares = Shares::new(options.max_request_bytes_inflight);
-        let views =
-            Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
+        let views = Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         let loopback_endpoints = options.loopback_endpoints;
         Ok(Arc::new(Hub {
             env,

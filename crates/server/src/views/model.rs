@@ -11,16 +11,9 @@ use http::{Request, Response};
 use machinery::{Draft, EventType, Revision, resource::Tree, status::Status};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use store::{
-    Change, Commit, Expect, ItemKey, Key, Span, Watch, WorkspaceId, Write, memory::MemoryStore,
-};
+use store::{Change, Commit, Expect, ItemKey, Key, Span, Watch, WorkspaceId, Write, memory::MemoryStore};
 
-use super::{
-    Member,
-    kinds::Kind,
-    render,
-    view::View,
-};
+use super::{Member, kinds::Kind, render, view::View};
 use crate::body::Body;
 
 const CLUSTERS: [&str; 3] = ["eu-1", "us-1", "ap-1"];
@@ -315,14 +308,16 @@ impl Divided {
                 if replicas.is_none() {
                     self.sets.remove(cluster);
                 }
-                let sets: Vec<Bytes> = replicas.iter().map(|replicas| self.set(*cluster, *replicas)).collect();
+                let sets: Vec<Bytes> =
+                    replicas.iter().map(|replicas| self.set(*cluster, *replicas)).collect();
                 self.bench.view.replace(CLUSTERS[*cluster], Kind::ReplicaSets, &sets);
             }
             SetOp::Lose { cluster } => self.bench.view.lost(CLUSTERS[*cluster], "2026-01-01T00:00:00Z"),
             SetOp::Restart => {
                 let Some(kept) = self.bench.view.to_keep() else { return };
                 let origin = Revision::start_of_epoch(40_001);
-                self.bench.view = View::new(id(), Arc::new(self.bench.store.clone()), MemoryStore::new(), origin);
+                self.bench.view =
+                    View::new(id(), Arc::new(self.bench.store.clone()), MemoryStore::new(), origin);
                 self.bench.view.restore(kept, "2026-01-02T00:00:00Z");
             }
         }

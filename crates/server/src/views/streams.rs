@@ -55,7 +55,8 @@ const UPGRADE: [HeaderName; 8] = [
 
 /// Commands, attaching, ports: the client's connection is joined to one with the member, whatever they speak on it.
 async fn connect(context: &Context, target: &Target) -> Result<Response<Body>, Status> {
-    let Some(client) = context.upgrade.clone().filter(|_| context.headers.contains_key(header::UPGRADE)) else {
+    let Some(client) = context.upgrade.clone().filter(|_| context.headers.contains_key(header::UPGRADE))
+    else {
         return Err(Status::bad_request("Upgrade request required"));
     };
     let query: Vec<String> =

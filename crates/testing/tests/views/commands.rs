@@ -37,7 +37,9 @@ impl Pods for Echo {
             });
             let mut answer = Response::new(Body::Whole(None));
             *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            for (name, value) in [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", "v5")] {
+            for (name, value) in
+                [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", "v5")]
+            {
                 answer.headers_mut().insert(name, http::HeaderValue::from_static(value));
             }
             Ok(answer)

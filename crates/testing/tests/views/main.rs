@@ -6,9 +6,11 @@
 mod absence;
 mod commands;
 mod garbage;
+mod kubectl;
 mod logs;
 mod member;
 mod restart;
+mod scale;
 mod shown;
 mod stored;
 mod writes;

@@ -68,8 +68,11 @@ impl Member for Session {
         let client = self.client.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let headers: Vec<(&str, &str)> =
-                parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or(""))).collect();
+            let headers: Vec<(&str, &str)> = parts
+                .headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.to_str().unwrap_or("")))
+                .collect();
             let sent = client.send(parts.method, &path, &headers, body).await;
             let (head, body) = sent.map_err(unreached)?.into_parts();
             let data = body.into_data_stream().filter_map(async |chunk| chunk.ok());
