@@ -146,10 +146,10 @@ pub struct Hub {
     pub operating: Operating,
     pub shares: Shares,
     pub strangers: Strangers,
-    /// What members have.
-    pub views: Views,
     /// Where the pods run that are stored here; empty: nowhere.
     pub pods: OnceLock<Arc<dyn Pods>>,
+    /// What members have.
+    pub views: Views,
     servings: Servings,
     /// Those that were asked for lately.
     spaces: Recent<Space>,
@@ -264,8 +264,8 @@ impl Hub {
             operating,
             shares,
             strangers: Strangers::default(),
-            views,
             pods: OnceLock::new(),
+            views,
             servings: Servings::new(loopback_endpoints),
             spaces: Recent::default(),
             names: Mutex::default(),

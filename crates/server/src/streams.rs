@@ -5,10 +5,7 @@ use std::sync::Arc;
 use env::BoxFuture;
 use http::{HeaderMap, Response};
 use hyper::upgrade::OnUpgrade;
-use machinery::{
-    Object,
-    status::{About, Status},
-};
+use machinery::{Object, status::Status};
 
 use crate::{body::Body, context::Context, options::Query, rbac::Attributes, space::Space, views};
 
@@ -35,6 +32,7 @@ pub fn is_stream(context: &Context) -> bool {
     context.resource.plural == "pods" && matches!(below, "log" | "exec" | "attach" | "portforward")
 }
 
+/// Of a member's pod from the member, of a stored one from where it runs.
 pub async fn open(context: &Context) -> Result<Response<Body>, Status> {
     let name = context.target.name.as_str();
     if context.target.subresource != "log" {
@@ -43,8 +41,7 @@ pub async fn open(context: &Context) -> Result<Response<Body>, Status> {
     if let Some(answer) = views::stream(context).await {
         return answer;
     }
-    let about = About { group: "", resource: "pods", name };
-    let pod = context.space.get(&context.key(name)).ok_or_else(|| Status::not_found(about))?;
+    let pod = context.space.get(&context.key(name)).ok_or_else(|| Status::not_found(context.about(name)))?;
     let Some(pods) = context.hub.pods.get() else {
         return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
     };

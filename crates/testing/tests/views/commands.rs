@@ -1,19 +1,20 @@
 //! Commands in members' pods: streams in both directions.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use bytes::Bytes;
-use env::BoxFuture;
+use env::{BoxFuture, Env};
 use http::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use machinery::status::Status;
-use serde_json::json;
+use serde_json::{Map, json};
 use server::{
     body::Body,
     streams::{Ask, Pods},
 };
-use testing::hub::TestHub;
+use sync::client::{Access, Identity};
+use testing::hub::{TestHub, eventually};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::watch,
@@ -80,7 +81,7 @@ async fn what_is_said_reaches_the_pod_and_comes_back() -> Result<()> {
         }
         // When the client is gone, so is the stream at the member.
         drop(stream);
-        tokio::time::timeout(std::time::Duration::from_secs(20), ended.wait_for(|it| *it)).await??;
+        tokio::time::timeout(Duration::from_secs(20), ended.wait_for(|it| *it)).await??;
     }
     Ok(())
 }
@@ -114,5 +115,48 @@ async fn the_members_refusal_is_the_clients() -> Result<()> {
     let _eu = Cluster::joined(&world, "eu-1", &["web"]).await?;
     let refused = upgraded(&world.hub as &TestHub, ask(&format!("{PODS}/web/exec?command=sh"))?).await?;
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    Ok(())
+}
+
+/// A platform admin's way to a hub.
+fn access(hub: &TestHub) -> Result<Access> {
+    let credential = hub.peer.authority.client("admin", &["system:masters"])?;
+    Ok(Access {
+        server: hub.peer.url(),
+        authority: hub.peer.authority.certificate_pem().as_bytes().to_vec(),
+        server_name: None,
+        identity: Identity::Certificate {
+            certificate: credential.certificate_pem.into_bytes(),
+            key: credential.key_pem.into_bytes(),
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_leaves_http_behind_as_well() -> Result<()> {
+    let world = World::start().await?;
+    sync::start(&world.hub.peer.hub, sync::Options::default());
+    let member = Cluster::start("eu-1").await?;
+    create(&member.client, PODS, &crate::mk_pod("web")).await?;
+    let (ends, _ended) = watch::channel(false);
+    assert!(member.hub.peer.hub.pods.set(Arc::new(Echo(ends))).is_ok());
+    let there = access(&member.hub)?;
+    let client = |access: &Access| sync::client::Client::new(Env::real(), access, Duration::from_secs(20));
+    let (hub, admin) = (client(&access(&world.hub)?)?, client(&there)?);
+    let request =
+        sync::join::Request { name: "eu-1", labels: Map::new(), hub: &hub, member: &admin, access: &there };
+    sync::join::join(&request).await?;
+    let path = format!("{PODS}/web");
+    eventually("the pod shows", || async {
+        Ok((world.client.get(&path).await?.code == StatusCode::OK).then_some(()))
+    })
+    .await?;
+    let mut answer = upgraded(&world.hub, ask(&format!("{path}/exec?command=sh"))?).await?;
+    assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let mut stream = TokioIo::new(hyper::upgrade::on(&mut answer).await?);
+    stream.write_all(b"hello").await?;
+    let mut heard = [0; 5];
+    stream.read_exact(&mut heard).await?;
+    assert_eq!(&heard, b"hello");
     Ok(())
 }
