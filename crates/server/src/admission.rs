@@ -206,11 +206,7 @@ pub async fn validate(
 }
 
 /// Asks those whom the workspace has registered about a write that goes on to a member, whose own rules decide the rest.
-pub async fn ask(
-    admission: &Admission<'_>,
-    object: Option<&Tree>,
-    notes: &mut Notes,
-) -> Result<(), Status> {
+pub async fn ask(admission: &Admission<'_>, object: Option<&Tree>, notes: &mut Notes) -> Result<(), Status> {
     policies::validate(admission, object, notes).await?;
     webhooks::validate(admission, object, notes).await
 }

@@ -242,9 +242,8 @@ impl Hub {
         let operating = Operating::new(options.tools.clone());
         let webhooks = Webhooks::new(options.tools.traces.clone());
         let shares = Shares::new(options.max_request_bytes_inflight);
+        let views = Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         let loopback_endpoints = options.loopback_endpoints;
-        let views =
-            Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         Ok(Arc::new(Hub {
             env,
             store,

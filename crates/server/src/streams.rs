@@ -7,7 +7,7 @@ use http::{HeaderMap, Response};
 use hyper::upgrade::OnUpgrade;
 use machinery::{Object, status::Status};
 
-use crate::{body::Body, context::Context, options::Query, space::Space, views};
+use crate::{body::Body, context::Context, options::Query, rbac::Attributes, space::Space, views};
 
 /// Where pods run that this server stores.
 pub trait Pods: Send + Sync + 'static {
@@ -18,7 +18,7 @@ pub trait Pods: Send + Sync + 'static {
 pub struct Ask {
     pub space: Space,
     pub pod: Arc<Object>,
-    /// `log`, `exec`
+    /// `log`, `exec`, `attach`, `portforward`
     pub what: String,
     pub query: Query,
     pub headers: HeaderMap,
@@ -28,15 +28,19 @@ pub struct Ask {
 
 /// Whether the path is one that streams.
 pub fn is_stream(context: &Context) -> bool {
-    context.resource.plural == "pods" && matches!(context.target.subresource.as_str(), "log" | "exec")
+    let below = context.target.subresource.as_str();
+    context.resource.plural == "pods" && matches!(below, "log" | "exec" | "attach" | "portforward")
 }
 
 /// Of a member's pod from the member, of a stored one from where it runs.
 pub async fn open(context: &Context) -> Result<Response<Body>, Status> {
+    let name = context.target.name.as_str();
+    if context.target.subresource != "log" {
+        may_create(context)?;
+    }
     if let Some(answer) = views::stream(context).await {
         return answer;
     }
-    let name = context.target.name.as_str();
     let pod = context.space.get(&context.key(name)).ok_or_else(|| Status::not_found(context.about(name)))?;
     let Some(pods) = context.hub.pods.get() else {
         return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
@@ -50,4 +54,21 @@ pub async fn open(context: &Context) -> Result<Response<Body>, Status> {
         upgrade: context.upgrade.clone(),
     };
     pods.open(ask).await
+}
+
+/// Whoever does something in a pod must be allowed to create it, also if the request is a GET, as WebSockets begin.
+fn may_create(context: &Context) -> Result<(), Status> {
+    let target = &context.target;
+    let attributes = Attributes::Resource {
+        verb: "create",
+        group: &target.group,
+        resource: &target.resource,
+        subresource: &target.subresource,
+        namespace: &target.namespace,
+        name: &target.name,
+    };
+    match context.hub.authorizer.allows(&context.space, &context.user, &attributes) {
+        true => Ok(()),
+        false => Err(Status::forbidden(context.about(&target.name), &attributes.refusal(&context.user))),
+    }
 }

@@ -71,6 +71,7 @@ pub trait Member: Send + Sync + 'static {
 
     /// Sends a request on to the member with the session's own credential; its path and query are as the member has
     /// them, without scheme and host. The answer is streamed: dropping its body ends the stream at the member.
+    /// Where the request asks for an upgrade and the answer is 101, its extensions hold hyper's `OnUpgrade`.
     /// `Err`: the member was not reached; whatever it answers itself, refusals too, is `Ok`.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>>;
 }
@@ -82,6 +83,19 @@ pub struct Placed {
     pub uid: String,
     /// Each of its clusters has a whole copy of it, so that names below it are equal everywhere.
     pub duplicated: bool,
+}
+
+/// What all views show together.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Members' objects, by kind.
+    pub objects: BTreeMap<&'static str, usize>,
+    /// Of those, the ones that were not seen lately.
+    pub stale: BTreeMap<&'static str, usize>,
+    /// Clusters, once per workspace.
+    pub clusters: usize,
+    /// Of those, the ones without a session.
+    pub lost: usize,
 }
 
 /// The views of all workspaces. Cheap to clone; clones share.
@@ -171,9 +185,8 @@ impl Views {
 
     fn restore_one(&self, path: &Path, id: &WorkspaceId) {
         let read = self.0.env.files.read(path).map_err(|error| error.to_string());
-        let kept = read.and_then(|bytes| {
-            Kept::decode(&bytes.into()).map_err(|damage: Damage| damage.to_string())
-        });
+        let kept =
+            read.and_then(|bytes| Kept::decode(&bytes.into()).map_err(|damage: Damage| damage.to_string()));
         match kept {
             Ok(kept) => {
                 let view = self.view_after(id, kept.meta.epoch);
@@ -349,20 +362,18 @@ impl Views {
         self.0.memory.feed()
     }
 
-    /// How many members' objects there are of each kind, how many of them were not seen lately; how many clusters show,
-    /// and how many of them have no session.
-    pub fn counts(&self) -> (BTreeMap<&'static str, (usize, usize)>, (usize, usize)) {
-        let mut kinds: BTreeMap<&'static str, (usize, usize)> = BTreeMap::new();
-        let mut clusters = (0, 0);
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
         for view in self.all() {
             for (kind, (all, stale)) in view.counts() {
-                let count = kinds.entry(kind.plural()).or_default();
-                *count = (count.0 + all, count.1 + stale);
+                *counts.objects.entry(kind.plural()).or_default() += all;
+                *counts.stale.entry(kind.plural()).or_default() += stale;
             }
             let (all, lost) = view.cluster_counts();
-            clusters = (clusters.0 + all, clusters.1 + lost);
+            counts.clusters += all;
+            counts.lost += lost;
         }
-        (kinds, clusters)
+        counts
     }
 
     fn all(&self) -> Vec<Arc<View>> {
@@ -449,8 +460,7 @@ impl Inner {
         let bytes = kept.encode();
         let files = &self.env.files;
         let path = directory.join(view.id.0.as_str());
-        let written =
-            files.create_dir_all(directory).and_then(|()| files.write_atomic(&path, &bytes, true));
+        let written = files.create_dir_all(directory).and_then(|()| files.write_atomic(&path, &bytes, true));
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), %error, "cannot keep what was seen of members");
             view.changed.store(true, Ordering::Relaxed);

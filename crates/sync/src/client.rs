@@ -118,6 +118,11 @@ impl Client {
     async fn send_now(&self, request: Request<Bytes>) -> Result<Answer, Error> {
         let (parts, body) = self.complete(request)?.into_parts();
         let again = || Request::from_parts(parts.clone(), Full::new(body.clone()));
+        if parts.headers.contains_key(header::UPGRADE) {
+            // What leaves HTTP behind has a connection to itself. The answer's extensions hold the way on.
+            let connection = connect::connect_alone(&self.0.env, &self.0.place, &self.0.tls).await?;
+            return connection.send(again()).await.map_err(|error| Error::broken(&error));
+        }
         if let Some(connection) = self.kept() {
             match connection.send(again()).await {
                 Ok(answer) => return Ok(answer),

@@ -25,6 +25,7 @@ pub const ROWS: &[Row] = &[
         type_name: "core/v1.Pod",
         grace: Some(pod::grace),
         subresources: &[
+            Subresource { name: "attach", kind: "PodAttachOptions", verbs: &["create", "get"], ..STATUS },
             Subresource { name: "binding", kind: "Binding", ..ACTION },
             Subresource {
                 name: "ephemeralcontainers",
@@ -36,6 +37,12 @@ pub const ROWS: &[Row] = &[
             Subresource { name: "eviction", kind: "Eviction", group: "policy", ..ACTION },
             Subresource { name: "exec", kind: "PodExecOptions", verbs: &["create", "get"], ..STATUS },
             Subresource { name: "log", verbs: &["get"], ..STATUS },
+            Subresource {
+                name: "portforward",
+                kind: "PodPortForwardOptions",
+                verbs: &["create", "get"],
+                ..STATUS
+            },
             Subresource {
                 name: "resize",
                 prepare: pod::only_resources,

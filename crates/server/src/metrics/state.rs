@@ -91,26 +91,27 @@ fn objects(hub: &Hub, out: &mut String) {
 
 /// Of all workspaces together.
 fn views(hub: &Hub, out: &mut String) {
-    let (kinds, (clusters, lost)) = hub.views.counts();
-    let labels: Vec<([(&str, &str); 1], f64, f64)> = kinds
-        .iter()
-        .map(|(plural, (all, stale))| ([("resource", *plural)], *all as f64, *stale as f64))
-        .collect();
+    let counts = hub.views.counts();
+    let by_kind = |counts: &BTreeMap<&'static str, usize>| -> Vec<([(&str, &str); 1], f64)> {
+        counts.iter().map(|(plural, count)| ([("resource", *plural)], *count as f64)).collect()
+    };
+    let (objects, stale) = (by_kind(&counts.objects), by_kind(&counts.stale));
     metric(
         out,
         "hanse_view_objects",
         "gauge",
         "Objects of members that views show, by kind",
-        labels.iter().map(|(labels, all, _)| (&labels[..], *all)),
+        objects.iter().map(|(labels, count)| (&labels[..], *count)),
     );
     metric(
         out,
         "hanse_view_stale_objects",
         "gauge",
         "Objects of members that were not seen since their session was lost, by kind",
-        labels.iter().map(|(labels, _, stale)| (&labels[..], *stale)),
+        stale.iter().map(|(labels, count)| (&labels[..], *count)),
     );
-    let clusters = [([("session", "yes")], (clusters - lost) as f64), ([("session", "no")], lost as f64)];
+    let with = counts.clusters - counts.lost;
+    let clusters = [([("session", "yes")], with as f64), ([("session", "no")], counts.lost as f64)];
     metric(
         out,
         "hanse_view_clusters",

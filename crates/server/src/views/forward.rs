@@ -136,7 +136,12 @@ impl<'a> Forwarded<'a> {
         Ok(response)
     }
 
-    async fn delete_all(&self, key: &Key, options: &Options, notes: &mut Notes) -> Result<Answer<'_>, Status> {
+    async fn delete_all(
+        &self,
+        key: &Key,
+        options: &Options,
+        notes: &mut Notes,
+    ) -> Result<Answer<'_>, Status> {
         let object = self.object(key)?;
         options.check_preconditions(self.context, &object)?;
         let tree = object.tree().map_err(Status::internal)?;
@@ -515,7 +520,9 @@ mod tests {
 
     #[test]
     fn labels_status_and_bookkeeping_are_no_change_of_the_rest() {
-        let old = tree(json!({"metadata": {"name": "a", "labels": {"x": "y"}, "generation": 1}, "spec": {"n": 1}, "status": {}}));
+        let old = tree(
+            json!({"metadata": {"name": "a", "labels": {"x": "y"}, "generation": 1}, "spec": {"n": 1}, "status": {}}),
+        );
         let relabelled = tree(json!({"metadata": {"name": "a", "uid": "u"}, "spec": {"n": 1}}));
         assert_eq!(rest(&old), rest(&relabelled));
         let changed = tree(json!({"metadata": {"name": "a"}, "spec": {"n": 2}}));
@@ -524,7 +531,8 @@ mod tests {
 
     #[test]
     fn a_deletion_is_about_the_very_object() {
-        let given = tree(json!({"gracePeriodSeconds": 3, "preconditions": {"resourceVersion": "of the view"}}));
+        let given =
+            tree(json!({"gracePeriodSeconds": 3, "preconditions": {"resourceVersion": "of the view"}}));
         let options = delete_options(&given, &target(), true, true);
         assert_eq!(
             Value::Object(options),

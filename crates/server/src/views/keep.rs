@@ -128,7 +128,8 @@ mod tests {
             seen: vec!["pods".into()],
             placed: vec![("a".into(), "b".into(), true)],
         };
-        let whose = Whose { kind: "pods".into(), cluster: "eu-1".into(), name: "web".into(), ..Whose::default() };
+        let whose =
+            Whose { kind: "pods".into(), cluster: "eu-1".into(), name: "web".into(), ..Whose::default() };
         Kept {
             meta: Meta { epoch: 70_000, clusters: vec![cluster] },
             objects: vec![(whose.clone(), Bytes::from_static(b"{}")), (whose, Bytes::new())],

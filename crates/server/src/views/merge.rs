@@ -16,7 +16,8 @@ const COUNTS: [(&str, &str); 6] = [
 ];
 
 /// Annotations of the Deployment's controller that are counts.
-const COUNTED: [&str; 2] = ["deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"];
+const COUNTED: [&str; 2] =
+    ["deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"];
 
 /// The replica sets of several clusters as one: the first, with the counts of all. `None`: there is none.
 pub fn sum(parts: &[(&str, Tree)]) -> Option<Tree> {
@@ -95,7 +96,8 @@ fn sum_metadata(parts: &[(&str, Tree)], metadata: &mut Tree) {
             set(metadata, "annotations", key, Some(json!(total.to_string())));
         }
     }
-    let times = parts.iter().filter_map(|(_, tree)| of(tree, "creationTimestamp")?.as_str().map(str::to_owned));
+    let times =
+        parts.iter().filter_map(|(_, tree)| of(tree, "creationTimestamp")?.as_str().map(str::to_owned));
     if let Some(earliest) = times.min() {
         metadata.insert("creationTimestamp".into(), json!(earliest));
     }

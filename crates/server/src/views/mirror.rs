@@ -97,8 +97,10 @@ impl View {
         let mut step = Step::default();
         let items = known.items.entry(kind).or_default();
         let was_stored = items.iter().filter(|(_, whose)| matches!(whose, Item::Stored(_)));
-        let gone: Vec<ItemKey> =
-            was_stored.filter(|(item, _)| listing.get(item).is_none()).map(|(item, _)| item.clone()).collect();
+        let gone: Vec<ItemKey> = was_stored
+            .filter(|(item, _)| listing.get(item).is_none())
+            .map(|(item, _)| item.clone())
+            .collect();
         for item in gone {
             hide_stored(known, kind, &item, &mut step);
         }

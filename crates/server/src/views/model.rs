@@ -11,16 +11,9 @@ use http::{Request, Response};
 use machinery::{Draft, EventType, Revision, resource::Tree, status::Status};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use store::{
-    Change, Commit, Expect, ItemKey, Key, Span, Watch, WorkspaceId, Write, memory::MemoryStore,
-};
+use store::{Change, Commit, Expect, ItemKey, Key, Span, Watch, WorkspaceId, Write, memory::MemoryStore};
 
-use super::{
-    Member,
-    kinds::Kind,
-    render,
-    view::View,
-};
+use super::{Member, kinds::Kind, render, view::View};
 use crate::body::Body;
 
 const CLUSTERS: [&str; 3] = ["eu-1", "us-1", "ap-1"];
@@ -224,6 +217,144 @@ proptest! {
         for (_, object) in stale.iter(None, None).filter(|(_, object)| object.head.label(render::CLUSTER).is_some()) {
             let tree = object.tree().unwrap();
             prop_assert!(tree["metadata"]["annotations"][render::STALE].is_string());
+        }
+    }
+}
+
+/// Replica sets of one divided Deployment, with a pod in each cluster.
+#[derive(Clone, Debug)]
+enum SetOp {
+    Put { cluster: usize, replicas: u8, pod_first: bool },
+    Remove { cluster: usize },
+    Replace { cluster: usize, replicas: Option<u8> },
+    Lose { cluster: usize },
+    Restart,
+}
+
+fn set_op() -> impl Strategy<Value = SetOp> {
+    let clusters = 0..CLUSTERS.len();
+    prop_oneof![
+        4 => (clusters.clone(), any::<u8>(), any::<bool>()).prop_map(|(cluster, replicas, pod_first)| SetOp::Put { cluster, replicas, pod_first }),
+        2 => clusters.clone().prop_map(|cluster| SetOp::Remove { cluster }),
+        2 => (clusters.clone(), any::<Option<u8>>()).prop_map(|(cluster, replicas)| SetOp::Replace { cluster, replicas }),
+        1 => clusters.prop_map(|cluster| SetOp::Lose { cluster }),
+        1 => Just(SetOp::Restart),
+    ]
+}
+
+struct Divided {
+    bench: Bench,
+    /// UID and replicas in each cluster.
+    sets: BTreeMap<usize, (String, u8)>,
+    /// The UID that owns the pod of each cluster, there.
+    pods: BTreeMap<usize, String>,
+}
+
+impl Divided {
+    fn new() -> Divided {
+        let bench = Bench::new();
+        for (at, name) in CLUSTERS.iter().enumerate() {
+            let placed = super::Placed { uid: "hub".into(), duplicated: false };
+            bench.view.placed(name, &format!("deployment-{at}"), Some(placed));
+        }
+        Divided { bench, sets: BTreeMap::new(), pods: BTreeMap::new() }
+    }
+
+    fn set(&mut self, cluster: usize, replicas: u8) -> Bytes {
+        self.bench.made += 1;
+        self.bench.revision += 1;
+        let new = (format!("set-{}", self.bench.made), replicas);
+        let entry = self.sets.entry(cluster).or_insert(new);
+        entry.1 = replicas;
+        let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": format!("deployment-{cluster}")});
+        json!({
+            "metadata": {
+                "name": "web-1", "namespace": "shop", "uid": entry.0, "resourceVersion": self.bench.revision.to_string(),
+                "ownerReferences": [owner],
+            },
+            "spec": {"replicas": replicas},
+        })
+        .to_string()
+        .into()
+    }
+
+    fn put_pod(&mut self, cluster: usize) {
+        let Some((owner, _)) = self.sets.get(&cluster).cloned() else { return };
+        let reference = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": owner});
+        let pod = json!({
+            "metadata": {"name": CLUSTERS[cluster], "namespace": "shop", "uid": format!("pod-{cluster}"), "ownerReferences": [reference]},
+            "spec": {},
+        });
+        self.pods.insert(cluster, owner);
+        self.bench.view.put(CLUSTERS[cluster], Kind::Pods, &pod.to_string().into());
+    }
+
+    fn perform(&mut self, op: &SetOp) {
+        match op {
+            SetOp::Put { cluster, replicas, pod_first } => {
+                let set = self.set(*cluster, *replicas);
+                if *pod_first {
+                    self.put_pod(*cluster);
+                }
+                self.bench.view.put(CLUSTERS[*cluster], Kind::ReplicaSets, &set);
+                self.put_pod(*cluster);
+            }
+            SetOp::Remove { cluster } => {
+                let Some((uid, _)) = self.sets.remove(cluster) else { return };
+                let gone = json!({"metadata": {"name": "web-1", "namespace": "shop", "uid": uid}});
+                self.bench.view.remove(CLUSTERS[*cluster], Kind::ReplicaSets, &gone.to_string().into());
+            }
+            SetOp::Replace { cluster, replicas } => {
+                if replicas.is_none() {
+                    self.sets.remove(cluster);
+                }
+                let sets: Vec<Bytes> =
+                    replicas.iter().map(|replicas| self.set(*cluster, *replicas)).collect();
+                self.bench.view.replace(CLUSTERS[*cluster], Kind::ReplicaSets, &sets);
+            }
+            SetOp::Lose { cluster } => self.bench.view.lost(CLUSTERS[*cluster], "2026-01-01T00:00:00Z"),
+            SetOp::Restart => {
+                let Some(kept) = self.bench.view.to_keep() else { return };
+                let origin = Revision::start_of_epoch(40_001);
+                self.bench.view =
+                    View::new(id(), Arc::new(self.bench.store.clone()), MemoryStore::new(), origin);
+                self.bench.view.restore(kept, "2026-01-02T00:00:00Z");
+            }
+        }
+    }
+
+    fn check(&self) {
+        let list = |kind: Kind| self.bench.view.list(&kind.collection(), None).unwrap();
+        let sets = list(Kind::ReplicaSets);
+        let shown: Vec<_> = sets.iter(None, None).collect();
+        if self.sets.is_empty() {
+            assert!(shown.is_empty());
+            return;
+        }
+        let [(item, one)] = &shown[..] else { panic!("{shown:?}") };
+        assert_eq!(item.name(), "web-1");
+        let tree = one.tree().unwrap();
+        let sum: u64 = self.sets.values().map(|(_, replicas)| u64::from(*replicas)).sum();
+        assert_eq!(tree["spec"]["replicas"], sum);
+        assert_eq!(one.head.owners[0].uid, "hub");
+        assert!(self.sets.values().any(|(uid, _)| *uid == one.head.uid), "it is one of theirs");
+        for (_, pod) in list(Kind::Pods).iter(None, None) {
+            let cluster = CLUSTERS.iter().position(|it| *it == pod.head.name).unwrap();
+            let owner = &self.pods[&cluster];
+            if self.sets.get(&cluster).is_some_and(|(uid, _)| uid == owner) {
+                assert_eq!(pod.head.owners[0].uid, one.head.uid, "the pod of {}", CLUSTERS[cluster]);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn divided_sets_are_one_and_own_all_their_pods(ops in prop::collection::vec(set_op(), 1..30)) {
+        let mut divided = Divided::new();
+        for op in &ops {
+            divided.perform(op);
+            divided.check();
         }
     }
 }

@@ -67,7 +67,8 @@ impl Identity {
     /// `None`: it has no name, no namespace or no UID, so that it is no object of a namespaced kind.
     pub fn of(tree: &Tree) -> Option<Identity> {
         let metadata = tree.get("metadata")?.as_object()?;
-        let text = |key: &str| metadata.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+        let text =
+            |key: &str| metadata.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
         let identity = Identity {
             namespace: text("namespace"),
             name: text("name"),

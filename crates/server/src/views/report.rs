@@ -9,7 +9,6 @@ use bytes::Bytes;
 use compact_str::CompactString;
 use machinery::{Draft, EventType, Object, resource::Tree};
 use serde_json::Value;
-use smallvec::{SmallVec, smallvec};
 use store::ItemKey;
 
 use super::{
@@ -77,7 +76,7 @@ impl Known {
         self.cluster(cluster).seen.entry(kind).or_default()
     }
 
-    fn parts(&mut self, kind: Kind, item: &ItemKey) -> Option<&mut SmallVec<[Part; 1]>> {
+    fn parts(&mut self, kind: Kind, item: &ItemKey) -> Option<&mut Vec<Part>> {
         match self.items.get_mut(&kind)?.get_mut(item)? {
             Item::Members(parts) => Some(parts),
             Item::Stored(_) => None,
@@ -98,7 +97,9 @@ impl Known {
         let owner = reported.owner(&self.cluster(cluster).placed).cloned();
         if let Some(owner) = owner.as_ref().filter(|owner| kind.is_summed() && !owner.duplicated)
             && let Some(parts) = self.parts(kind, &reported.key())
-            && parts.iter().all(|part| part.owner.as_deref() == Some(owner.uid.as_str()) && part.cluster != cluster)
+            && parts
+                .iter()
+                .all(|part| part.owner.as_deref() == Some(owner.uid.as_str()) && part.cluster != cluster)
         {
             return reported.key();
         }
@@ -207,7 +208,9 @@ impl View {
         let Some(lost) = known.clusters.get_mut(cluster) else { return };
         lost.member = None;
         for kind in Kind::ALL {
-            let Some(seen) = known.clusters.get_mut(cluster).and_then(|it| it.seen.get_mut(&kind)) else { continue };
+            let Some(seen) = known.clusters.get_mut(cluster).and_then(|it| it.seen.get_mut(&kind)) else {
+                continue;
+            };
             seen.confirmed = false;
             if seen.stale.is_some() {
                 continue;
@@ -320,18 +323,18 @@ impl View {
         step: &mut Step,
     ) {
         let Some(parts) = known.parts(kind, &item) else {
-            known.items.entry(kind).or_default().insert(item.clone(), Item::Members(smallvec![part]));
+            known.items.entry(kind).or_default().insert(item.clone(), Item::Members(vec![part]));
             return step.put(kind, item, draft);
         };
         let others = parts.iter().filter(|it| it.cluster != part.cluster).count();
         if others == 0 {
-            *parts = smallvec![part];
+            *parts = vec![part];
             return step.put(kind, item, draft);
         }
         if let Some(first) = parts.first_mut().filter(|first| first.alone.is_none()) {
-            first.alone = self.draft(kind, &item, step);
+            first.alone = self.draft(kind, &item, step).map(Box::new);
         }
-        let part = Part { alone: Some(draft), ..part };
+        let part = Part { alone: Some(Box::new(draft)), ..part };
         let joins = match parts.iter_mut().find(|it| it.cluster == part.cluster) {
             Some(known) => {
                 *known = part.clone();
@@ -410,10 +413,19 @@ impl View {
     }
 
     /// Marks an object as not seen since `since`.
-    fn mark(&self, known: &mut Known, cluster: &str, kind: Kind, item: &ItemKey, since: &str, step: &mut Step) {
+    fn mark(
+        &self,
+        known: &mut Known,
+        cluster: &str,
+        kind: Kind,
+        item: &ItemKey,
+        since: &str,
+        step: &mut Step,
+    ) {
         let Some(parts) = known.parts(kind, item) else { return };
         if parts.len() == 1 {
-            if let Some(draft) = self.object(kind, item).and_then(|object| render::mark(&object, Some(since))) {
+            if let Some(draft) = self.object(kind, item).and_then(|object| render::mark(&object, Some(since)))
+            {
                 step.put(kind, item.clone(), draft);
             }
             return;
@@ -422,7 +434,7 @@ impl View {
         if let Some(alone) = part.and_then(|part| part.alone.as_mut()) {
             let object = alone.preview();
             if let Some(marked) = render::mark(&object, Some(since)) {
-                *alone = marked;
+                **alone = marked;
             }
         }
         put_sum(kind, item, parts, step);
@@ -434,15 +446,18 @@ impl View {
         known: &mut Known,
         kind: Kind,
         item: &ItemKey,
-        parts: SmallVec<[Part; 1]>,
+        parts: Vec<Part>,
         step: &mut Step,
     ) {
         let shown = self.draft(kind, item, step);
         step.remove(kind, item.clone());
         for mut part in parts {
-            let Some(draft) = part.alone.take().or_else(|| shown.clone()) else { continue };
+            let alone = part.alone.take().map(|alone| *alone);
+            let Some(draft) = alone.or_else(|| shown.clone()) else { continue };
             let namespace = item.namespace();
-            let name = names::shown_name(&part.name, &part.cluster, true, |name| known.is_taken(kind, namespace, name));
+            let name = names::shown_name(&part.name, &part.cluster, true, |name| {
+                known.is_taken(kind, namespace, name)
+            });
             known.aliases.remove(&part.uid);
             let place = ItemKey::new(namespace, &name);
             let Some(draft) = renamed(&draft, &part.name, &name) else { continue };

@@ -28,8 +28,10 @@ impl View {
             self.changed.store(true, Ordering::Relaxed);
             return None;
         }
-        let meta =
-            Meta { epoch: self.origin().epoch(), clusters: known.clusters.iter().map(kept_cluster).collect() };
+        let meta = Meta {
+            epoch: self.origin().epoch(),
+            clusters: known.clusters.iter().map(kept_cluster).collect(),
+        };
         let mut kept = Kept { meta, objects: Vec::new() };
         for (kind, items) in &known.items {
             for (item, whose) in items {
@@ -87,7 +89,9 @@ impl View {
         let is_free = match items.get(&item) {
             None => true,
             Some(Item::Members(parts)) => parts.iter().all(|part| {
-                part.cluster != whose.cluster && part.owner.is_some() && part.owner.as_deref() == whose.owner.as_deref()
+                part.cluster != whose.cluster
+                    && part.owner.is_some()
+                    && part.owner.as_deref() == whose.owner.as_deref()
             }),
             Some(Item::Stored(_)) => false,
         };

@@ -25,13 +25,18 @@ impl Sight {
             Some(why) => why.clone(),
             None => format!("not seen yet: cluster {}", self.unseen.join(", ")),
         };
-        message.push_str("; for an answer without them send the header Hanse-Partial: true, or ask with ?partial=true");
+        message.push_str(
+            "; for an answer without them send the header Hanse-Partial: true, or ask with ?partial=true",
+        );
         Status::new(Reason::ServiceUnavailable, message).retry_after(1)
     }
 
     /// What a reader should know of an answer.
     pub fn warnings(&self) -> Vec<String> {
-        let unseen = self.unseen.iter().map(|name| format!("cluster {name} was not seen yet: its objects are missing"));
+        let unseen = self
+            .unseen
+            .iter()
+            .map(|name| format!("cluster {name} was not seen yet: its objects are missing"));
         let stale = self.stale.iter().map(|(name, since)| {
             format!("cluster {name} was not seen since {since}: its objects may have changed")
         });

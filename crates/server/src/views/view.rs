@@ -14,7 +14,6 @@ use std::{
 use compact_str::CompactString;
 use machinery::{Draft, EventType, Object, Revision};
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
 use store::{
     Change, Collection, Commit, Committed, Error, Expect, ItemKey, Key, Listing, Span, Store, Watch,
     WorkspaceId, Write,
@@ -79,7 +78,7 @@ pub(super) enum Item {
     /// The workspace's own, at this revision of the store.
     Stored(Revision),
     /// A member's, or that of several who show as one; the first's UID shows.
-    Members(SmallVec<[Part; 1]>),
+    Members(Vec<Part>),
 }
 
 /// An object of one member.
@@ -93,7 +92,7 @@ pub(super) struct Part {
     /// The UID of the placed object that owns it.
     pub owner: Option<CompactString>,
     /// As it shows alone, if it shows with others.
-    pub alone: Option<Draft>,
+    pub alone: Option<Box<Draft>>,
 }
 
 /// A change of the view: first something goes, then something comes.

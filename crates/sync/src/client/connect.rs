@@ -160,6 +160,17 @@ pub(super) async fn connect(env: &Env, place: &Place, tls: &Arc<ClientConfig>) -
     Err(Error::Dial(format!("cannot reach {}: {failed}", place.authority)))
 }
 
+/// As [`connect`], in HTTP/1.1, which can be left behind for something else.
+pub(super) async fn connect_alone(
+    env: &Env,
+    place: &Place,
+    tls: &Arc<ClientConfig>,
+) -> Result<Connection, Error> {
+    let mut tls = ClientConfig::clone(tls);
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    connect(env, place, &Arc::new(tls)).await
+}
+
 async fn speak(
     env: &Env,
     stream: tokio_rustls::client::TlsStream<Box<dyn env::Stream>>,
@@ -169,7 +180,7 @@ async fn speak(
     if !is_http2 {
         let made = http1::handshake(stream).await;
         let (sender, driver) = made.map_err(|error| Error::broken(&error))?;
-        drive(env, driver);
+        drive(env, driver.with_upgrades());
         return Ok(Connection::Http1(sender));
     }
     let made = http2::Builder::new(Tasks(env.clone()))

@@ -10,8 +10,11 @@ async fn a_cluster_that_was_never_seen_is_missed() -> Result<()> {
     let world = World::start().await?;
     create(&world.client, PODS, &mk_pod("mine")).await?;
     world.views().expect(&world.workspace(), "eu-1");
-    let watch = format!("{PODS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
-    for path in [PODS.to_owned(), format!("{PODS}/web"), format!("{PODS}?watch=true&timeoutSeconds=1"), watch] {
+    let watch = format!(
+        "{PODS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    for path in [PODS.to_owned(), format!("{PODS}/web"), format!("{PODS}?watch=true&timeoutSeconds=1"), watch]
+    {
         let refused = world.client.get(&path).await?;
         assert_eq!(refused.code, StatusCode::SERVICE_UNAVAILABLE, "{path}: {}", refused.text());
         assert_eq!(refused.headers["retry-after"], "1");
@@ -19,8 +22,14 @@ async fn a_cluster_that_was_never_seen_is_missed() -> Result<()> {
     }
     let refused = world.client.delete(&format!("{PODS}/web")).await?;
     assert_eq!(refused.code, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text());
-    assert_eq!(world.client.get(&format!("{PODS}/mine")).await?.code, StatusCode::OK, "what is there is there");
-    for (path, headers) in [(format!("{PODS}?partial=true"), vec![]), (PODS.to_owned(), vec![("hanse-partial", "true")])] {
+    assert_eq!(
+        world.client.get(&format!("{PODS}/mine")).await?.code,
+        StatusCode::OK,
+        "what is there is there"
+    );
+    for (path, headers) in
+        [(format!("{PODS}?partial=true"), vec![]), (PODS.to_owned(), vec![("hanse-partial", "true")])]
+    {
         let partial = world.client.call(http::Method::GET, &path, &headers, "").await?;
         assert_eq!(names(&partial.json()), ["mine"]);
         assert!(warnings(&partial)[0].contains("eu-1 was not seen yet"), "{:?}", warnings(&partial));
@@ -124,7 +133,14 @@ async fn nonsense_from_a_member_is_left_out() -> Result<()> {
     let world = World::start().await?;
     let eu = Cluster::joined(&world, "eu-1", &["web"]).await?;
     let views = world.views();
-    for nonsense in ["", "null", "[1]", "{}", r#"{"metadata":{"name":"x"}}"#, r#"{"metadata":{"name":"a/b","namespace":"shop","uid":"u"}}"#] {
+    for nonsense in [
+        "",
+        "null",
+        "[1]",
+        "{}",
+        r#"{"metadata":{"name":"x"}}"#,
+        r#"{"metadata":{"name":"a/b","namespace":"shop","uid":"u"}}"#,
+    ] {
         views.put(&world.workspace(), "eu-1", &pods(), nonsense.into());
         views.remove(&world.workspace(), "eu-1", &pods(), nonsense.into());
     }

@@ -24,7 +24,8 @@ pub async fn exists(world: &World, name: &str) -> Result<bool> {
 }
 
 pub async fn goes(world: &World, name: &str) -> Result<()> {
-    eventually(&format!("{name} is collected"), || async { Ok((!exists(world, name).await?).then_some(())) }).await
+    eventually(&format!("{name} is collected"), || async { Ok((!exists(world, name).await?).then_some(())) })
+        .await
 }
 
 /// Waits until the collector has looked at all that was there before.
@@ -75,8 +76,7 @@ async fn members_objects_are_never_collected_by_the_hub() -> Result<()> {
     let mut pod = mk_pod("web");
     pod["metadata"]["namespace"] = json!("shop");
     pod["metadata"]["uid"] = json!("u1");
-    pod["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone", "uid": "gone", "controller": true}]);
+    pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone", "uid": "gone", "controller": true}]);
     eu.put(&world, &pods(), &pod);
     collector_has_looked(&world).await?;
     assert_eq!(world.names(PODS).await?, ["web"]);

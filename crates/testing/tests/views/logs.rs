@@ -13,7 +13,9 @@ async fn a_log_comes_as_it_is_written() -> Result<()> {
     let _eu = Cluster::joined(&world, "eu-1", &["web"]).await?;
     let us = Cluster::joined(&world, "us-1", &["web"]).await?;
     let lines = us.session.next_log();
-    let path = format!("{PODS}/web-us-1/log?follow=true&container=main&tailLines=5&sinceTime=2026-01-01T00%3A00%3A00Z");
+    let path = format!(
+        "{PODS}/web-us-1/log?follow=true&container=main&tailLines=5&sinceTime=2026-01-01T00%3A00%3A00Z"
+    );
     let mut answer = world.client.send(Method::GET, &path, &[], Bytes::new()).await?;
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.headers()["content-type"], "text/plain");
@@ -37,7 +39,8 @@ async fn the_member_is_told_when_nobody_reads_any_more() -> Result<()> {
     let eu = Cluster::joined(&world, "eu-1", &["web"]).await?;
     let mut dropped = eu.session.log_dropped.subscribe();
     let lines = eu.session.next_log();
-    let answer = world.client.send(Method::GET, &format!("{PODS}/web/log?follow=true"), &[], Bytes::new()).await?;
+    let answer =
+        world.client.send(Method::GET, &format!("{PODS}/web/log?follow=true"), &[], Bytes::new()).await?;
     lines.send(Bytes::from_static(b"one\n")).await?;
     drop(answer);
     tokio::time::timeout(std::time::Duration::from_secs(20), dropped.wait_for(|it| *it)).await??;

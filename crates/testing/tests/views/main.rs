@@ -4,10 +4,13 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod absence;
+mod commands;
 mod garbage;
+mod kubectl;
 mod logs;
 mod member;
 mod restart;
+mod scale;
 mod shown;
 mod stored;
 mod writes;

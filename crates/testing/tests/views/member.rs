@@ -11,7 +11,9 @@ use bytes::Bytes;
 use env::BoxFuture;
 use futures_util::{Stream, StreamExt, stream};
 use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
 use machinery::status::{Reason, Status};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -27,7 +29,7 @@ use crate::{World, create};
 
 /// A member: a hub of its own.
 pub struct Cluster {
-    _hub: TestHub,
+    pub hub: Arc<TestHub>,
     pub client: Client,
     pub session: Arc<Session>,
     identity: Mutex<String>,
@@ -36,6 +38,7 @@ pub struct Cluster {
 /// What the hub under test sends requests by.
 pub struct Session {
     name: String,
+    hub: Arc<TestHub>,
     client: Client,
     /// Method, path with query, and body of all that was sent.
     pub asked: Mutex<Vec<(String, String, Value)>>,
@@ -58,18 +61,49 @@ impl Member for Session {
             let answer = self.read_log();
             return Box::pin(async move { Ok(answer) });
         }
+        if request.headers().contains_key("upgrade") {
+            let hub = self.hub.clone();
+            return Box::pin(async move { connect(&hub, request).await.map_err(unreached) });
+        }
         let client = self.client.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let headers: Vec<(&str, &str)> =
-                parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or(""))).collect();
+            let headers: Vec<(&str, &str)> = parts
+                .headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.to_str().unwrap_or("")))
+                .collect();
             let sent = client.send(parts.method, &path, &headers, body).await;
-            let unreached = |error: anyhow::Error| Status::new(Reason::ServiceUnavailable, error.to_string());
             let (head, body) = sent.map_err(unreached)?.into_parts();
             let data = body.into_data_stream().filter_map(async |chunk| chunk.ok());
             Ok(Response::from_parts(head, Body::stream(Box::pin(data))))
         })
     }
+}
+
+fn unreached(error: anyhow::Error) -> Status {
+    Status::new(Reason::ServiceUnavailable, error.to_string())
+}
+
+/// Leaves HTTP behind, on a connection of its own.
+pub async fn upgraded(hub: &TestHub, request: Request<Bytes>) -> Result<Response<Incoming>> {
+    let stream = hub.dial("http/1.1").await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection.with_upgrades());
+    let (mut parts, body) = request.into_parts();
+    parts.headers.insert("host", http::HeaderValue::from_static("member"));
+    Ok(sender.send_request(Request::from_parts(parts, Full::new(body))).await?)
+}
+
+async fn connect(hub: &TestHub, request: Request<Bytes>) -> Result<Response<Body>> {
+    let mut answer = upgraded(hub, request).await?;
+    let upgrade = hyper::upgrade::on(&mut answer);
+    let (mut head, body) = answer.into_parts();
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        head.extensions.insert(upgrade);
+        return Ok(Response::from_parts(head, Body::Whole(None)));
+    }
+    Ok(Response::from_parts(head, body.collect().await?.to_bytes().into()))
 }
 
 impl Session {
@@ -116,19 +150,20 @@ impl Drop for Watched {
 
 impl Cluster {
     pub async fn start(name: &str) -> Result<Cluster> {
-        let hub = TestHub::start().await?;
+        let hub = Arc::new(TestHub::start().await?);
         let client = hub.admin().await?;
         create(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await?;
         outfitted(&client, "/api/v1/namespaces/shop").await?;
         let session = Session {
             name: name.to_owned(),
+            hub: hub.clone(),
             client: client.clone(),
             asked: Mutex::default(),
             log: Mutex::default(),
             log_dropped: watch::Sender::new(false),
         };
         let identity = Mutex::new(format!("identity of {name}"));
-        Ok(Cluster { _hub: hub, client, session: Arc::new(session), identity })
+        Ok(Cluster { hub, client, session: Arc::new(session), identity })
     }
 
     /// A member that shows all it has.

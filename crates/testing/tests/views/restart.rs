@@ -109,7 +109,11 @@ async fn a_damaged_file_is_as_if_nothing_was_ever_seen() -> Result<()> {
     assert!(exists(&world, "dependent").await?);
     eu.join(&world);
     eu.report(&world, &pods()).await?;
-    assert_eq!(world.client.get(PODS).await?.code, StatusCode::SERVICE_UNAVAILABLE, "some kinds are not seen");
+    assert_eq!(
+        world.client.get(PODS).await?.code,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "some kinds are not seen"
+    );
     eu.report_all(&world).await?;
     assert_eq!(world.names(PODS).await?, ["web"]);
     collector_has_looked(&world).await?;

@@ -92,7 +92,8 @@ async fn what_is_stored_has_its_name_whoever_had_it() -> Result<()> {
 async fn a_watch_tells_of_members_and_of_the_store_in_one_order() -> Result<()> {
     let world = World::start().await?;
     let eu = Cluster::joined(&world, "eu-1", &["web"]).await?;
-    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let query =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = world.client.watch(&format!("{PODS}?{query}")).await?;
     let first = watch.expect().await?;
     assert_eq!((&first["type"], &first["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("web")));
@@ -139,7 +140,8 @@ async fn a_list_that_is_read_in_pages_stands_still() -> Result<()> {
 }
 
 #[tokio::test]
-async fn revisions_from_before_the_first_member_have_expired_and_so_have_those_after_the_last() -> Result<()> {
+async fn revisions_from_before_the_first_member_have_expired_and_so_have_those_after_the_last() -> Result<()>
+{
     let world = World::start().await?;
     let before = world.get(PODS).await?["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let eu = Cluster::joined(&world, "eu-1", &["web"]).await?;
@@ -212,7 +214,8 @@ async fn equal_names_of_other_deployments_stay_apart() -> Result<()> {
         let cluster = Cluster::start(name).await?;
         cluster.join(&world);
         cluster.report_all(&world).await?;
-        let set = json!({"metadata": {"name": "web-1", "namespace": "shop", "uid": name}, "spec": {"replicas": 1}});
+        let set =
+            json!({"metadata": {"name": "web-1", "namespace": "shop", "uid": name}, "spec": {"replicas": 1}});
         cluster.put(&world, &sets, &set);
     }
     assert_eq!(world.names(SETS).await?, ["web-1", "web-1-us-1"]);

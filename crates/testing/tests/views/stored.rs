@@ -86,8 +86,10 @@ async fn applies_evictions_and_status_work_on_stored_pods() -> Result<()> {
         "spec": {"containers": [{"name": "main", "image": "example.com/main"}]},
     });
     let headers = [("content-type", "application/apply-patch+yaml")];
-    let applied =
-        world.client.call(Method::PATCH, &format!("{path}?fieldManager=me"), &headers, config.to_string()).await?;
+    let applied = world
+        .client
+        .call(Method::PATCH, &format!("{path}?fieldManager=me"), &headers, config.to_string())
+        .await?;
     assert_eq!(applied.code, StatusCode::CREATED, "{}", applied.text());
     let status = json!({"status": {"phase": "Running"}});
     let patched = world.client.merge_patch(&format!("{path}/status"), &status).await?;

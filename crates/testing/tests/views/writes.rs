@@ -31,8 +31,13 @@ async fn what_was_made_again_under_its_name_is_not_deleted() -> Result<()> {
     // The view has not heard of it yet.
     eu.client.delete(&format!("{PODS}/web")).await?;
     create(&eu.client, PODS, &mk_pod("web")).await?;
-    for (method, body) in [(Method::DELETE, json!({})), (Method::PATCH, json!({"metadata": {"labels": {"a": "b"}}}))] {
-        let headers = [("content-type", if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" })];
+    for (method, body) in
+        [(Method::DELETE, json!({})), (Method::PATCH, json!({"metadata": {"labels": {"a": "b"}}}))]
+    {
+        let headers = [(
+            "content-type",
+            if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" },
+        )];
         let refused = world.client.call(method, &format!("{PODS}/web"), &headers, body.to_string()).await?;
         assert_eq!(refused.code, StatusCode::CONFLICT, "{}", refused.text());
     }
@@ -89,7 +94,9 @@ async fn other_writes_are_refused_and_say_whose_it_is() -> Result<()> {
     let spec = json!({"spec": {"activeDeadlineSeconds": 5}});
     let status = json!({"status": {"phase": "Failed"}});
     let finalizers = json!({"metadata": {"finalizers": ["example.com/hold"]}});
-    for (path, patch) in [(path.clone(), spec), (format!("{path}/status"), status), (path.clone(), finalizers)] {
+    for (path, patch) in
+        [(path.clone(), spec), (format!("{path}/status"), status), (path.clone(), finalizers)]
+    {
         let refused = world.client.merge_patch(&path, &patch).await?;
         assert_eq!(refused.code, StatusCode::METHOD_NOT_ALLOWED, "{path}: {}", refused.text());
         assert!(refused.text().contains("eu-1"), "{}", refused.text());
