@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use compact_str::CompactString;
 use env::Env;
@@ -65,6 +65,8 @@ pub struct Options {
     /// What a workspace may store; 0: no limit. The store keeps to it.
     pub max_workspace_objects: u64,
     pub max_workspace_bytes: u64,
+    /// Where what was seen of members is kept; `None`: nowhere.
+    pub views: Option<PathBuf>,
     /// Memory of requests that are being received, of which a workspace gets a quarter; 0: no limit.
     pub max_request_bytes_inflight: usize,
 }
@@ -101,6 +103,7 @@ impl Default for Options {
             max_workspace_watches: 10_000,
             max_workspace_objects: 0,
             max_workspace_bytes: 0,
+            views: None,
             max_request_bytes_inflight: 256 << 20,
         }
     }
@@ -227,7 +230,8 @@ impl Hub {
         let operating = Operating::new(options.tools.clone());
         let webhooks = Webhooks::new(options.tools.traces.clone());
         let shares = Shares::new(options.max_request_bytes_inflight);
-        let views = Views::new(env.clone(), store.clone());
+        let views =
+            Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         Ok(Arc::new(Hub {
             env,
             store,

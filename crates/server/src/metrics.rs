@@ -12,6 +12,7 @@ mod stages;
 mod state;
 pub mod text;
 mod tokens;
+mod views;
 mod work;
 
 use std::sync::{
@@ -40,6 +41,7 @@ pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
 use stages::StageLabels;
 pub use stages::{Stage, Stopwatch};
 pub use tokens::TokenMetrics;
+pub use views::ViewMetrics;
 pub use work::{OneKind, WorkMetrics};
 
 /// What a workspace has named.
@@ -160,6 +162,7 @@ pub struct Metrics {
     pub operate: OperateMetrics,
     pub etcd: EtcdMetrics,
     pub members: MemberMetrics,
+    pub views: ViewMetrics,
 }
 
 impl Default for Metrics {
@@ -249,6 +252,7 @@ impl Default for Metrics {
         let operate = OperateMetrics::register(&mut registry);
         let etcd = EtcdMetrics::register(&mut registry);
         let members = MemberMetrics::register(&mut registry);
+        let views = ViewMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -257,6 +261,7 @@ impl Default for Metrics {
             operate,
             etcd,
             members,
+            views,
             requests,
             work,
             allowed: decision("allowed"),

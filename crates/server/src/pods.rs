@@ -54,6 +54,15 @@ pub async fn create_below(context: &Context, bytes: &Bytes) -> Result<Response<B
     Ok(response)
 }
 
+/// A stream of a pod that runs nowhere.
+pub fn no_stream(context: &Context) -> Result<Response<Body>, Status> {
+    let name = &context.target.name;
+    match context.space.get(&context.key(name)) {
+        Some(_) => Err(Status::bad_request(format!("pod {name} does not have a host assigned"))),
+        None => Err(Status::not_found(context.about(name))),
+    }
+}
+
 fn at<'a>(tree: &'a Tree, path: &[&str]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     rest.iter().try_fold(tree.get(*first)?, |value, key| value.get(key))
@@ -186,6 +195,13 @@ async fn evict(context: &Context, name: &str, eviction: &Tree) -> Result<(), Sta
     let mut options = Options::check(context, given)?;
     let key = context.key(name);
     let pod = context.space.get(&key).ok_or_else(|| Status::not_found(context.about(name)))?;
+    // What the client has seen is the view's revision; the store's is what is compared below.
+    let seen = context.view.as_ref().and_then(|view| view.get(&key));
+    if let (Some(seen), Some(given)) = (seen, &options.revision)
+        && Revision::parse(given) == Some(seen.revision)
+    {
+        options.revision = Some(pod.revision.to_string());
+    }
     let tree = pod.tree().map_err(Status::internal)?;
     let phase = text(&tree, &["status", "phase"]);
     let ended = matches!(phase, "Succeeded" | "Failed") || pod.head.deleting;

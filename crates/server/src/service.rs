@@ -37,7 +37,7 @@ use crate::{
     swagger, tokens,
     trace::{self, Laps},
     user::{self, Impersonated, User},
-    watch, write,
+    views, watch, write,
 };
 
 /// How often a write of a custom object begins again because its definition changed.
@@ -441,8 +441,9 @@ where
     let shown = shown_kind(&resource, &target);
     let about = about.clone();
     let hub = hub.clone();
+    let view = hub.views.for_kind(space.id(), &resource.stored_group, &resource.plural);
     let context =
-        Context { hub, space, resource, shown, target, query, headers, user, audit, about, elsewhere };
+        Context { hub, space, view, resource, shown, target, query, headers, user, audit, about, elsewhere };
     let deprecation = match context.resource.custom() {
         Some(custom) => custom.version.deprecation.clone(),
         None => context.resource.row.deprecation.map(str::to_owned),
@@ -481,6 +482,10 @@ where
     }
     let read = async {
         match verb {
+            Verb::Get if context.target.subresource == "log" => match views::stream(&context).await {
+                Some(answer) => answer,
+                None => pods::no_stream(&context),
+            },
             Verb::Get => read::get(&context).await,
             _ => read::list(&context).await,
         }
@@ -520,6 +525,9 @@ where
 }
 
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
+    if let Some(answer) = views::write(context, verb, &bytes).await {
+        return answer;
+    }
     match verb {
         Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes).await,
         Verb::Create if context.target.subresource == "token" => {
