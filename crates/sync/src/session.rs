@@ -144,6 +144,7 @@ impl Session {
             version: status["version"].as_str().unwrap_or_default().to_owned(),
             ..Learned::default()
         };
+        let was_seen = status["heartbeat"].as_str().is_some_and(|heartbeat| !heartbeat.is_empty());
         let known = Known {
             identity,
             conditions: Conditions::read(status),
@@ -157,7 +158,7 @@ impl Session {
             known: Mutex::new(known),
             capacity: Mutex::default(),
             homes: Homes::new(hub.clone(), place.0.clone()),
-            shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1),
+            shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
             gate: watch::channel(false).0,
             news: Notify::new(),
             node_changed: AtomicBool::new(false),

@@ -150,7 +150,8 @@ impl Error {
                 CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                     tls("CertificateNotValidYet", "the certificate of the server is not valid yet")
                 }
-                CertificateError::UnknownIssuer => tls(
+                // An authority of the same name with another key is another one.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => tls(
                     "CertificateUntrusted",
                     "the certificate of the server is signed by none of the authorities in caBundle",
                 ),
