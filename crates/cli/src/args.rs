@@ -9,8 +9,10 @@ use sync::client::Access;
 
 use crate::{
     backup, clusters,
+    dev::{self, DevVerb},
     kubeconfig::Kubeconfig,
-    log, migrate, run,
+    log, migrate,
+    run::{self, DevOptions},
     serving::{self, ServingArgs},
     storage::{EtcdArgs, StoreArgs},
     workspace,
@@ -34,7 +36,9 @@ pub enum Command {
     /// Run everything on this machine, ready for kubectl.
     ///
     /// Keeps its state in a directory, so that starting again continues. Writes a kubeconfig there once it is ready:
-    /// context `hanse` is the workspace `default`, context `root` is the workspace of platform admins.
+    /// context `hanse` is the workspace `default`, context `root` is the workspace of platform admins, and each simulated
+    /// cluster has one of its name.
+    #[command(args_conflicts_with_subcommands = true)]
     Dev {
         /// Where state, certificates and the kubeconfig are kept.
         #[arg(long, default_value = ".hanse")]
@@ -42,10 +46,18 @@ pub enum Command {
         /// The address to serve on.
         #[arg(long, default_value = "127.0.0.1:7443")]
         listen: SocketAddr,
+        /// Simulated member clusters, joined and ready: eu-1, eu-2, us-1 and so on. Each has a context of its name.
+        #[arg(long, default_value_t = 3, value_name = "N")]
+        clusters: usize,
+        /// Simulated nodes in each of them, for 110 pods each.
+        #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+        nodes: u16,
         #[command(flatten)]
         login: LoginArgs,
         #[command(flatten)]
         serving: ServingArgs,
+        #[command(subcommand)]
+        verb: Option<DevVerb>,
     },
     /// Run a peer: the API server of one region.
     ///
@@ -216,7 +228,7 @@ impl Command {
     /// Whether it answers requests.
     #[cfg(feature = "otlp")]
     pub fn serves(&self) -> bool {
-        matches!(self, Command::Dev { .. } | Command::Serve { .. })
+        matches!(self, Command::Dev { verb: None, .. } | Command::Serve { .. })
     }
 }
 
@@ -332,9 +344,11 @@ pub enum WorkspaceVerb {
 /// Runs the command to its end.
 pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Result<()> {
     match command {
-        Command::Dev { dir, listen, login, serving } => {
+        Command::Dev { verb: Some(verb), .. } => dev::run(&env, verb).await,
+        Command::Dev { dir, listen, clusters, nodes, login, serving, verb: None } => {
             let server = Options { tools, ..serving.options() };
-            run::dev(env, &dir, listen, login.options(), server).await
+            let options = DevOptions { clusters, nodes: nodes.into() };
+            run::dev(env, &dir, listen, login.options(), server, options).await
         }
         Command::Serve { data, listen, advertise, issuer, store, login, serving } => {
             let server = Options { tools, ..serving.options() };

@@ -75,6 +75,23 @@ impl Kubeconfig {
             .with_context(|| format!("cannot write {}", self.0.path.display()))
     }
 
+    /// `config` with the contexts of `others` besides its own.
+    pub fn combined(config: &str, others: &[String]) -> anyhow::Result<String> {
+        let parse = |text: &str| -> anyhow::Result<Value> {
+            serde_saphyr::from_str(text).context("a kubeconfig does not parse")
+        };
+        let mut combined = Contexts { path: PathBuf::new(), config: parse(config)? };
+        for other in others {
+            let other = parse(other)?;
+            for list in ["clusters", "users", "contexts"] {
+                for entry in other[list].as_array().into_iter().flatten() {
+                    combined.put(list, entry.clone());
+                }
+            }
+        }
+        Ok(kubeconfig::to_yaml(&combined.config))
+    }
+
     /// What `hanse dev` writes when it starts again: the contexts that the user has added since, and the one in use,
     /// stay; credentials and addresses are the new ones. `fresh` is a kubeconfig with a cluster at least.
     pub fn continued(env: &Env, path: &Path, fresh: &str) -> anyhow::Result<String> {

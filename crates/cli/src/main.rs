@@ -4,6 +4,7 @@ mod args;
 mod backup;
 mod client;
 mod clusters;
+mod dev;
 mod kubeconfig;
 mod log;
 mod migrate;

@@ -10,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
+use hyper::upgrade::OnUpgrade;
 use machinery::{
     Draft, EventType, Object, Revision,
     resource::{Resource, ScalePaths, Tree},
@@ -51,6 +52,8 @@ pub struct Context {
     /// What it is measured as.
     pub about: metrics::About,
     pub elsewhere: Elsewhere,
+    /// The connection it came on, if its client wants to go on with something else there.
+    pub upgrade: Option<OnUpgrade>,
 }
 
 /// How long a request waited for webhooks, which is not this server's doing.
@@ -107,6 +110,7 @@ impl Context {
             audit: Recorder::off(),
             about: metrics::About::default(),
             elsewhere: Elsewhere::default(),
+            upgrade: None,
         })
     }
 

@@ -1,6 +1,12 @@
 //! What all requests share.
 
-use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use compact_str::CompactString;
 use env::Env;
@@ -29,6 +35,7 @@ use crate::{
     served::{Served, Servings},
     shares::Shares,
     space::{self, Space},
+    streams::Pods,
     tokens::Issuers,
     views::Views,
     webhook::Webhooks,
@@ -69,6 +76,8 @@ pub struct Options {
     pub views: Option<PathBuf>,
     /// Memory of requests that are being received, of which a workspace gets a quarter; 0: no limit.
     pub max_request_bytes_inflight: usize,
+    /// Whether endpoints may be on loopback, as those of simulated pods are.
+    pub loopback_endpoints: bool,
 }
 
 impl Options {
@@ -105,6 +114,7 @@ impl Default for Options {
             max_workspace_bytes: 0,
             views: None,
             max_request_bytes_inflight: 256 << 20,
+            loopback_endpoints: false,
         }
     }
 }
@@ -136,6 +146,8 @@ pub struct Hub {
     pub operating: Operating,
     pub shares: Shares,
     pub strangers: Strangers,
+    /// Where the pods run that are stored here; empty: nowhere.
+    pub pods: OnceLock<Arc<dyn Pods>>,
     /// What members have.
     pub views: Views,
     servings: Servings,
@@ -230,6 +242,7 @@ impl Hub {
         let operating = Operating::new(options.tools.clone());
         let webhooks = Webhooks::new(options.tools.traces.clone());
         let shares = Shares::new(options.max_request_bytes_inflight);
+        let loopback_endpoints = options.loopback_endpoints;
         let views =
             Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         Ok(Arc::new(Hub {
@@ -252,8 +265,9 @@ impl Hub {
             operating,
             shares,
             strangers: Strangers::default(),
+            pods: OnceLock::new(),
             views,
-            servings: Servings::new(),
+            servings: Servings::new(loopback_endpoints),
             spaces: Recent::default(),
             names: Mutex::default(),
             installation,

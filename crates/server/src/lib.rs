@@ -55,6 +55,7 @@ mod served;
 pub mod service;
 mod shares;
 pub mod space;
+pub mod streams;
 mod swagger;
 pub mod tokens;
 pub mod trace;
@@ -67,3 +68,4 @@ mod webhook;
 mod write;
 
 pub use hub::{Hub, Options};
+pub use options::Query;

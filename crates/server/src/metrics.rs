@@ -161,8 +161,8 @@ pub struct Metrics {
     pub login: LoginMetrics,
     pub operate: OperateMetrics,
     pub etcd: EtcdMetrics,
-    pub members: MemberMetrics,
     pub views: ViewMetrics,
+    pub members: MemberMetrics,
 }
 
 impl Default for Metrics {
@@ -251,8 +251,8 @@ impl Default for Metrics {
         let webhooks = Measures::register(&mut registry);
         let operate = OperateMetrics::register(&mut registry);
         let etcd = EtcdMetrics::register(&mut registry);
-        let members = MemberMetrics::register(&mut registry);
         let views = ViewMetrics::register(&mut registry);
+        let members = MemberMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -260,8 +260,8 @@ impl Default for Metrics {
             login,
             operate,
             etcd,
-            members,
             views,
+            members,
             requests,
             work,
             allowed: decision("allowed"),

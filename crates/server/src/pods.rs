@@ -54,15 +54,6 @@ pub async fn create_below(context: &Context, bytes: &Bytes) -> Result<Response<B
     Ok(response)
 }
 
-/// A stream of a pod that runs nowhere.
-pub fn no_stream(context: &Context) -> Result<Response<Body>, Status> {
-    let name = &context.target.name;
-    match context.space.get(&context.key(name)) {
-        Some(_) => Err(Status::bad_request(format!("pod {name} does not have a host assigned"))),
-        None => Err(Status::not_found(context.about(name))),
-    }
-}
-
 fn at<'a>(tree: &'a Tree, path: &[&str]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     rest.iter().try_fold(tree.get(*first)?, |value, key| value.get(key))

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
 use machinery::{
     resource::Resource,
     selector::FieldSelector,
@@ -34,7 +35,7 @@ use crate::{
     reviews,
     shares::{BodyRoom, Claim},
     space::Space,
-    swagger, tokens,
+    streams, swagger, tokens,
     trace::{self, Laps},
     user::{self, Impersonated, User},
     views, watch, write,
@@ -263,7 +264,9 @@ where
         Target::Resource(target) => {
             let elsewhere = findings.elsewhere.clone();
             let about = &mut findings.about;
-            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about, waited).await
+            let upgrade = parts.extensions.get::<OnUpgrade>().cloned();
+            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about, waited, upgrade)
+                .await
         }
     }
 }
@@ -428,6 +431,7 @@ async fn resource<B>(
     elsewhere: Elsewhere,
     about: &mut About,
     waited: Duration,
+    upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -442,8 +446,21 @@ where
     let about = about.clone();
     let hub = hub.clone();
     let view = hub.views.for_kind(space.id(), &resource.stored_group, &resource.plural);
-    let context =
-        Context { hub, space, view, resource, shown, target, query, headers, user, audit, about, elsewhere };
+    let context = Context {
+        hub,
+        space,
+        view,
+        resource,
+        shown,
+        target,
+        query,
+        headers,
+        user,
+        audit,
+        about,
+        elsewhere,
+        upgrade,
+    };
     let deprecation = match context.resource.custom() {
         Some(custom) => custom.version.deprecation.clone(),
         None => context.resource.row.deprecation.map(str::to_owned),
@@ -473,6 +490,9 @@ where
     if verb == Verb::Watch {
         return watch::watch(&context).await;
     }
+    if streams::is_stream(&context) {
+        return streams::open(&context).await;
+    }
     let asked = context.query.timeout(most)?;
     if verb.is_write() {
         return tokio::select! {
@@ -482,10 +502,6 @@ where
     }
     let read = async {
         match verb {
-            Verb::Get if context.target.subresource == "log" => match views::stream(&context).await {
-                Some(answer) => answer,
-                None => pods::no_stream(&context),
-            },
             Verb::Get => read::get(&context).await,
             _ => read::list(&context).await,
         }

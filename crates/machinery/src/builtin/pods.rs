@@ -34,6 +34,7 @@ pub const ROWS: &[Row] = &[
                 ..STATUS
             },
             Subresource { name: "eviction", kind: "Eviction", group: "policy", ..ACTION },
+            Subresource { name: "exec", kind: "PodExecOptions", verbs: &["create", "get"], ..STATUS },
             Subresource { name: "log", verbs: &["get"], ..STATUS },
             Subresource {
                 name: "resize",

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use machinery::status::Status;
+use machinery::status::{Reason, Status};
 
 use super::{forward, kinds::encoded, view::Target};
 use crate::{
@@ -30,10 +30,17 @@ pub async fn stream(context: &Context) -> Option<Result<Response<Body>, Status>>
     let view = context.view.as_ref()?;
     let key = context.key(&context.target.name);
     match view.targets(&key).first() {
-        Some(target) => Some(read_log(context, target).await),
+        Some(target) if context.target.subresource == "log" => Some(read_log(context, target).await),
+        Some(target) => Some(Err(no_such_stream(context, target))),
         // Who was never seen may have it: it is not absent.
         None => context.sight().err().filter(|_| view.get(&key).is_none()).map(Err),
     }
+}
+
+fn no_such_stream(context: &Context, target: &Target) -> Status {
+    let (what, cluster) = (&context.target.subresource, &target.cluster);
+    let why = format!("{what} is not passed on to members: pod {} is in cluster {cluster}, ask there", target.name);
+    Status::new(Reason::MethodNotAllowed, why)
 }
 
 async fn read_log(context: &Context, target: &Target) -> Result<Response<Body>, Status> {
