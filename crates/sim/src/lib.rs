@@ -19,6 +19,6 @@ pub mod tree;
 pub mod world;
 
 pub use kind::Kind;
-pub use plan::{Action, Plan};
+pub use plan::{Action, Plan, Propagation};
 pub use pod::Pod;
-pub use world::World;
+pub use world::{Refusal, World};

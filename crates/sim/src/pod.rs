@@ -23,6 +23,17 @@ pub struct Controller {
     pub uid: CompactString,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    pub name: CompactString,
+    pub number: u16,
+    pub protocol: CompactString,
+}
+
+/// Keeps a pod until its Job has counted it.
+pub const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
+pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
     pub namespace: CompactString,
@@ -43,6 +54,20 @@ pub struct Pod {
     pub reason: CompactString,
     pub ip: CompactString,
     pub restarts: u32,
+    /// The most restarts of one container, and of one that runs beside all others from the start.
+    pub most_restarts: (u32, u32),
+    /// When a node took it up.
+    pub started: Option<Timestamp>,
+    pub hostname: CompactString,
+    pub subdomain: CompactString,
+    /// Ports of its containers that have names.
+    pub ports: Box<[Port]>,
+    /// The lower, the sooner its ReplicaSet gives it up.
+    pub deletion_cost: i32,
+    /// Which part of an indexed Job it does.
+    pub completion_index: Option<u32>,
+    /// Its Job has not counted it yet.
+    pub is_tracked: bool,
     pub priority: i32,
     /// Requested by its containers, as the scheduler counts: (resource, amount); cpu in thousandths, others whole.
     pub requests: Box<[(CompactString, u64)]>,
@@ -89,6 +114,16 @@ impl Pod {
                 .sum::<i64>()
                 .try_into()
                 .unwrap_or(u32::MAX),
+            most_restarts: most_restarts(tree),
+            started: tree::time(tree, "/status/startTime"),
+            hostname: text("/spec/hostname"),
+            subdomain: text("/spec/subdomain"),
+            ports: named_ports(tree),
+            deletion_cost: tree::annotation(tree, "controller.kubernetes.io/pod-deletion-cost")
+                .parse()
+                .unwrap_or(0),
+            completion_index: tree::annotation(tree, COMPLETION_INDEX).parse().ok(),
+            is_tracked: tree::items(tree, "/metadata/finalizers").any(|name| name == JOB_TRACKING),
             priority: tree::number(tree, "/spec/priority").unwrap_or(0) as i32,
             requests: crate::tree::requests(tree),
         }
@@ -116,4 +151,38 @@ impl Pod {
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         self.controller.as_ref().is_some_and(|controller| controller.uid == uid)
     }
+}
+
+fn named_ports(tree: &Value) -> Box<[Port]> {
+    let beside = tree::items(tree, "/spec/initContainers").filter(|container| stays(container));
+    let containers = tree::items(tree, "/spec/containers").chain(beside);
+    let ports = containers.flat_map(|container| tree::items(container, "/ports"));
+    let port = |port: &Value| {
+        let name = tree::text(port, "/name");
+        let number = tree::number(port, "/containerPort").and_then(|number| u16::try_from(number).ok())?;
+        let protocol = match tree::text(port, "/protocol") {
+            "" => "TCP",
+            protocol => protocol,
+        };
+        (!name.is_empty()).then(|| Port { name: name.into(), number, protocol: protocol.into() })
+    };
+    ports.filter_map(port).collect()
+}
+
+fn most_restarts(tree: &Value) -> (u32, u32) {
+    let restarts =
+        |status: &Value| u32::try_from(tree::number(status, "/restartCount").unwrap_or(0)).unwrap_or(0);
+    let regular = tree::items(tree, "/status/containerStatuses").map(restarts).max().unwrap_or(0);
+    let stays = |status: &&Value| {
+        let name = tree::text(status, "/name");
+        tree::items(tree, "/spec/initContainers").any(|it| stays(it) && tree::text(it, "/name") == name)
+    };
+    let beside =
+        tree::items(tree, "/status/initContainerStatuses").filter(stays).map(restarts).max().unwrap_or(0);
+    (regular, beside)
+}
+
+/// An init container that runs beside all that follow it.
+fn stays(container: &Value) -> bool {
+    tree::text(container, "/restartPolicy") == "Always"
 }

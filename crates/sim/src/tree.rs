@@ -53,6 +53,64 @@ pub fn is_deleting(tree: &Value) -> bool {
     tree.pointer("/metadata/deletionTimestamp").is_some()
 }
 
+/// Empty if it is not there.
+pub fn annotation<'a>(tree: &'a Value, key: &str) -> &'a str {
+    let annotations = tree.pointer("/metadata/annotations");
+    annotations.and_then(|all| all.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Empty if it is not there.
+pub fn label<'a>(tree: &'a Value, key: &str) -> &'a str {
+    let labels = tree.pointer("/metadata/labels");
+    labels.and_then(|all| all.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// As selectors want them.
+pub fn labels(tree: &Value, pointer: &str) -> Vec<(CompactString, CompactString)> {
+    let label = |(key, value): (&str, &Value)| (key.into(), value.as_str().unwrap_or_default().into());
+    members(tree, pointer).map(label).collect()
+}
+
+/// How events and others refer to an object.
+pub fn reference(kind: Kind, object: &Value) -> Value {
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.kind, "namespace": namespace(object), "name": name(object),
+        "uid": uid(object), "resourceVersion": text(object, "/metadata/resourceVersion"),
+    })
+}
+
+/// Nothing, as members that upstream leaves out when they have no value.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.values().all(is_empty),
+    }
+}
+
+/// Whether two trees say the same: a member that has no value is as good as none.
+pub fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.iter().all(|(key, value)| same(value, b.get(key).unwrap_or(&Value::Null)))
+                && b.iter().all(|(key, value)| a.contains_key(key) || is_empty(value))
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (a, b) => a == b || (is_empty(a) && is_empty(b)),
+    }
+}
+
+/// `object` without members that have no value, except those `kept`.
+pub fn compact(mut object: Value, kept: &[&str]) -> Value {
+    if let Value::Object(members) = &mut object {
+        members.retain(|key, value| kept.contains(&key.as_str()) || !is_empty(value));
+    }
+    object
+}
+
 /// The status condition of this type.
 pub fn condition<'a>(tree: &'a Value, kind: &str) -> Option<&'a Value> {
     items(tree, "/status/conditions").find(|condition| text(condition, "/type") == kind)
