@@ -1,5 +1,24 @@
 //! Controllers: one per kind, each a pure function from a [`World`] to a [`Plan`].
 
+mod autoscaler;
+mod budget;
+mod claim;
+mod collection;
+mod conditions;
+mod cron_job;
+mod daemon_set;
+mod deployment;
+mod history;
+mod job;
+mod node;
+pub mod placement;
+mod replica_set;
+mod service;
+mod share;
+mod stateful_set;
+mod template;
+mod volume;
+
 use serde_json::Value;
 
 use crate::{Kind, Plan, World};
@@ -48,5 +67,24 @@ pub trait Controller: Send + Sync {
 
 /// All of them.
 pub fn all() -> Vec<Box<dyn Controller>> {
-    Vec::new()
+    vec![
+        Box::new(deployment::Deployments),
+        Box::new(replica_set::ReplicaSets::REPLICA_SETS),
+        Box::new(replica_set::ReplicaSets::REPLICATION_CONTROLLERS),
+        Box::new(stateful_set::StatefulSets),
+        Box::new(daemon_set::DaemonSets),
+        Box::new(job::Jobs),
+        Box::new(cron_job::CronJobs),
+        Box::new(autoscaler::Autoscalers::default()),
+        Box::new(budget::Budgets),
+        Box::new(service::Slices),
+        Box::new(service::Endpoints),
+        Box::new(service::Leftovers),
+        Box::new(volume::Claims),
+        Box::new(volume::Volumes),
+        Box::new(node::NodeLifecycle),
+        Box::new(node::TaintEviction),
+        Box::new(collection::PodCollection),
+        Box::new(collection::JobExpiry),
+    ]
 }

@@ -74,6 +74,11 @@ pub trait World {
         None
     }
 
+    /// The finished pods beyond the newest `kept` of the whole cluster; none as long as there are not more.
+    fn finished_beyond(&self, _kept: usize) -> Vec<Arc<Pod>> {
+        Vec::new()
+    }
+
     /// What a pod uses of a resource now, in the unit of its quantity (cores, bytes), if somebody has set it.
     fn usage(&self, pod: &Pod, resource: &str) -> Option<f64>;
 }
