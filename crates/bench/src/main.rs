@@ -16,6 +16,8 @@
 //!
 //!   workspaces ─┬─ noise  a quiet workspace beside a noisy one
 //!               └─ page   what was found → one Markdown page
+//!
+//!   sim                   many simulated clusters, and the hub's view of their pods
 //! ```
 //!
 //! Absolute figures are those of the machine; ratios and CPU per operation are what to compare. Nothing here
@@ -37,6 +39,7 @@ mod report;
 mod servers;
 mod session;
 mod setting;
+mod sim;
 mod stages;
 mod watchers;
 mod watches;
@@ -61,6 +64,8 @@ enum Benchmark {
     Api(api::Options),
     /// Ten thousand workspaces in one server, and a quiet one beside a noisy one
     Workspaces(workspaces::Options),
+    /// Simulated clusters in one process, and how soon their pods are seen in the hub
+    Sim(sim::Options),
 }
 
 fn main() -> Result<()> {
@@ -79,6 +84,7 @@ fn main() -> Result<()> {
             match benchmark {
                 Benchmark::Api(options) => api::run(options).await,
                 Benchmark::Workspaces(options) => workspaces::run(options).await,
+                Benchmark::Sim(options) => sim::run(options).await,
             }
         };
         tokio::select! {

@@ -39,7 +39,7 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let issuer = checked_issuer(issuer)?;
     let storage = Storage::open(env, data, store, &server).await?;
-    let server = Options { issuer, ..server };
+    let server = Options { issuer, views: Some(data.join("views")), ..server };
     let sharing = storage.sharing();
     let options = PeerOptions { pki: data.join("pki"), listen, advertise, server, login, sharing };
     match Peer::start(env, storage.store(), options).await {

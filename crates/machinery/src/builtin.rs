@@ -144,6 +144,17 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         .flatten()
 }
 
+/// As `row`, where endpoints may be on loopback: those of simulated pods are.
+pub fn with_loopback_endpoints(mut row: Row) -> Row {
+    use crate::validation::network::{but_loopback, endpoints};
+    match row.plural {
+        "endpoints" => row.validate = |new, old| but_loopback(endpoints::validate(new, old)),
+        "endpointslices" => row.validate = |new, old| but_loopback(endpoints::validate_slice(new, old)),
+        _ => {}
+    }
+    row
+}
+
 /// Kinds that belong to no other file.
 const ROWS: &[Row] = &[
     Row {

@@ -388,6 +388,17 @@ impl Object {
         sealed(before, &rest[old_len..], revision, event, self.type_len, meta_end, self.head.clone())
     }
 
+    /// The same object without a revision, to be put somewhere else.
+    pub fn unsealed(&self) -> Draft {
+        let (before, rest) = self.body_slice().split_at(self.type_len as usize + METADATA_START.len());
+        let old_len = REVISION_START.len() + self.revision.to_string().len() + REVISION_END.len();
+        let mut body = BytesMut::with_capacity(self.body_slice().len() - old_len);
+        body.put_slice(before);
+        body.put_slice(&rest[old_len..]);
+        let meta_end = self.meta_end - old_len as u32;
+        Draft { body: body.freeze(), type_len: self.type_len, meta_end, head: self.head.clone() }
+    }
+
     /// Decodes the whole object.
     pub fn tree(&self) -> Result<Map<String, Value>, ObjectError> {
         Ok(serde_json::from_slice(self.body_slice())?)
@@ -473,5 +484,7 @@ mod tests {
         let moved = again.with_revision(Revision::BASE, EventType::Deleted);
         assert_eq!(moved.body(), mk_draft().seal(Revision::BASE, EventType::Added).body());
         assert_eq!(moved.metadata_member().last(), Some(&b'}'));
+        assert_eq!(object.unsealed().body(), mk_draft().body());
+        assert_eq!(object.unsealed().seal(object.revision, EventType::Added).body(), object.body());
     }
 }

@@ -204,3 +204,13 @@ pub async fn validate(
     }
     Ok(())
 }
+
+/// Asks those whom the workspace has registered about a write that goes on to a member, whose own rules decide the rest.
+pub async fn ask(
+    admission: &Admission<'_>,
+    object: Option<&Tree>,
+    notes: &mut Notes,
+) -> Result<(), Status> {
+    policies::validate(admission, object, notes).await?;
+    webhooks::validate(admission, object, notes).await
+}

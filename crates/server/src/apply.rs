@@ -32,7 +32,7 @@ pub async fn apply(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
     let name = context.target.name.as_str();
     let key = context.key(name);
     for _ in 0..ATTEMPTS {
-        let current = context.space.current(&key);
+        let current = context.current(&key);
         let written = match current.object {
             None => create(context, &config, force, dry_run, &mut watch).await?,
             Some(old) => {

@@ -10,14 +10,15 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
+use hyper::upgrade::OnUpgrade;
 use machinery::{
-    Draft, EventType, Object,
+    Draft, EventType, Object, Revision,
     resource::{Resource, ScalePaths, Tree},
     scale,
     status::{About, Status},
 };
 use serde_json::Value;
-use store::{Collection, Key, Span};
+use store::{Collection, Error, Key, Listing, Span, Watch};
 
 use crate::{
     audit::Recorder,
@@ -28,13 +29,16 @@ use crate::{
     options::Query,
     present::Presenter,
     request::{ResourceTarget, Verb},
-    space::Space,
+    space::{Current, Space},
     user::{MASTERS, User},
+    views::{self, View},
 };
 
 pub struct Context {
     pub hub: Arc<Hub>,
     pub space: Space,
+    /// Where objects of this kind are read from, if members have some too.
+    pub view: Option<Arc<View>>,
     /// The kind that the path is about.
     pub resource: Arc<Resource>,
     /// The kind that the client sends and sees: the same, or that of a subresource.
@@ -48,6 +52,8 @@ pub struct Context {
     /// What it is measured as.
     pub about: metrics::About,
     pub elsewhere: Elsewhere,
+    /// The connection it came on, if its client wants to go on with something else there.
+    pub upgrade: Option<OnUpgrade>,
 }
 
 /// How long a request waited for webhooks, which is not this server's doing.
@@ -93,6 +99,8 @@ impl Context {
         Some(Context {
             hub: hub.clone(),
             space: space.clone(),
+            // The hub itself looks after what is stored.
+            view: None,
             shown: resource.clone(),
             resource,
             target,
@@ -102,6 +110,7 @@ impl Context {
             audit: Recorder::off(),
             about: metrics::About::default(),
             elsewhere: Elsewhere::default(),
+            upgrade: None,
         })
     }
 
@@ -128,6 +137,59 @@ impl Context {
     pub fn span(&self) -> Span {
         let namespace = (!self.target.namespace.is_empty()).then(|| self.target.namespace.as_str().into());
         Span { collection: self.collection(), namespace }
+    }
+
+    /// Where the history stands that this request reads.
+    pub fn head(&self) -> Revision {
+        self.view.as_ref().map_or_else(|| self.space.head(), |view| view.head())
+    }
+
+    /// Whether a revision that a client has seen is none of the history that this request reads.
+    pub fn is_foreign(&self, revision: Revision) -> bool {
+        match &self.view {
+            Some(view) => !view.knows(revision),
+            None => views::is_view_revision(&self.resource, revision),
+        }
+    }
+
+    pub fn current(&self, key: &Key) -> Current {
+        self.view.as_ref().map_or_else(|| self.space.current(key), |view| view.current(key))
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        self.view.as_ref().map_or_else(|| self.space.get(key), |view| view.get(key))
+    }
+
+    pub fn list(&self, at: Option<Revision>) -> Result<Listing, Error> {
+        let collection = self.collection();
+        match &self.view {
+            Some(view) => view.list(&collection, at),
+            None => self.space.list(&collection, at),
+        }
+    }
+
+    pub fn watch(&self, after: Revision) -> Result<Watch, Error> {
+        match &self.view {
+            Some(view) => view.watch(self.span(), after),
+            None => self.space.watch(self.span(), after),
+        }
+    }
+
+    /// What clients should know about a list of all there is; refused if something was never seen and the client does
+    /// not ask for a partial answer.
+    pub fn sight(&self) -> Result<Vec<String>, Status> {
+        let sight = match &self.view {
+            Some(view) => view.sight(&self.collection()),
+            None => match self.hub.views.sight_elsewhere(&self.space, &self.resource) {
+                Some(sight) => sight,
+                None => return Ok(Vec::new()),
+            },
+        };
+        let header = self.headers.get("hanse-partial").is_some_and(|value| value == "true");
+        if sight.is_partial() && !header && !self.query.flag("partial") {
+            return Err(sight.refusal());
+        }
+        Ok(sight.warnings())
     }
 
     pub fn about<'a>(&'a self, name: &'a str) -> About<'a> {

@@ -137,6 +137,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
     }
     controllers.spawn(quotas::resync(controllers.clone()));
     controllers.spawn(certificates::clean(controllers.clone()));
+    controllers.spawn(follow_views(controllers.clone(), hub.views.feed()));
     controllers.spawn(expire(controllers.clone()));
     controllers.spawn(history::keep(controllers.clone()));
 }
@@ -149,6 +150,20 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
         match feed.next().await {
             FeedItem::Event(event) => controllers.guarded(|| controllers.observe(&event)),
             FeedItem::WorkspaceRemoved(workspace) => controllers.owners.lock().forget(&workspace),
+            FeedItem::Lagged => controllers.look_at_everything().await,
+        }
+    }
+}
+
+/// What belongs to a member's object is looked at when that goes.
+async fn follow_views(controllers: Arc<Controllers>, mut feed: store::Feed) {
+    loop {
+        match feed.next().await {
+            FeedItem::Event(event) if event.after().is_none() => {
+                let uid = &event.object().head.uid;
+                controllers.owners.lock().gone(&event.workspace, uid, &controllers.queue);
+            }
+            FeedItem::Event(_) | FeedItem::WorkspaceRemoved(_) => {}
             FeedItem::Lagged => controllers.look_at_everything().await,
         }
     }

@@ -20,12 +20,13 @@ use crate::{
     body::{self, Body},
     context::Context,
     decode,
-    hub::seconds_text,
+    hub::{seconds_text, store_refusal},
     options::ListOptions,
     read,
     replace::removal,
     selection::Selection,
     space::Current,
+    views,
     write::{Along, commit_one, expiry},
 };
 
@@ -135,7 +136,7 @@ impl Options {
         })
     }
 
-    fn check_preconditions(&self, context: &Context, object: &Object) -> Result<(), Status> {
+    pub fn check_preconditions(&self, context: &Context, object: &Object) -> Result<(), Status> {
         // Upstream names the kind here, not the resource.
         let about = About { resource: &context.resource.kind, ..context.about(&object.head.name) };
         if let Some(uid) = self.uid.as_ref().filter(|uid| **uid != object.head.uid) {
@@ -224,7 +225,7 @@ pub async fn delete_one(
 ) -> Result<Outcome, Status> {
     let name = key.item.name();
     for _ in 0..ATTEMPTS {
-        let Current { object, expect } = context.space.current(key);
+        let Current { object, expect } = context.current(key);
         let object = object.ok_or_else(|| Status::not_found(context.about(name)))?;
         options.check_preconditions(context, &object)?;
         refuse_protected(context, key)?;
@@ -373,22 +374,26 @@ pub async fn delete_collection(context: &Context, bytes: Bytes) -> Result<Respon
     let list_options = ListOptions::read(&context.query, false)?;
     let selection = Selection::new(list_options.labels, list_options.fields, &context.resource)?;
     let presenter = context.presenter()?;
-    let listing = context.space.latest(&context.collection());
+    let mut notes = Notes { warnings: context.sight()? };
+    let listing = context.list(None).map_err(store_refusal)?;
     let namespace = Some(context.target.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     let selected: Vec<Arc<Object>> = listing
         .iter(namespace, None)
         .filter(|(_, object)| selection.matches(object))
         .map(|(_, object)| object.clone())
         .collect();
-    let mut notes = Notes::default();
     let mut deleted = Vec::with_capacity(selected.len());
     for object in selected {
         let key = Key {
             collection: context.collection(),
             item: store::ItemKey::new(&object.head.namespace, &object.head.name),
         };
-        match delete_one(context, &key, &options, &mut notes).await {
-            Ok(_) => deleted.push(object),
+        let outcome = match views::deleted(context, &key, &options, &mut notes).await {
+            Some(outcome) => outcome,
+            None => delete_one(context, &key, &options, &mut notes).await.map(|_| ()),
+        };
+        match outcome {
+            Ok(()) => deleted.push(object),
             // Somebody else was faster: it is gone, which is what was asked for.
             Err(status) if status.code() == 404 => {}
             Err(status) => return Err(status),

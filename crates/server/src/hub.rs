@@ -1,6 +1,12 @@
 //! What all requests share.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use compact_str::CompactString;
 use env::Env;
@@ -29,7 +35,9 @@ use crate::{
     served::{Served, Servings},
     shares::Shares,
     space::{self, Space},
+    streams::Pods,
     tokens::Issuers,
+    views::Views,
     webhook::Webhooks,
 };
 
@@ -64,8 +72,12 @@ pub struct Options {
     /// What a workspace may store; 0: no limit. The store keeps to it.
     pub max_workspace_objects: u64,
     pub max_workspace_bytes: u64,
+    /// Where what was seen of members is kept; `None`: nowhere.
+    pub views: Option<PathBuf>,
     /// Memory of requests that are being received, of which a workspace gets a quarter; 0: no limit.
     pub max_request_bytes_inflight: usize,
+    /// Whether endpoints may be on loopback, as those of simulated pods are.
+    pub loopback_endpoints: bool,
 }
 
 impl Options {
@@ -100,7 +112,9 @@ impl Default for Options {
             max_workspace_watches: 10_000,
             max_workspace_objects: 0,
             max_workspace_bytes: 0,
+            views: None,
             max_request_bytes_inflight: 256 << 20,
+            loopback_endpoints: false,
         }
     }
 }
@@ -132,6 +146,10 @@ pub struct Hub {
     pub operating: Operating,
     pub shares: Shares,
     pub strangers: Strangers,
+    /// Where the pods run that are stored here; empty: nowhere.
+    pub pods: OnceLock<Arc<dyn Pods>>,
+    /// What members have.
+    pub views: Views,
     servings: Servings,
     /// Those that were asked for lately.
     spaces: Recent<Space>,
@@ -224,6 +242,9 @@ impl Hub {
         let operating = Operating::new(options.tools.clone());
         let webhooks = Webhooks::new(options.tools.traces.clone());
         let shares = Shares::new(options.max_request_bytes_inflight);
+        let loopback_endpoints = options.loopback_endpoints;
+        let views =
+            Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         Ok(Arc::new(Hub {
             env,
             store,
@@ -244,7 +265,9 @@ impl Hub {
             operating,
             shares,
             strangers: Strangers::default(),
-            servings: Servings::new(),
+            pods: OnceLock::new(),
+            views,
+            servings: Servings::new(loopback_endpoints),
             spaces: Recent::default(),
             names: Mutex::default(),
             installation,

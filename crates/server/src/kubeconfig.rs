@@ -34,6 +34,25 @@ pub fn render(
     to_yaml(&config)
 }
 
+/// A kubeconfig for a server that has no workspaces, with one context called `name`.
+pub fn render_at(server: &str, authority_pem: &str, name: &str, credential: &Credential) -> String {
+    let encode = |pem: &str| STANDARD.encode(pem);
+    let user = format!("{name}-admin");
+    to_yaml(&json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {
+            "server": server, "certificate-authority-data": encode(authority_pem),
+        }}],
+        "contexts": [context_entry(name, &user)],
+        "current-context": name,
+        "users": [{"name": user, "user": {
+            "client-certificate-data": encode(&credential.certificate_pem),
+            "client-key-data": encode(&credential.key_pem),
+        }}],
+    }))
+}
+
 /// The entry of a workspace's API. `authority` is base64.
 pub fn cluster(name: &str, server: &str, workspace: &str, authority: &str) -> Value {
     json!({"name": name, "cluster": {

@@ -54,14 +54,17 @@ mod served;
 pub mod service;
 mod shares;
 pub mod space;
+pub mod streams;
 mod swagger;
 pub mod tokens;
 pub mod trace;
 mod usage;
 pub mod user;
 mod versions;
+pub mod views;
 mod watch;
 mod webhook;
 mod write;
 
 pub use hub::{Hub, Options};
+pub use options::Query;

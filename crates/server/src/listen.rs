@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use env::{Listener, Stream};
-use http::Response;
+use http::{Response, Uri, uri::PathAndQuery};
 use http_body::{Frame, SizeHint};
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
@@ -32,8 +32,10 @@ use crate::{
     shares::Claim,
 };
 
-/// A client that has not finished its handshake, or sent its first request, by then is not serious.
+/// A client that has not finished its handshake by then is not serious.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// Nor is one that has not sent its first request; as upstream. Some open connections before they need them.
+const FIRST_REQUEST_LIMIT: Duration = Duration::from_secs(32);
 /// How long an HTTP/1.1 connection may idle, or take for its headers; as long as upstream lets it idle.
 const IDLE_LIMIT: Duration = Duration::from_secs(90);
 /// After this, connections that are still busy at shutdown are closed.
@@ -49,7 +51,17 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_HEADERS: usize = 100;
 
 /// Accepts connections until `stopping` turns true, then waits for those that are open to finish.
-pub async fn serve(hub: Arc<Hub>, listener: Box<dyn Listener>, mut stopping: watch::Receiver<bool>) {
+pub async fn serve(hub: Arc<Hub>, listener: Box<dyn Listener>, stopping: watch::Receiver<bool>) {
+    serve_below(hub, listener, stopping, None).await;
+}
+
+/// As [`serve`]; all paths are below `prefix`, `/clusters/<name>`: to its clients that workspace is all there is.
+pub async fn serve_below(
+    hub: Arc<Hub>,
+    listener: Box<dyn Listener>,
+    mut stopping: watch::Receiver<bool>,
+    prefix: Option<Arc<str>>,
+) {
     // Every connection holds a sender; when the last is dropped, all are done.
     let (open, mut all_closed) = mpsc::channel::<Infallible>(1);
     loop {
@@ -64,8 +76,15 @@ pub async fn serve(hub: Arc<Hub>, listener: Box<dyn Listener>, mut stopping: wat
             }
             Ok((stream, peer)) => {
                 let acceptor = TlsAcceptor::from(hub.login.tls());
-                let work =
-                    connection(hub.clone(), acceptor, stream, peer.ip(), stopping.clone(), open.clone());
+                let work = connection(
+                    hub.clone(),
+                    acceptor,
+                    stream,
+                    peer.ip(),
+                    stopping.clone(),
+                    open.clone(),
+                    prefix.clone(),
+                );
                 hub.env.tasks.spawn(Box::pin(work));
             }
             Err(error) => {
@@ -136,6 +155,7 @@ async fn connection(
     peer: IpAddr,
     mut stopping: watch::Receiver<bool>,
     _open: mpsc::Sender<Infallible>,
+    prefix: Option<Arc<str>>,
 ) {
     let handshake = acceptor.accept(stream);
     let stream = tokio::select! {
@@ -159,8 +179,11 @@ async fn connection(
     let owed: Debt = Arc::new(());
     let service = service_fn({
         let (hub, spoke, owed) = (hub.clone(), spoke.clone(), owed.clone());
-        move |request: Request<Incoming>| {
+        move |mut request: Request<Incoming>| {
             spoke.store(true, Ordering::Relaxed);
+            if let Some(prefix) = &prefix {
+                put_below(&mut request, prefix);
+            }
             let owed = owed.clone();
             // Boxed, because it is large and a stream's task keeps room for it: a watch would, for as long as it lasts.
             let answer = Box::pin(service::handle(hub.clone(), from.clone(), request));
@@ -183,7 +206,7 @@ async fn connection(
         .keep_alive_timeout(Duration::from_secs(20));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let mut first_request = Some(hub.env.clock.sleep(HANDSHAKE_LIMIT));
+    let mut first_request = Some(hub.env.clock.sleep(FIRST_REQUEST_LIMIT));
     loop {
         let silent = async {
             match &mut first_request {
@@ -222,4 +245,12 @@ async fn connection(
         }
     }
     hub.metrics.connections.dec();
+}
+
+fn put_below(request: &mut Request<Incoming>, prefix: &str) {
+    let rest = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    // A prefix before a path is a path.
+    if let Ok(uri) = Uri::try_from(format!("{prefix}{rest}")) {
+        *request.uri_mut() = uri;
+    }
 }

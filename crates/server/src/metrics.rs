@@ -11,6 +11,7 @@ mod stages;
 mod state;
 pub mod text;
 mod tokens;
+mod views;
 mod work;
 
 use std::sync::{
@@ -38,6 +39,7 @@ pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
 use stages::StageLabels;
 pub use stages::{Stage, Stopwatch};
 pub use tokens::TokenMetrics;
+pub use views::ViewMetrics;
 pub use work::{OneKind, WorkMetrics};
 
 /// What a workspace has named.
@@ -157,6 +159,7 @@ pub struct Metrics {
     pub login: LoginMetrics,
     pub operate: OperateMetrics,
     pub etcd: EtcdMetrics,
+    pub views: ViewMetrics,
 }
 
 impl Default for Metrics {
@@ -245,6 +248,7 @@ impl Default for Metrics {
         let webhooks = Measures::register(&mut registry);
         let operate = OperateMetrics::register(&mut registry);
         let etcd = EtcdMetrics::register(&mut registry);
+        let views = ViewMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -252,6 +256,7 @@ impl Default for Metrics {
             login,
             operate,
             etcd,
+            views,
             requests,
             work,
             allowed: decision("allowed"),

@@ -3,6 +3,7 @@
 //! All of it tells of every workspace or changes something for all of them, so it is root's alone: whoever may use it is
 //! decided by root's roles, and in another workspace nobody may.
 
+pub mod clusters;
 mod logging;
 mod profiles;
 
@@ -50,13 +51,14 @@ pub struct Tools {
     pub cpu: Option<Arc<dyn CpuProfiler>>,
     pub heap: Option<Arc<dyn HeapProfiler>>,
     pub traces: Option<Arc<dyn Traces>>,
+    pub clusters: Option<Arc<dyn clusters::SimulatedClusters>>,
 }
 
 impl std::fmt::Debug for Tools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Tools { log, cpu, heap, traces } = self;
-        let there = [log.is_some(), cpu.is_some(), heap.is_some(), traces.is_some()];
-        write!(f, "Tools(log, cpu, heap, traces: {there:?})")
+        let Tools { log, cpu, heap, traces, clusters } = self;
+        let there = [log.is_some(), cpu.is_some(), heap.is_some(), traces.is_some(), clusters.is_some()];
+        write!(f, "Tools(log, cpu, heap, traces, clusters: {there:?})")
     }
 }
 
@@ -117,6 +119,9 @@ pub async fn answer(
             "{path} is about the whole server, and served in the workspace root only: ask for /clusters/root{path}"
         );
         return Some(Err(Status::forbidden_path(&why)));
+    }
+    if let Some(answer) = clusters::answer(hub, method, path, query).await {
+        return Some(answer);
     }
     let reads = matches!(*method, Method::GET | Method::HEAD);
     Some(match path.strip_suffix('/').unwrap_or(path) {

@@ -120,9 +120,10 @@ impl Peer {
         login::follow(&hub);
         let (done, stopped) = oneshot::channel();
         let serving = listen::serve(hub.clone(), listener, stopping);
-        let auditor = hub.auditor.clone();
+        let (auditor, views) = (hub.auditor.clone(), hub.views.clone());
         env.tasks.spawn(Box::pin(async move {
             serving.await;
+            views.close().await;
             if let Some(auditor) = auditor {
                 auditor.close().await;
             }

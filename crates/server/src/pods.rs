@@ -186,6 +186,13 @@ async fn evict(context: &Context, name: &str, eviction: &Tree) -> Result<(), Sta
     let mut options = Options::check(context, given)?;
     let key = context.key(name);
     let pod = context.space.get(&key).ok_or_else(|| Status::not_found(context.about(name)))?;
+    // What the client has seen is the view's revision; the store's is what is compared below.
+    let seen = context.view.as_ref().and_then(|view| view.get(&key));
+    if let (Some(seen), Some(given)) = (seen, &options.revision)
+        && Revision::parse(given) == Some(seen.revision)
+    {
+        options.revision = Some(pod.revision.to_string());
+    }
     let tree = pod.tree().map_err(Status::internal)?;
     let phase = text(&tree, &["status", "phase"]);
     let ended = matches!(phase, "Succeeded" | "Failed") || pod.head.deleting;

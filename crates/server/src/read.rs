@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use machinery::{Object, Revision, status::Status};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use store::{Collection, Error, ItemKey, Listing};
+use store::{Error, ItemKey, Listing};
 
 use crate::{
     body::{self, Body},
@@ -18,12 +18,12 @@ use crate::{
     options::{At, ListOptions, parse_revision},
     present::Presenter,
     selection::Selection,
-    space::Space,
     versions,
 };
 
 /// How long a reader waits for a revision that has not happened yet; as long as upstream.
 const WAIT_FOR_REVISION: Duration = Duration::from_secs(3);
+const TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
 /// About this much of a list is encoded at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -32,21 +32,27 @@ pub async fn get(context: &Context) -> Result<Response<Body>, Status> {
     let revision = parse_revision(context.query.get("resourceVersion").unwrap_or_default())?;
     wait_for(context, revision).await?;
     let name = &context.target.name;
-    let object = context.space.get(&context.key(name));
-    let object = object.ok_or_else(|| Status::not_found(context.about(name)))?;
+    let Some(object) = context.get(&context.key(name)) else {
+        // Who was never seen may have it.
+        context.sight()?;
+        return Err(Status::not_found(context.about(name)));
+    };
     let object = versions::bring(&context.hub, context.space.id(), &context.resource, object).await?;
     Ok(body::encoded(StatusCode::OK, context.present(&object)?))
 }
 
 /// Waits until the workspace has reached `revision`; refuses when it does not come.
 pub async fn wait_for(context: &Context, revision: Revision) -> Result<(), Status> {
-    if context.space.head() >= revision {
+    if context.is_foreign(revision) {
+        return Err(Status::expired(TOO_OLD));
+    }
+    if context.head() >= revision {
         return Ok(());
     }
     let deadline = context.hub.env.clock.elapsed() + WAIT_FOR_REVISION;
-    while context.space.head() < revision {
+    while context.head() < revision {
         if context.hub.env.clock.elapsed() >= deadline {
-            return Err(too_large(Some(revision), context.space.head()));
+            return Err(too_large(Some(revision), context.head()));
         }
         context.hub.env.clock.sleep(Duration::from_millis(20)).await;
     }
@@ -102,6 +108,7 @@ pub async fn list(context: &Context) -> Result<Response<Body>, Status> {
         }
         None => None,
     };
+    let warnings = context.sight()?;
     let mut listing = take_listing(context, &options, token.as_ref()).await?;
     let namespace = Some(context.target.namespace.clone()).filter(|namespace| !namespace.is_empty());
     let after = token.as_ref().map(|token| token.after.clone());
@@ -110,7 +117,9 @@ pub async fn list(context: &Context) -> Result<Response<Body>, Status> {
     versions::bring_listing(context, &mut listing, namespace.as_deref(), after.as_ref(), most).await?;
     let page = Page { listing, namespace, selection, presenter };
     let remaining = token.and_then(|token| token.remaining);
-    Ok(body::encoded(StatusCode::OK, page.into_body(after, options.limit, remaining)))
+    let mut response = body::encoded(StatusCode::OK, page.into_body(after, options.limit, remaining));
+    body::warn_once(&mut response, &warnings);
+    Ok(response)
 }
 
 async fn take_listing(
@@ -118,29 +127,31 @@ async fn take_listing(
     options: &ListOptions,
     token: Option<&Token>,
 ) -> Result<Listing, Status> {
-    let collection = context.collection();
     if let Some(token) = token {
         // Revision 0: the snapshot had expired, and the client chose to go on with the latest.
         let at = (token.revision != Revision::ZERO).then_some(token.revision);
+        if context.is_foreign(token.revision) {
+            return Err(expired_page(Error::Expired { oldest: context.head() }, token));
+        }
         wait_for(context, token.revision).await?;
-        return context.space.list(&collection, at).map_err(|error| expired_page(error, token));
+        return context.list(at).map_err(|error| expired_page(error, token));
     }
     match options.at {
-        At::MostRecent | At::Any => list_at(&context.space, &collection, None),
+        At::MostRecent | At::Any => list_at(context, None),
         At::NotOlderThan(revision) => {
             wait_for(context, revision).await?;
-            list_at(&context.space, &collection, None)
+            list_at(context, None)
         }
         At::Exact(revision) => {
             wait_for(context, revision).await?;
-            list_at(&context.space, &collection, Some(revision))
+            list_at(context, Some(revision))
         }
     }
 }
 
-fn list_at(space: &Space, collection: &Collection, at: Option<Revision>) -> Result<Listing, Status> {
-    space.list(collection, at).map_err(|error| match error {
-        Error::Expired { .. } => Status::expired("The resourceVersion for the provided list is too old."),
+fn list_at(context: &Context, at: Option<Revision>) -> Result<Listing, Status> {
+    context.list(at).map_err(|error| match error {
+        Error::Expired { .. } => Status::expired(TOO_OLD),
         other => store_refusal(other),
     })
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use machinery::{builtin, resource::Resource};
+use machinery::{
+    builtin,
+    resource::{Resource, Row},
+};
 
 /// A set of resources, over another one that others share.
 pub struct Registry {
@@ -15,10 +18,14 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// `root`: with the kinds that platform admins have.
-    pub fn builtin(root: bool) -> Registry {
+    /// `root`: with the kinds that platform admins have. `loopback_endpoints`: endpoints may be there.
+    pub fn builtin(root: bool, loopback_endpoints: bool) -> Registry {
         let rows = builtin::rows().chain(api::ROWS).filter(|row| root || !row.only_in_root);
-        Registry::new(rows.map(|row| Arc::new(Resource::new(row.clone()))).collect(), None)
+        let row = |row: &Row| match loopback_endpoints {
+            true => builtin::with_loopback_endpoints(row.clone()),
+            false => row.clone(),
+        };
+        Registry::new(rows.map(|it| Arc::new(Resource::new(row(it)))).collect(), None)
     }
 
     /// What `below` has, and `resources` where they do not claim the same.

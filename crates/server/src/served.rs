@@ -33,9 +33,9 @@ pub struct Served {
 }
 
 impl Served {
-    fn builtin(root: bool) -> Self {
+    fn builtin(root: bool, loopback_endpoints: bool) -> Self {
         Self {
-            registry: Arc::new(Registry::builtin(root)),
+            registry: Arc::new(Registry::builtin(root, loopback_endpoints)),
             discovered: OnceLock::new(),
             openapi: OnceLock::new(),
             swagger: OnceLock::new(),
@@ -86,10 +86,10 @@ pub fn definitions() -> Collection {
 }
 
 impl Servings {
-    pub fn new() -> Self {
+    pub fn new(loopback_endpoints: bool) -> Self {
         Self {
-            ordinary: Arc::new(Served::builtin(false)),
-            root: Arc::new(Served::builtin(true)),
+            ordinary: Arc::new(Served::builtin(false, loopback_endpoints)),
+            root: Arc::new(Served::builtin(true, loopback_endpoints)),
             custom: Recent::default(),
         }
     }

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
 use machinery::{
     resource::Resource,
     selector::FieldSelector,
@@ -34,10 +35,10 @@ use crate::{
     reviews,
     shares::{BodyRoom, Claim},
     space::Space,
-    swagger, tokens,
+    streams, swagger, tokens,
     trace::{self, Laps},
     user::{self, Impersonated, User},
-    watch, write,
+    views, watch, write,
 };
 
 /// How often a write of a custom object begins again because its definition changed.
@@ -263,7 +264,9 @@ where
         Target::Resource(target) => {
             let elsewhere = findings.elsewhere.clone();
             let about = &mut findings.about;
-            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about, waited).await
+            let upgrade = parts.extensions.get::<OnUpgrade>().cloned();
+            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about, waited, upgrade)
+                .await
         }
     }
 }
@@ -428,6 +431,7 @@ async fn resource<B>(
     elsewhere: Elsewhere,
     about: &mut About,
     waited: Duration,
+    upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -441,8 +445,22 @@ where
     let shown = shown_kind(&resource, &target);
     let about = about.clone();
     let hub = hub.clone();
-    let context =
-        Context { hub, space, resource, shown, target, query, headers, user, audit, about, elsewhere };
+    let view = hub.views.for_kind(space.id(), &resource.stored_group, &resource.plural);
+    let context = Context {
+        hub,
+        space,
+        view,
+        resource,
+        shown,
+        target,
+        query,
+        headers,
+        user,
+        audit,
+        about,
+        elsewhere,
+        upgrade,
+    };
     let deprecation = match context.resource.custom() {
         Some(custom) => custom.version.deprecation.clone(),
         None => context.resource.row.deprecation.map(str::to_owned),
@@ -471,6 +489,9 @@ where
     let most = context.hub.options.request_timeout;
     if verb == Verb::Watch {
         return watch::watch(&context).await;
+    }
+    if streams::is_stream(&context) {
+        return streams::open(&context).await;
     }
     let asked = context.query.timeout(most)?;
     if verb.is_write() {
@@ -520,6 +541,9 @@ where
 }
 
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
+    if let Some(answer) = views::write(context, verb, &bytes).await {
+        return answer;
+    }
     match verb {
         Verb::Create if !context.resource.is_stored() => reviews::review(context, &bytes).await,
         Verb::Create if context.target.subresource == "token" => {

@@ -48,25 +48,30 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
         // The old path form `/watch/…/<name>`.
         selection = selection.named(&context.target.name);
     }
+    if let At::NotOlderThan(revision) | At::Exact(revision) = options.at
+        && context.is_foreign(revision)
+    {
+        return Ok(expired(store::Error::Expired { oldest: context.head() }));
+    }
+    let begins_with_all = options.send_initial_events == Some(true)
+        || (options.send_initial_events.is_none() && matches!(options.at, At::MostRecent | At::Any));
+    let warnings = if begins_with_all { context.sight()? } else { Vec::new() };
     let (initial, after) = match (options.send_initial_events, options.at) {
         (Some(true), At::NotOlderThan(revision)) | (Some(true), At::Exact(revision)) => {
             read::wait_for(context, revision).await?;
             start_with_all(context).await?
         }
         (Some(true), _) => start_with_all(context).await?,
-        (Some(false), At::MostRecent | At::Any) => (None, context.space.head()),
+        (Some(false), At::MostRecent | At::Any) => (None, context.head()),
         (None, At::MostRecent | At::Any) => start_with_all(context).await?,
         (_, At::NotOlderThan(revision) | At::Exact(revision)) => {
             read::wait_for(context, revision).await?;
             (None, revision)
         }
     };
-    let feed = match context.space.watch(context.span(), after) {
+    let feed = match context.watch(after) {
         Ok(feed) => feed,
-        // Told as an event, not as a refusal: clients list again at once instead of backing off.
-        Err(error @ store::Error::Expired { .. }) => {
-            return Ok(body::encoded(StatusCode::OK, error_line(&store_refusal(error))));
-        }
+        Err(error @ store::Error::Expired { .. }) => return Ok(expired(error)),
         Err(error) => return Err(store_refusal(error)),
     };
     let mut random = [0; 8];
@@ -101,11 +106,17 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
     response.extensions_mut().insert(body::Endless);
     // Some proxies hold small answers back unless told that this one does not end.
     response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
+    body::warn_once(&mut response, &warnings);
     Ok(response)
 }
 
+/// Told as an event, not as a refusal: clients list again at once instead of backing off.
+fn expired(error: store::Error) -> Response<Body> {
+    body::encoded(StatusCode::OK, error_line(&store_refusal(error)))
+}
+
 async fn start_with_all(context: &Context) -> Result<(Option<Listing>, Revision), Status> {
-    let mut listing = context.space.list(&context.collection(), None).map_err(store_refusal)?;
+    let mut listing = context.list(None).map_err(store_refusal)?;
     let namespace = Some(context.target.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     versions::bring_listing(context, &mut listing, namespace, None, None).await?;
     let revision = listing.revision;

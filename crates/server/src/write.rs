@@ -181,7 +181,7 @@ pub async fn create_tree(
         watch.lap(Stage::Admit);
         along.guards.extend(versions::guard(resource));
         let key = context.key(&name);
-        let Current { object, expect } = context.space.current(&key);
+        let Current { object, expect } = context.current(&key);
         if let Some(object) = object {
             if generate.is_some() && attempt < ATTEMPTS {
                 continue;
@@ -343,10 +343,17 @@ impl Along {
 /// `Ok(None)`: something was not as expected; read again.
 pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result<Option<Committed>, Status> {
     let Along { guards, writes, turns: _held } = along;
+    let key = context.view.as_ref().map(|_| write.key.clone());
     let writes = [write].into_iter().chain(writes).collect();
     let commit = Commit { guards, writes };
     match context.space.store().commit(context.space.id(), commit).await {
-        Ok(committed) => Ok(committed.into_iter().next()),
+        Ok(committed) => {
+            let first = committed.into_iter().next();
+            Ok(match (&context.view, key) {
+                (Some(view), Some(key)) => first.map(|committed| view.settled(&key, committed)),
+                _ => first,
+            })
+        }
         Err(Error::Conflict { .. }) => Ok(None),
         Err(error) => {
             if matches!(error, Error::Full { .. }) {
@@ -378,7 +385,7 @@ pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, S
     }
     let key = context.key(&name);
     for _ in 0..ATTEMPTS {
-        let current = context.space.current(&key);
+        let current = context.current(&key);
         let Some(old) = current.object else {
             return create_by_update(context, tree, dry_run, &warnings, &mut watch).await;
         };
@@ -460,7 +467,7 @@ pub async fn patch(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
     let mut watch = context.stopwatch();
     let body = patch::Body::read(kind, bytes)?;
     for _ in 0..ATTEMPTS {
-        let current = context.space.current(&key);
+        let current = context.current(&key);
         let old = current.object.ok_or_else(|| Status::not_found(context.about(&name)))?;
         let old = versions::bring(&context.hub, context.space.id(), &context.resource, old).await?;
         let patched = patch::apply(context, &body, &old)?;

@@ -71,6 +71,8 @@ pub const VOLUMES: Kind = Kind::of("", "v1", "persistentvolumes", "PersistentVol
 pub const REPLICATION_CONTROLLERS: Kind =
     Kind::of("", "v1", "replicationcontrollers", "ReplicationController", true);
 pub const EVENTS: Kind = Kind::of("", "v1", "events", "Event", true);
+pub const CONFIG_MAPS: Kind = Kind::of("", "v1", "configmaps", "ConfigMap", true);
+pub const SECRETS: Kind = Kind::of("", "v1", "secrets", "Secret", true);
 pub const NAMESPACES: Kind = Kind::of("", "v1", "namespaces", "Namespace", false);
 pub const DEPLOYMENTS: Kind = Kind::of("apps", "v1", "deployments", "Deployment", true);
 pub const REPLICA_SETS: Kind = Kind::of("apps", "v1", "replicasets", "ReplicaSet", true);

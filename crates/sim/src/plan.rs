@@ -54,6 +54,13 @@ pub enum Action {
         grace: Option<u64>,
         propagation: Propagation,
     },
+    /// Puts a pod on a node.
+    Bind {
+        namespace: String,
+        name: String,
+        uid: String,
+        node: String,
+    },
     /// Of the scale subresource.
     Scale {
         kind: Kind,

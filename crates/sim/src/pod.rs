@@ -69,6 +69,10 @@ pub struct Pod {
     /// Its Job has not counted it yet.
     pub is_tracked: bool,
     pub priority: i32,
+    /// On the node itself: (protocol, port).
+    pub host_ports: Box<[(String, i64)]>,
+    /// It wants to be away from others, which must be away from it then.
+    pub repels: bool,
     /// Requested by its containers, as the scheduler counts: (resource, amount); cpu in thousandths, others whole.
     pub requests: Box<[(CompactString, u64)]>,
 }
@@ -125,7 +129,11 @@ impl Pod {
             completion_index: tree::annotation(tree, COMPLETION_INDEX).parse().ok(),
             is_tracked: tree::items(tree, "/metadata/finalizers").any(|name| name == JOB_TRACKING),
             priority: tree::number(tree, "/spec/priority").unwrap_or(0) as i32,
-            requests: crate::tree::requests(tree),
+            host_ports: tree::host_ports(tree),
+            repels: tree
+                .pointer("/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution")
+                .is_some(),
+            requests: tree::requests(tree),
         }
     }
 

@@ -179,3 +179,13 @@ pub fn requests(pod: &Value) -> Box<[(CompactString, u64)]> {
     }
     sum.into_iter().collect()
 }
+
+/// Ports that the containers of a pod take on their node: (protocol, port).
+pub fn host_ports(pod: &Value) -> Box<[(String, i64)]> {
+    let ports = items(pod, "/spec/containers").flat_map(|container| items(container, "/ports"));
+    let on_host = ports.filter_map(|port| {
+        let number = number(port, "/hostPort").filter(|number| *number > 0)?;
+        Some((text(port, "/protocol").to_owned(), number))
+    });
+    on_host.collect()
+}

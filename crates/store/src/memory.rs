@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::{
     Change, Collection, Commit, Committed, Error, Expect, Feed, Key, Listing, Snapshot, Span, Store, Usage,
     Watch, WorkspaceId, Write,
-    live::{Live, NoJournal, Options, Stage},
+    live::{Live, Loaded, NoJournal, Options, Stage},
 };
 
 /// Live state and one lock that orders commits. History is as long as the memory ring.
@@ -27,6 +27,21 @@ impl MemoryStore {
 
     pub fn with_options(options: Options) -> Self {
         Self { live: Live::new(options), order: Arc::default() }
+    }
+
+    /// As [`Store::commit`], which nothing here needs to wait for.
+    pub fn commit_now(&self, workspace: &WorkspaceId, commit: &Commit) -> Result<Vec<Committed>, Error> {
+        let _turn = self.order.lock();
+        let mut stage = Stage::new(&self.live);
+        let committed = stage.commit(workspace, commit, &mut NoJournal)?;
+        self.live.publish(stage);
+        Ok(committed)
+    }
+
+    /// Puts a workspace in place, at a revision of the caller's choice. Nothing may be known of it.
+    pub fn load(&self, workspace: &WorkspaceId, loaded: Loaded) {
+        let _turn = self.order.lock();
+        self.live.load(workspace, loaded);
     }
 
     /// Runs one step of the history with nobody else writing.
@@ -127,13 +142,8 @@ impl Store for MemoryStore {
         workspace: &WorkspaceId,
         commit: Commit,
     ) -> BoxFuture<'static, Result<Vec<Committed>, Error>> {
-        let workspace = workspace.clone();
-        self.in_order(move |live| {
-            let mut stage = Stage::new(live);
-            let committed = stage.commit(&workspace, &commit, &mut NoJournal)?;
-            live.publish(stage);
-            Ok(committed)
-        })
+        let (store, workspace) = (self.clone(), workspace.clone());
+        Box::pin(async move { store.commit_now(&workspace, &commit) })
     }
 
     fn commit_at(

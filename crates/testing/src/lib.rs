@@ -15,5 +15,6 @@ pub mod lasting;
 pub mod linear;
 pub mod process;
 pub mod real;
+pub mod simulated;
 pub mod webhook;
 pub mod world;

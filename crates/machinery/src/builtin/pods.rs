@@ -34,6 +34,8 @@ pub const ROWS: &[Row] = &[
                 ..STATUS
             },
             Subresource { name: "eviction", kind: "Eviction", group: "policy", ..ACTION },
+            Subresource { name: "exec", kind: "PodExecOptions", verbs: &["create", "get"], ..STATUS },
+            Subresource { name: "log", verbs: &["get"], ..STATUS },
             Subresource {
                 name: "resize",
                 prepare: pod::only_resources,

@@ -162,6 +162,14 @@ fn balancer_ips(tree: &Tree) -> Vec<&str> {
     ingress.map(|ingress| text(ingress, "ip")).filter(|ip| !ip.is_empty()).collect()
 }
 
+const ON_LOOPBACK: &str = "may not be in the loopback range (127.0.0.0/8, ::1/128)";
+
+/// What else is wrong with endpoints.
+pub fn but_loopback(mut causes: Vec<Cause>) -> Vec<Cause> {
+    causes.retain(|cause| !cause.message.ends_with(ON_LOOPBACK));
+    causes
+}
+
 /// An address behind a service, and for historical reasons an external address: not everything that is an address.
 pub(super) fn endpoint_ip(value: &str, path: &Path<'_>) -> Vec<Cause> {
     let invalid = |detail: &str| Cause::invalid(path, &json!(value), detail);
@@ -175,7 +183,7 @@ pub(super) fn endpoint_ip(value: &str, path: &Path<'_>) -> Vec<Cause> {
     };
     let rules = [
         (ip.is_unspecified(), format!("may not be unspecified ({value})")),
-        (ip.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned()),
+        (ip.is_loopback(), ON_LOOPBACK.to_owned()),
         (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()),
         (
             link_local_multicast,

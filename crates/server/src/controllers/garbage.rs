@@ -1,12 +1,16 @@
 //! Garbage collection: what becomes of objects when those they belong to go.
 //!
 //! An owner counts as gone only on evidence: its place in the store is empty, or holds an object with another UID.
-//! An owner of a kind that this workspace does not serve is unknown, and unknown is not gone.
+//! An owner of a kind that this workspace does not serve is unknown, and unknown is not gone. Nor is one gone that a
+//! member may have which is not seen now.
 
 use std::collections::{HashMap, HashSet};
 
 use compact_str::CompactString;
-use machinery::{Object, Owner, status::Status};
+use machinery::{
+    Object, Owner,
+    status::{Reason, Status},
+};
 use serde_json::Value;
 use store::{Key, WorkspaceId};
 
@@ -20,6 +24,7 @@ use crate::{
     registry::Registry,
     replace,
     space::Space,
+    views::Presence,
 };
 
 type Uid = CompactString;
@@ -132,6 +137,8 @@ enum OwnerState {
     Waiting,
     /// Its place is empty, or another object is there.
     Gone,
+    /// A member may have it that cannot be asked now.
+    OutOfSight,
 }
 
 /// Where an owner is. `None`: of a kind not served here, or a cluster-scoped object that claims to belong to a
@@ -157,7 +164,11 @@ fn state_of(controllers: &Controllers, space: &Space, owner: &Owner, dependent: 
                 OwnerState::Solid
             }
         }
-        _ => OwnerState::Gone,
+        _ => match controllers.hub.views.presence(space, &key, &owner.uid) {
+            None | Some(Presence::Gone) => OwnerState::Gone,
+            Some(Presence::Here) => OwnerState::Solid,
+            Some(Presence::Unknown) => OwnerState::OutOfSight,
+        },
     }
 }
 
@@ -178,6 +189,10 @@ pub async fn check_dependent(controllers: &Controllers, space: &Space, key: &Key
             OwnerState::Solid => solid = true,
             OwnerState::Gone => lost.push(owner.uid.clone()),
             OwnerState::Waiting => waiting.push((owner.uid.clone(), owner.block_owner_deletion)),
+            OwnerState::OutOfSight => {
+                let message = format!("the owner {:?} may be in a cluster that is not seen now", owner.name);
+                return Err(Status::new(Reason::ServiceUnavailable, message));
+            }
         }
     }
     if lost.is_empty() && waiting.is_empty() {

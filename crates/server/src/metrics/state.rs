@@ -13,6 +13,7 @@ pub fn describe(hub: &Hub, out: &mut String) {
     process(hub, out);
     build(out);
     objects(hub, out);
+    views(hub, out);
     let workspaces = hub.store.workspaces().len() as f64;
     metric(out, "hanse_workspaces", "gauge", "Workspaces that hold something", [(&[][..], workspaces)]);
 }
@@ -85,6 +86,37 @@ fn objects(hub: &Hub, out: &mut String) {
         "gauge",
         help,
         labelled.iter().map(|(labels, count)| (&labels[..], *count)),
+    );
+}
+
+/// Of all workspaces together.
+fn views(hub: &Hub, out: &mut String) {
+    let (kinds, (clusters, lost)) = hub.views.counts();
+    let labels: Vec<([(&str, &str); 1], f64, f64)> = kinds
+        .iter()
+        .map(|(plural, (all, stale))| ([("resource", *plural)], *all as f64, *stale as f64))
+        .collect();
+    metric(
+        out,
+        "hanse_view_objects",
+        "gauge",
+        "Objects of members that views show, by kind",
+        labels.iter().map(|(labels, all, _)| (&labels[..], *all)),
+    );
+    metric(
+        out,
+        "hanse_view_stale_objects",
+        "gauge",
+        "Objects of members that were not seen since their session was lost, by kind",
+        labels.iter().map(|(labels, _, stale)| (&labels[..], *stale)),
+    );
+    let clusters = [([("session", "yes")], (clusters - lost) as f64), ([("session", "no")], lost as f64)];
+    metric(
+        out,
+        "hanse_view_clusters",
+        "gauge",
+        "Clusters that views show, once per workspace, by whether there is a session with them",
+        clusters.iter().map(|(labels, count)| (&labels[..], *count)),
     );
 }
 

@@ -263,6 +263,9 @@ impl Cluster {
                 }
                 self.remove(kind, &namespace, &name, grace);
             }
+            Action::Bind { namespace, name, node, .. } => {
+                self.merge(kind::PODS, &namespace, &name, &json!({ "spec": { "nodeName": node } }), false)?;
+            }
             Action::Scale { kind, namespace, name, replicas } => {
                 self.merge(kind, &namespace, &name, &json!({ "spec": { "replicas": replicas } }), false)?;
             }

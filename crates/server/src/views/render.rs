@@ -1,0 +1,209 @@
+//! From a member's object to how the workspace shows it.
+
+use compact_str::CompactString;
+use machinery::{Draft, Object, object::ObjectError, resource::Tree};
+use serde_json::{Value, json};
+
+use super::{kinds::Kind, names};
+
+/// The cluster that an object is in; a label, so that it can be selected by.
+pub const CLUSTER: &str = "hanse.io/cluster";
+/// The clusters that an object stands for several of, with the replicas of each; an annotation.
+pub const CLUSTERS: &str = "hanse.io/clusters";
+/// What the object is called in its cluster, if that is something else; an annotation.
+pub const NAME: &str = "hanse.io/name";
+/// Since when the object was not seen; an annotation.
+pub const STALE: &str = "hanse.io/stale";
+
+/// Whether a label or annotation is the hub's own.
+pub fn is_own(key: &str) -> bool {
+    matches!(key, CLUSTER | CLUSTERS | NAME | STALE)
+}
+
+/// Where an object comes from, and what it is called here.
+pub struct Shown<'a> {
+    pub cluster: &'a str,
+    pub name: &'a str,
+}
+
+/// What is known here of other objects of the same cluster.
+pub trait Relations {
+    /// The UID that the object with this UID shows by, if that is another one.
+    fn uid(&self, uid: &str) -> Option<CompactString>;
+    /// The name that an object shows by, if that is another one.
+    fn name(&self, kind: &str, namespace: &str, name: &str) -> Option<CompactString>;
+}
+
+/// `tree` is as the member has it. Who set which field there is not kept: it is about half of most objects, and the
+/// fields are not set here.
+pub fn show(
+    kind: Kind,
+    mut tree: Tree,
+    shown: &Shown<'_>,
+    relations: &dyn Relations,
+) -> Result<Draft, ObjectError> {
+    tree.insert("kind".into(), json!(kind.name()));
+    tree.insert("apiVersion".into(), json!(kind.api_version()));
+    if kind == Kind::Events {
+        relate(&mut tree, "involvedObject", relations);
+        relate(&mut tree, "related", relations);
+    }
+    let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return Err(ObjectError::Missing("metadata"));
+    };
+    metadata.remove("managedFields");
+    metadata.remove("selfLink");
+    let own = metadata.insert("name".into(), json!(shown.name));
+    let renamed = own.filter(|own| own != shown.name);
+    set(metadata, "labels", CLUSTER, Some(json!(names::label_of(shown.cluster))));
+    set(metadata, "annotations", NAME, renamed);
+    set(metadata, "annotations", STALE, None);
+    let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut);
+    for owner in owners.into_iter().flatten() {
+        if let Some(uid) = owner["uid"].as_str().and_then(|uid| relations.uid(uid)) {
+            owner["uid"] = json!(uid);
+        }
+    }
+    Draft::encode(&tree)
+}
+
+/// What an event is about is called here what it shows by.
+fn relate(tree: &mut Tree, member: &str, relations: &dyn Relations) {
+    let Some(about) = tree.get_mut(member).and_then(Value::as_object_mut) else { return };
+    let text = |key: &str| about.get(key).and_then(Value::as_str).unwrap_or_default();
+    let name = relations.name(text("kind"), text("namespace"), text("name"));
+    let uid = relations.uid(text("uid"));
+    if let Some(name) = name {
+        about.insert("name".into(), json!(name));
+    }
+    if let Some(uid) = uid {
+        about.insert("uid".into(), json!(uid));
+    }
+}
+
+/// Sets or removes one label or annotation.
+pub fn set(metadata: &mut Tree, map: &str, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => {
+            let entries = metadata.entry(map).or_insert_with(|| json!({}));
+            if !entries.is_object() {
+                *entries = json!({});
+            }
+            entries[key] = value;
+        }
+        None => {
+            let Some(entries) = metadata.get_mut(map).and_then(Value::as_object_mut) else { return };
+            entries.remove(key);
+            if entries.is_empty() {
+                metadata.remove(map);
+            }
+        }
+    }
+}
+
+/// The object with or without the mark that it was not seen since `since`; `None`: it is so already.
+pub fn mark(object: &Object, since: Option<&str>) -> Option<Draft> {
+    let mut tree = object.tree().ok()?;
+    let marked = tree.get("metadata")?.get("annotations").and_then(|it| it.get(STALE)).is_some();
+    if marked == since.is_some() {
+        return None;
+    }
+    set(tree.get_mut("metadata")?.as_object_mut()?, "annotations", STALE, since.map(|since| json!(since)));
+    Draft::encode(&tree).ok()
+}
+
+/// The object, owned by `to` instead of `from`; `None`: it was not owned by `from`.
+pub fn reown(object: &Object, from: &str, to: &str) -> Option<Draft> {
+    if !object.head.owners.iter().any(|owner| owner.uid == from) {
+        return None;
+    }
+    let mut tree = object.tree().ok()?;
+    let owners = tree.get_mut("metadata")?.get_mut("ownerReferences")?.as_array_mut()?;
+    for owner in owners.iter_mut().filter(|owner| owner["uid"] == from) {
+        owner["uid"] = json!(to);
+    }
+    Draft::encode(&tree).ok()
+}
+
+/// Whether the object has just this content.
+pub fn is_same(object: &Object, draft: &Draft) -> bool {
+    object.body_slice().len() == draft.sealed_len(object.revision)
+        && object.body_slice() == draft.seal(object.revision, machinery::EventType::Modified).body_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Known;
+
+    impl Relations for Known {
+        fn uid(&self, uid: &str) -> Option<CompactString> {
+            (uid == "member-deployment").then(|| "hub-deployment".into())
+        }
+
+        fn name(&self, kind: &str, _: &str, name: &str) -> Option<CompactString> {
+            (kind == "Pod" && name == "web-0").then(|| "web-0-eu-1".into())
+        }
+    }
+
+    fn shown(kind: Kind, object: Value, name: &str) -> Value {
+        let Value::Object(tree) = object else { panic!("an object") };
+        let draft = show(kind, tree, &Shown { cluster: "eu-1", name }, &Known).unwrap();
+        serde_json::from_slice(draft.body()).unwrap()
+    }
+
+    #[test]
+    fn an_object_says_where_it_is_and_what_it_is_called_there() {
+        let pod = json!({"metadata": {
+            "name": "web-0", "namespace": "shop", "uid": "u1", "resourceVersion": "5", "managedFields": [{}],
+            "annotations": {"hanse.io/stale": "long ago"},
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "member-deployment"},
+                {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "u9"},
+            ],
+        }});
+        let mine = shown(Kind::Pods, pod.clone(), "web-0-eu-1");
+        assert_eq!((&mine["kind"], &mine["apiVersion"]), (&json!("Pod"), &json!("v1")));
+        let metadata = &mine["metadata"];
+        assert_eq!(metadata["name"], "web-0-eu-1");
+        assert_eq!(metadata["uid"], "u1");
+        assert_eq!(metadata["labels"], json!({"hanse.io/cluster": "eu-1"}));
+        assert_eq!(metadata["annotations"], json!({"hanse.io/name": "web-0"}));
+        assert_eq!(metadata["ownerReferences"][0]["uid"], "hub-deployment");
+        assert_eq!(metadata["ownerReferences"][1]["uid"], "u9");
+        assert!(metadata["managedFields"].is_null() && metadata["resourceVersion"].is_null());
+        let same = shown(Kind::Pods, pod, "web-0");
+        assert!(same["metadata"]["annotations"].is_null());
+    }
+
+    #[test]
+    fn an_event_is_about_what_shows_here() {
+        let event = json!({
+            "metadata": {"name": "e", "namespace": "shop", "uid": "u2"},
+            "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-0", "uid": "u1"},
+            "related": {"kind": "Deployment", "name": "web", "uid": "member-deployment"},
+        });
+        let mine = shown(Kind::Events, event, "e");
+        assert_eq!(mine["involvedObject"]["name"], "web-0-eu-1");
+        assert_eq!(mine["involvedObject"]["uid"], "u1");
+        assert_eq!(mine["related"]["uid"], "hub-deployment");
+    }
+
+    #[test]
+    fn marks_come_and_go() {
+        let Value::Object(tree) = json!({
+            "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": {"x": 1}
+        }) else {
+            panic!("an object")
+        };
+        let plain = Draft::encode(&tree).unwrap();
+        let sealed = plain.seal(machinery::Revision::BASE, machinery::EventType::Added);
+        assert!(mark(&sealed, None).is_none());
+        let marked = mark(&sealed, Some("2026-01-01T00:00:00Z")).unwrap();
+        let marked = marked.seal(machinery::Revision::BASE, machinery::EventType::Added);
+        assert!(!is_same(&marked, &plain));
+        assert!(mark(&marked, Some("2026-01-02T00:00:00Z")).is_none(), "the first time stays");
+        assert!(is_same(&sealed, &mark(&marked, None).unwrap()));
+    }
+}

@@ -1,0 +1,485 @@
+//! What sessions report, and what it makes of a view.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, atomic::Ordering},
+};
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use machinery::{Draft, EventType, Object, resource::Tree};
+use serde_json::Value;
+use smallvec::{SmallVec, smallvec};
+use store::ItemKey;
+
+use super::{
+    Member, Placed,
+    kinds::Kind,
+    merge,
+    names::{self, Identity},
+    render::{self, Relations, Shown},
+    view::{Cluster, Item, Known, Part, Seen, Step, Target, View},
+};
+
+/// An object as a member reported it.
+pub(super) struct Reported {
+    pub identity: Identity,
+    pub tree: Tree,
+}
+
+impl Reported {
+    /// `None`: it is no object, which is the member's fault and is said in the log.
+    pub fn read(cluster: &str, kind: Kind, object: &Bytes) -> Option<Reported> {
+        let tree: Option<Tree> = serde_json::from_slice(object).ok();
+        let identity = tree.as_ref().and_then(Identity::of);
+        if identity.is_none() {
+            tracing::warn!(cluster, kind = kind.plural(), "a member reported something that is no object");
+        }
+        Some(Reported { identity: identity?, tree: tree? })
+    }
+
+    fn key(&self) -> ItemKey {
+        ItemKey::new(&self.identity.namespace, &self.identity.name)
+    }
+
+    /// The placed object that it belongs to.
+    fn owner<'a>(&self, placed: &'a HashMap<CompactString, Placed>) -> Option<&'a Placed> {
+        let owners = self.tree.get("metadata")?.get("ownerReferences")?.as_array()?;
+        owners.iter().find_map(|owner| placed.get(owner["uid"].as_str()?))
+    }
+}
+
+/// The objects of one cluster, as they show.
+struct Kin<'a> {
+    cluster: &'a Cluster,
+    aliases: &'a HashMap<CompactString, CompactString>,
+}
+
+impl Relations for Kin<'_> {
+    fn uid(&self, uid: &str) -> Option<CompactString> {
+        let placed = self.cluster.placed.get(uid).map(|placed| placed.uid.as_str().into());
+        placed.or_else(|| self.aliases.get(uid).cloned())
+    }
+
+    fn name(&self, kind: &str, namespace: &str, name: &str) -> Option<CompactString> {
+        let kind = Kind::ALL.into_iter().find(|it| it.name() == kind)?;
+        let shown = self.cluster.seen.get(&kind)?.names.get(&ItemKey::new(namespace, name))?;
+        (shown.name() != name).then(|| shown.name().into())
+    }
+}
+
+impl Known {
+    pub fn cluster(&mut self, name: &str) -> &mut Cluster {
+        self.clusters.entry(name.into()).or_default()
+    }
+
+    fn seen(&mut self, cluster: &str, kind: Kind) -> &mut Seen {
+        self.cluster(cluster).seen.entry(kind).or_default()
+    }
+
+    fn parts(&mut self, kind: Kind, item: &ItemKey) -> Option<&mut SmallVec<[Part; 1]>> {
+        match self.items.get_mut(&kind)?.get_mut(item)? {
+            Item::Members(parts) => Some(parts),
+            Item::Stored(_) => None,
+        }
+    }
+
+    fn part(&mut self, kind: Kind, item: &ItemKey, cluster: &str) -> Option<&mut Part> {
+        self.parts(kind, item)?.iter_mut().find(|part| part.cluster == cluster)
+    }
+
+    pub fn is_taken(&self, kind: Kind, namespace: &str, name: &str) -> bool {
+        self.items.get(&kind).is_some_and(|items| items.contains_key(&ItemKey::new(namespace, name)))
+    }
+
+    /// Where an object that was not seen before shows.
+    fn place_for(&mut self, cluster: &str, kind: Kind, reported: &Reported) -> ItemKey {
+        let Identity { namespace, name, .. } = &reported.identity;
+        let owner = reported.owner(&self.cluster(cluster).placed).cloned();
+        if let Some(owner) = owner.as_ref().filter(|owner| kind.is_summed() && !owner.duplicated)
+            && let Some(parts) = self.parts(kind, &reported.key())
+            && parts.iter().all(|part| part.owner.as_deref() == Some(owner.uid.as_str()) && part.cluster != cluster)
+        {
+            return reported.key();
+        }
+        let always = owner.is_some_and(|owner| owner.duplicated);
+        let shown = names::shown_name(name, cluster, always, |name| self.is_taken(kind, namespace, name));
+        ItemKey::new(namespace, &shown)
+    }
+}
+
+impl View {
+    pub(super) fn expect(&self, cluster: &str) {
+        self.changed.store(true, Ordering::Relaxed);
+        self.level().cluster(cluster);
+    }
+
+    pub(super) fn join(&self, member: Arc<dyn Member>, identity: &str) {
+        let name = member.cluster().to_owned();
+        let mut known = self.level();
+        self.changed.store(true, Ordering::Relaxed);
+        let known_as = known.cluster(&name).identity.clone();
+        if !known_as.is_empty() && known_as != identity {
+            tracing::warn!(cluster = name, "is another cluster than it was: what was known of it goes");
+            self.drop_cluster(&mut known, &name);
+        }
+        let cluster = known.cluster(&name);
+        cluster.identity = identity.to_owned();
+        cluster.member = Some(member);
+        cluster.seen.values_mut().for_each(|seen| seen.confirmed = false);
+    }
+
+    pub(super) fn replace(&self, cluster: &str, kind: Kind, objects: &[Bytes]) {
+        let reported: Vec<Reported> =
+            objects.iter().filter_map(|object| Reported::read(cluster, kind, object)).collect();
+        let mut known = self.level();
+        if !known.clusters.contains_key(cluster) {
+            return;
+        }
+        let mut step = Step::default();
+        let here: HashSet<ItemKey> = reported.iter().map(Reported::key).collect();
+        let seen = known.seen(cluster, kind);
+        (seen.whole, seen.confirmed, seen.stale) = (true, true, None);
+        self.changed.store(true, Ordering::Relaxed);
+        let gone: Vec<ItemKey> = seen.names.keys().filter(|name| !here.contains(*name)).cloned().collect();
+        for name in gone {
+            self.forget(&mut known, cluster, kind, &name, &mut step);
+        }
+        for reported in reported {
+            self.place(&mut known, cluster, kind, reported, &mut step, false);
+        }
+        if known.damaged.is_some() && known.all_seen() {
+            known.damaged = None;
+        }
+        self.commit(step);
+    }
+
+    pub(super) fn put(&self, cluster: &str, kind: Kind, object: &Bytes) {
+        let Some(reported) = Reported::read(cluster, kind, object) else { return };
+        let mut known = self.level();
+        if !known.clusters.contains_key(cluster) {
+            return;
+        }
+        let mut step = Step::default();
+        self.place(&mut known, cluster, kind, reported, &mut step, true);
+        self.commit(step);
+    }
+
+    pub(super) fn remove(&self, cluster: &str, kind: Kind, object: &Bytes) {
+        let Some(reported) = Reported::read(cluster, kind, object) else { return };
+        let mut known = self.level();
+        if !known.clusters.contains_key(cluster) {
+            return;
+        }
+        let name = reported.key();
+        let Some(item) = known.seen(cluster, kind).names.get(&name).cloned() else { return };
+        let same = known.part(kind, &item, cluster).is_some_and(|part| part.uid == reported.identity.uid);
+        if same {
+            let mut step = Step::default();
+            self.forget(&mut known, cluster, kind, &name, &mut step);
+            self.commit(step);
+        }
+    }
+
+    pub(super) fn placed(&self, cluster: &str, uid: &str, from: Option<Placed>) {
+        let mut known = self.level();
+        let Some(placed) = from else {
+            known.cluster(cluster).placed.remove(uid);
+            return;
+        };
+        self.changed.store(true, Ordering::Relaxed);
+        let to = placed.uid.clone();
+        let before = known.cluster(cluster).placed.insert(uid.into(), placed);
+        if before.is_some() {
+            return;
+        }
+        // What it owns may have been seen before.
+        let mut step = Step::default();
+        for kind in Kind::ALL {
+            self.reown(&mut known, cluster, kind, None, uid, &to, &mut step);
+        }
+        self.commit(step);
+    }
+
+    pub(super) fn lost(&self, cluster: &str, since: &str) {
+        let mut known = self.level();
+        let mut step = Step::default();
+        let Some(lost) = known.clusters.get_mut(cluster) else { return };
+        lost.member = None;
+        for kind in Kind::ALL {
+            let Some(seen) = known.clusters.get_mut(cluster).and_then(|it| it.seen.get_mut(&kind)) else { continue };
+            seen.confirmed = false;
+            if seen.stale.is_some() {
+                continue;
+            }
+            seen.stale = Some(since.to_owned());
+            let items: Vec<ItemKey> = seen.names.values().cloned().collect();
+            for item in items {
+                self.mark(&mut known, cluster, kind, &item, since, &mut step);
+            }
+        }
+        self.commit(step);
+    }
+
+    pub(super) fn leave(&self, cluster: &str) {
+        let mut known = self.level();
+        self.drop_cluster(&mut known, cluster);
+        known.clusters.remove(cluster);
+        self.changed.store(true, Ordering::Relaxed);
+    }
+
+    fn drop_cluster(&self, known: &mut Known, cluster: &str) {
+        let mut step = Step::default();
+        for kind in Kind::ALL {
+            let names: Vec<ItemKey> = known.seen(cluster, kind).names.keys().cloned().collect();
+            for name in names {
+                self.forget(known, cluster, kind, &name, &mut step);
+            }
+        }
+        self.commit(step);
+        known.clusters.insert(cluster.into(), Cluster::default());
+    }
+
+    /// What a member answered about its object, as it shows. `keep`: it is so now, and is seen by whoever reads next,
+    /// unless the session was faster.
+    pub fn answered(&self, shown: &ItemKey, target: &Target, tree: Tree, keep: bool) -> Option<Arc<Object>> {
+        let mut known = self.level();
+        let reported = Reported { identity: Identity::of(&tree)?, tree };
+        let part = known.part(target.kind, shown, &target.cluster);
+        let is_known = part.is_some_and(|part| part.uid == reported.identity.uid);
+        if keep && is_known {
+            let mut step = Step::default();
+            self.place(&mut known, &target.cluster, target.kind, reported, &mut step, true);
+            self.commit(step);
+            return self.object(target.kind, shown);
+        }
+        let Known { clusters, aliases, .. } = &*known;
+        let kin = Kin { cluster: clusters.get(target.cluster.as_str())?, aliases };
+        let name = Shown { cluster: &target.cluster, name: shown.name() };
+        let draft = render::show(target.kind, reported.tree, &name, &kin).ok()?;
+        let revision = self.object(target.kind, shown).map_or(self.origin(), |object| object.revision);
+        Some(Arc::new(draft.seal(revision, EventType::Modified)))
+    }
+
+    /// `in_order`: what is older than what is known is left out.
+    fn place(
+        &self,
+        known: &mut Known,
+        cluster: &str,
+        kind: Kind,
+        reported: Reported,
+        step: &mut Step,
+        in_order: bool,
+    ) {
+        let name = reported.key();
+        let mut item = known.seen(cluster, kind).names.get(&name).cloned();
+        if let Some(known_at) = &item {
+            match known.part(kind, known_at, cluster) {
+                Some(part) if part.uid == reported.identity.uid => {
+                    if in_order && names::is_older(&reported.identity.revision, &part.revision) {
+                        return;
+                    }
+                }
+                // Another object by that name.
+                _ => {
+                    self.forget(known, cluster, kind, &name, step);
+                    item = None;
+                }
+            }
+        }
+        let item = item.unwrap_or_else(|| known.place_for(cluster, kind, &reported));
+        let Known { clusters, aliases, .. } = &*known;
+        let Some(here) = clusters.get(cluster) else { return };
+        let owner = reported.owner(&here.placed).map(|placed| CompactString::from(placed.uid.as_str()));
+        let Reported { identity, tree } = reported;
+        let shown = Shown { cluster, name: item.name() };
+        let draft = match render::show(kind, tree, &shown, &Kin { cluster: here, aliases }) {
+            Ok(draft) => draft,
+            Err(error) => return tracing::warn!(cluster, %error, "a member's object cannot be shown"),
+        };
+        let part = Part {
+            cluster: cluster.into(),
+            name: identity.name.into(),
+            revision: identity.revision.into(),
+            uid: identity.uid.into(),
+            owner,
+            alone: None,
+        };
+        known.seen(cluster, kind).names.insert(name, item.clone());
+        self.put_part(known, kind, item, part, draft, step);
+    }
+
+    /// Shows one member's object, alone or with those it shows as one with.
+    pub(super) fn put_part(
+        &self,
+        known: &mut Known,
+        kind: Kind,
+        item: ItemKey,
+        part: Part,
+        draft: Draft,
+        step: &mut Step,
+    ) {
+        let Some(parts) = known.parts(kind, &item) else {
+            known.items.entry(kind).or_default().insert(item.clone(), Item::Members(smallvec![part]));
+            return step.put(kind, item, draft);
+        };
+        let others = parts.iter().filter(|it| it.cluster != part.cluster).count();
+        if others == 0 {
+            *parts = smallvec![part];
+            return step.put(kind, item, draft);
+        }
+        if let Some(first) = parts.first_mut().filter(|first| first.alone.is_none()) {
+            first.alone = self.draft(kind, &item, step);
+        }
+        let part = Part { alone: Some(draft), ..part };
+        let joins = match parts.iter_mut().find(|it| it.cluster == part.cluster) {
+            Some(known) => {
+                *known = part.clone();
+                false
+            }
+            None => {
+                parts.push(part.clone());
+                true
+            }
+        };
+        let first = parts.first().map(|first| first.uid.clone()).unwrap_or_default();
+        put_sum(kind, &item, parts, step);
+        if joins {
+            known.aliases.insert(part.uid.clone(), first.clone());
+            let namespace = Some(item.namespace());
+            self.reown(known, &part.cluster, Kind::Pods, namespace, &part.uid, &first, step);
+        }
+    }
+
+    /// What shows at a place, or is about to.
+    fn draft(&self, kind: Kind, item: &ItemKey, step: &Step) -> Option<Draft> {
+        let pending = step.pending(kind, item).cloned();
+        pending.or_else(|| self.object(kind, item).map(|object| object.unsealed()))
+    }
+
+    /// One member's object is gone.
+    fn forget(&self, known: &mut Known, cluster: &str, kind: Kind, name: &ItemKey, step: &mut Step) {
+        let Some(item) = known.seen(cluster, kind).names.remove(name) else { return };
+        let Some(parts) = known.parts(kind, &item) else { return };
+        let Some(at) = parts.iter().position(|part| part.cluster == cluster) else { return };
+        let gone = parts.remove(at);
+        let rest: Vec<(CompactString, CompactString)> =
+            parts.iter().map(|part| (part.cluster.clone(), part.uid.clone())).collect();
+        let Some((_, first)) = rest.first().cloned() else {
+            known.items.entry(kind).or_default().remove(&item);
+            return step.remove(kind, item);
+        };
+        let parts = parts.clone();
+        known.aliases.remove(&gone.uid);
+        if at == 0 {
+            // Another one's UID shows from now on: it is another object.
+            step.remove(kind, item.clone());
+            known.aliases.remove(&first);
+            for (cluster, uid) in &rest {
+                if *uid != first {
+                    known.aliases.insert(uid.clone(), first.clone());
+                }
+                let namespace = Some(item.namespace());
+                self.reown(known, cluster, Kind::Pods, namespace, &gone.uid, &first, step);
+            }
+        }
+        put_sum(kind, &item, &parts, step);
+    }
+
+    /// What a cluster has of a kind belongs to another than it showed.
+    #[allow(clippy::too_many_arguments)]
+    fn reown(
+        &self,
+        known: &mut Known,
+        cluster: &str,
+        kind: Kind,
+        namespace: Option<&str>,
+        from: &str,
+        to: &str,
+        step: &mut Step,
+    ) {
+        let items: Vec<ItemKey> = known.seen(cluster, kind).names.values().cloned().collect();
+        for item in items.iter().filter(|item| namespace.is_none_or(|it| it == item.namespace())) {
+            let Some(object) = self.object(kind, item) else { continue };
+            let Some(draft) = render::reown(&object, from, to) else { continue };
+            step.put(kind, item.clone(), draft);
+            if let Some(part) = known.part(kind, item, cluster).filter(|_| kind.is_summed()) {
+                part.owner = Some(to.into());
+            }
+        }
+    }
+
+    /// Marks an object as not seen since `since`.
+    fn mark(&self, known: &mut Known, cluster: &str, kind: Kind, item: &ItemKey, since: &str, step: &mut Step) {
+        let Some(parts) = known.parts(kind, item) else { return };
+        if parts.len() == 1 {
+            if let Some(draft) = self.object(kind, item).and_then(|object| render::mark(&object, Some(since))) {
+                step.put(kind, item.clone(), draft);
+            }
+            return;
+        }
+        let part = parts.iter_mut().find(|part| part.cluster == cluster);
+        if let Some(alone) = part.and_then(|part| part.alone.as_mut()) {
+            let object = alone.preview();
+            if let Some(marked) = render::mark(&object, Some(since)) {
+                *alone = marked;
+            }
+        }
+        put_sum(kind, item, parts, step);
+    }
+
+    /// Gives members' objects another place, because theirs was taken by what is stored.
+    pub(super) fn move_aside(
+        &self,
+        known: &mut Known,
+        kind: Kind,
+        item: &ItemKey,
+        parts: SmallVec<[Part; 1]>,
+        step: &mut Step,
+    ) {
+        let shown = self.draft(kind, item, step);
+        step.remove(kind, item.clone());
+        for mut part in parts {
+            let Some(draft) = part.alone.take().or_else(|| shown.clone()) else { continue };
+            let namespace = item.namespace();
+            let name = names::shown_name(&part.name, &part.cluster, true, |name| known.is_taken(kind, namespace, name));
+            known.aliases.remove(&part.uid);
+            let place = ItemKey::new(namespace, &name);
+            let Some(draft) = renamed(&draft, &part.name, &name) else { continue };
+            let own = ItemKey::new(namespace, &part.name);
+            known.seen(&part.cluster.clone(), kind).names.insert(own, place.clone());
+            self.put_part(known, kind, place, part, draft, step);
+        }
+    }
+}
+
+impl Known {
+    fn all_seen(&self) -> bool {
+        let whole = |cluster: &Cluster| {
+            Kind::ALL.iter().all(|kind| cluster.seen.get(kind).is_some_and(|seen| seen.whole))
+        };
+        !self.clusters.is_empty() && self.clusters.values().all(whole)
+    }
+}
+
+/// Shows several members' objects as one.
+fn put_sum(kind: Kind, item: &ItemKey, parts: &[Part], step: &mut Step) {
+    let tree = |part: &Part| -> Option<(CompactString, Tree)> {
+        Some((part.cluster.clone(), serde_json::from_slice(part.alone.as_ref()?.body()).ok()?))
+    };
+    let trees: Vec<(CompactString, Tree)> = parts.iter().filter_map(tree).collect();
+    let named: Vec<(&str, Tree)> = trees.iter().map(|(name, tree)| (name.as_str(), tree.clone())).collect();
+    if let Some(draft) = merge::sum(&named).and_then(|sum| Draft::encode(&sum).ok()) {
+        step.put(kind, item.clone(), draft);
+    }
+}
+
+/// An object under another name; `own` is what its cluster calls it.
+pub(super) fn renamed(draft: &Draft, own: &str, name: &str) -> Option<Draft> {
+    let mut tree: Tree = serde_json::from_slice(draft.body()).ok()?;
+    let metadata = tree.get_mut("metadata")?.as_object_mut()?;
+    metadata.insert("name".into(), Value::from(name));
+    let before = (own != name).then(|| Value::from(own));
+    render::set(metadata, "annotations", render::NAME, before);
+    Draft::encode(&tree).ok()
+}

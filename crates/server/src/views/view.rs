@@ -1,0 +1,343 @@
+//! The view of one workspace: one history of what is stored there and of what members have.
+//!
+//! Whoever reads brings the history level with the store first, so that a write that was answered is seen. The mutex
+//! orders all that changes the history; readers of lists and watches hold it only for that first step.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use compact_str::CompactString;
+use machinery::{Draft, EventType, Object, Revision};
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use store::{
+    Change, Collection, Commit, Committed, Error, Expect, ItemKey, Key, Listing, Span, Store, Watch,
+    WorkspaceId, Write,
+    live::{Epochs, Loaded},
+    memory::MemoryStore,
+};
+
+use super::{Member, Placed, kinds::Kind, mirror::Mirror, render, sight::Sight};
+use crate::space::Current;
+
+/// One workspace's view.
+pub struct View {
+    pub(super) id: WorkspaceId,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) memory: MemoryStore,
+    /// Before the first record of this history; what is before it was never here.
+    origin: Revision,
+    known: Mutex<Known>,
+    /// Something happened that is not kept yet.
+    pub(super) changed: AtomicBool,
+}
+
+/// What is known beside the objects themselves.
+#[derive(Default)]
+pub(super) struct Known {
+    pub clusters: BTreeMap<CompactString, Cluster>,
+    pub items: HashMap<Kind, HashMap<ItemKey, Item>>,
+    pub mirrors: HashMap<Kind, Mirror>,
+    /// UIDs of objects that show as part of another, and the UID that shows.
+    pub aliases: HashMap<CompactString, CompactString>,
+    /// Why it is not known which clusters there are: what was kept is damaged.
+    pub damaged: Option<String>,
+}
+
+/// A member.
+#[derive(Default)]
+pub(super) struct Cluster {
+    /// Its session, as long as it is connected.
+    pub member: Option<Arc<dyn Member>>,
+    /// The UID of its `kube-system` namespace; empty before it is known.
+    pub identity: String,
+    pub seen: BTreeMap<Kind, Seen>,
+    /// Its objects that were placed from here, by their UID there.
+    pub placed: HashMap<CompactString, Placed>,
+}
+
+/// What was seen of one kind in one cluster.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// What each object there is called here.
+    pub names: HashMap<ItemKey, ItemKey>,
+    /// All objects were seen at least once.
+    pub whole: bool,
+    /// All objects were seen by the session that is connected.
+    pub confirmed: bool,
+    /// Since when nothing was seen.
+    pub stale: Option<String>,
+}
+
+/// Whose an object of the view is.
+pub(super) enum Item {
+    /// The workspace's own, at this revision of the store.
+    Stored(Revision),
+    /// A member's, or that of several who show as one; the first's UID shows.
+    Members(SmallVec<[Part; 1]>),
+}
+
+/// An object of one member.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub cluster: CompactString,
+    /// Its name and revision there.
+    pub name: CompactString,
+    pub revision: CompactString,
+    pub uid: CompactString,
+    /// The UID of the placed object that owns it.
+    pub owner: Option<CompactString>,
+    /// As it shows alone, if it shows with others.
+    pub alone: Option<Draft>,
+}
+
+/// A change of the view: first something goes, then something comes.
+#[derive(Default)]
+pub(super) struct Step {
+    gone: BTreeSet<(Kind, ItemKey)>,
+    put: BTreeMap<(Kind, ItemKey), Draft>,
+}
+
+impl Step {
+    pub fn put(&mut self, kind: Kind, item: ItemKey, draft: Draft) {
+        self.put.insert((kind, item), draft);
+    }
+
+    pub fn remove(&mut self, kind: Kind, item: ItemKey) {
+        self.put.remove(&(kind, item.clone()));
+        self.gone.insert((kind, item));
+    }
+
+    pub fn pending(&self, kind: Kind, item: &ItemKey) -> Option<&Draft> {
+        self.put.get(&(kind, item.clone()))
+    }
+}
+
+/// Where a request about one member's object goes.
+pub struct Target {
+    pub cluster: String,
+    /// `None`: there is no session with it now.
+    pub member: Option<Arc<dyn Member>>,
+    pub kind: Kind,
+    pub namespace: String,
+    /// Name, UID and revision there.
+    pub name: String,
+    pub uid: String,
+    pub revision: String,
+}
+
+/// What is known of an object that others belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Here,
+    /// It was removed, or every member was seen and has it not.
+    Gone,
+    /// Some member that may have it is out of sight.
+    Unknown,
+}
+
+impl View {
+    pub(super) fn new(id: WorkspaceId, store: Arc<dyn Store>, memory: MemoryStore, origin: Revision) -> View {
+        let epochs = Epochs::starting_at(origin);
+        memory.load(&id, Loaded { head: origin, forgotten: origin, epochs, collections: Vec::new() });
+        let view =
+            View { id, store, memory, origin, known: Mutex::default(), changed: AtomicBool::new(false) };
+        drop(view.level());
+        view
+    }
+
+    /// What is known, once it is level with the store.
+    pub(super) fn level(&self) -> MutexGuard<'_, Known> {
+        let mut known = self.known.lock();
+        self.catch_up(&mut known);
+        known
+    }
+
+    pub(super) fn key(kind: Kind, item: &ItemKey) -> Key {
+        Key { collection: kind.collection(), item: item.clone() }
+    }
+
+    pub(super) fn object(&self, kind: Kind, item: &ItemKey) -> Option<Arc<Object>> {
+        self.memory.get(&self.id, &View::key(kind, item))
+    }
+
+    /// Makes a change visible. What would change nothing is left out.
+    pub(super) fn commit(&self, step: Step) {
+        let Step { gone, put } = step;
+        let here = |(kind, item): &(Kind, ItemKey)| self.object(*kind, item).is_some();
+        let removals = gone.iter().filter(|place| here(place)).map(|(kind, item)| Write {
+            key: View::key(*kind, item),
+            expect: Expect::Anything,
+            change: Change::Remove,
+        });
+        self.commit_all(removals.collect());
+        let differs = |(kind, item): &(Kind, ItemKey), draft: &Draft| {
+            self.object(*kind, item).is_none_or(|object| !render::is_same(&object, draft))
+        };
+        let puts = put.into_iter().filter(|(place, draft)| differs(place, draft));
+        let puts = puts.map(|((kind, item), draft)| Write {
+            key: View::key(kind, &item),
+            expect: Expect::Anything,
+            change: Change::Put { draft, expires: None },
+        });
+        self.commit_all(puts.collect());
+    }
+
+    fn commit_all(&self, writes: Vec<Write>) {
+        if writes.is_empty() {
+            return;
+        }
+        self.changed.store(true, Ordering::Relaxed);
+        if let Err(error) = self.memory.commit_now(&self.id, &Commit { guards: Vec::new(), writes }) {
+            tracing::error!(workspace = %self.id, %error, "a view did not change as it should have");
+        }
+    }
+
+    pub fn head(&self) -> Revision {
+        drop(self.level());
+        self.memory.head(&self.id)
+    }
+
+    /// Whether a revision is one of this history. One that lies ahead is not: nobody else hands them out.
+    pub fn knows(&self, revision: Revision) -> bool {
+        revision.epoch() == 0 || (self.origin <= revision && revision <= self.head())
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        drop(self.level());
+        self.memory.get(&self.id, key)
+    }
+
+    /// An object as it shows, and what must hold in the store for it to be still so. Of a member's object nothing in
+    /// the store can hold.
+    pub fn current(&self, key: &Key) -> Current {
+        let known = self.level();
+        let items = Kind::of(&key.collection).and_then(|kind| known.items.get(&kind));
+        let expect = match items.and_then(|items| items.get(&key.item)) {
+            Some(Item::Stored(revision)) => Expect::At(*revision),
+            Some(Item::Members(_)) => Expect::At(Revision::BASE),
+            None => Expect::Absent,
+        };
+        Current { object: self.memory.get(&self.id, key), expect }
+    }
+
+    pub fn list(&self, collection: &Collection, at: Option<Revision>) -> Result<Listing, Error> {
+        drop(self.level());
+        self.memory.list(&self.id, collection, at)
+    }
+
+    pub fn watch(&self, span: Span, after: Revision) -> Result<Watch, Error> {
+        if !self.knows(after) {
+            return Err(Error::Expired { oldest: self.origin });
+        }
+        self.memory.watch(&self.id, span, after)
+    }
+
+    /// What was committed to the store, at the revision that it has in the view.
+    pub fn settled(&self, key: &Key, committed: Committed) -> Committed {
+        let known = self.level();
+        let mirror = Kind::of(&key.collection).and_then(|kind| known.mirrors.get(&kind));
+        // Where it is not known any more, a revision that no object has: whoever goes on from it must look again.
+        let revision = mirror.and_then(|it| it.shown_at(committed.revision)).unwrap_or(self.origin);
+        let object = match self.memory.get(&self.id, key).filter(|object| object.revision == revision) {
+            Some(object) => object,
+            None => Arc::new(committed.object.with_revision(revision, EventType::Modified)),
+        };
+        Committed { revision, object }
+    }
+
+    /// Where requests about the object at `key` go; empty if it is not a member's.
+    pub fn targets(&self, key: &Key) -> Vec<Target> {
+        let known = self.level();
+        let Some(kind) = Kind::of(&key.collection) else { return Vec::new() };
+        let item = known.items.get(&kind).and_then(|items| items.get(&key.item));
+        let Some(Item::Members(parts)) = item else { return Vec::new() };
+        let target = |part: &Part| Target {
+            cluster: part.cluster.to_string(),
+            member: known.clusters.get(&part.cluster).and_then(|cluster| cluster.member.clone()),
+            kind,
+            namespace: key.item.namespace().to_owned(),
+            name: part.name.to_string(),
+            uid: part.uid.to_string(),
+            revision: part.revision.to_string(),
+        };
+        parts.iter().map(target).collect()
+    }
+
+    /// Which clusters a list of `collection` is about.
+    pub fn sight(&self, collection: &Collection) -> Sight {
+        let known = self.known.lock();
+        let mut sight = Sight { damaged: known.damaged.clone(), ..Sight::default() };
+        let Some(kind) = Kind::of(collection) else { return sight };
+        for (name, cluster) in &known.clusters {
+            match cluster.seen.get(&kind) {
+                Some(Seen { whole: true, stale: Some(since), .. }) => {
+                    sight.stale.push((name.to_string(), since.clone()));
+                }
+                Some(Seen { whole: true, .. }) => {}
+                _ => sight.unseen.push(name.to_string()),
+            }
+        }
+        sight
+    }
+
+    /// What is known of the object with `uid`, which should be at `key`. `joined`: the clusters that the workspace has.
+    pub fn presence(&self, key: &Key, uid: &str, joined: &[CompactString]) -> Presence {
+        let known = self.level();
+        let Some(kind) = Kind::of(&key.collection) else { return Presence::Unknown };
+        if self.memory.get(&self.id, key).is_some_and(|object| object.head.uid == uid)
+            || known.aliases.contains_key(uid)
+        {
+            return Presence::Here;
+        }
+        // It may show by another name.
+        let listing = self.memory.list(&self.id, &key.collection, None);
+        let mut namesakes = listing.iter().flat_map(|it| it.iter(Some(key.item.namespace()), None));
+        if namesakes.any(|(_, object)| object.head.uid == uid) {
+            return Presence::Here;
+        }
+        if known.mirrors.get(&kind).is_some_and(|mirror| mirror.saw_removed(uid)) {
+            return Presence::Gone;
+        }
+        let in_sight =
+            |cluster: &Cluster| cluster.seen.get(&kind).is_some_and(|seen| seen.whole && seen.confirmed);
+        let all = known.damaged.is_none()
+            && known.clusters.values().all(in_sight)
+            && joined.iter().all(|name| known.clusters.contains_key(name));
+        if all { Presence::Gone } else { Presence::Unknown }
+    }
+
+    /// How many members' objects there are of each kind, and how many of them were not seen lately.
+    pub fn counts(&self) -> BTreeMap<Kind, (usize, usize)> {
+        let known = self.known.lock();
+        let mut counts = BTreeMap::new();
+        for (kind, seen) in known.clusters.values().flat_map(|cluster| &cluster.seen) {
+            let (all, stale) = counts.entry(*kind).or_insert((0, 0));
+            *all += seen.names.len();
+            if seen.stale.is_some() {
+                *stale += seen.names.len();
+            }
+        }
+        counts
+    }
+
+    /// How many clusters there are, and how many of them have no session now.
+    pub fn cluster_counts(&self) -> (usize, usize) {
+        let known = self.known.lock();
+        let lost = known.clusters.values().filter(|cluster| cluster.member.is_none()).count();
+        (known.clusters.len(), lost)
+    }
+
+    pub fn clusters(&self) -> Vec<String> {
+        self.known.lock().clusters.keys().map(CompactString::to_string).collect()
+    }
+
+    pub(super) fn origin(&self) -> Revision {
+        self.origin
+    }
+}

@@ -1,0 +1,108 @@
+//! Pods as the feed has shown them, found by namespace, owner and node.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use compact_str::CompactString;
+use store::ItemKey;
+
+use crate::Pod;
+
+/// The pods of one cluster.
+#[derive(Default)]
+pub struct Pods {
+    all: BTreeMap<ItemKey, Arc<Pod>>,
+    by_owner: HashMap<CompactString, BTreeSet<ItemKey>>,
+    /// Under an empty name: those that have none.
+    by_node: HashMap<CompactString, BTreeSet<ItemKey>>,
+    finished: usize,
+}
+
+fn forget(index: &mut HashMap<CompactString, BTreeSet<ItemKey>>, under: &str, key: &ItemKey) {
+    if let Some(keys) = index.get_mut(under) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(under);
+        }
+    }
+}
+
+impl Pods {
+    pub fn put(&mut self, key: ItemKey, pod: Arc<Pod>) {
+        self.remove(&key);
+        if let Some(controller) = &pod.controller {
+            self.by_owner.entry(controller.uid.clone()).or_default().insert(key.clone());
+        }
+        self.by_node.entry(pod.node.clone()).or_default().insert(key.clone());
+        self.finished += usize::from(pod.is_finished());
+        self.all.insert(key, pod);
+    }
+
+    pub fn remove(&mut self, key: &ItemKey) {
+        let Some(pod) = self.all.remove(key) else { return };
+        if let Some(controller) = &pod.controller {
+            forget(&mut self.by_owner, &controller.uid, key);
+        }
+        forget(&mut self.by_node, &pod.node, key);
+        self.finished -= usize::from(pod.is_finished());
+    }
+
+    /// Those that have finished, beyond the newest `kept`.
+    pub fn finished_beyond(&self, kept: usize) -> Vec<Arc<Pod>> {
+        if self.finished <= kept {
+            return Vec::new();
+        }
+        let mut finished: Vec<Arc<Pod>> =
+            self.all.values().filter(|pod| pod.is_finished()).cloned().collect();
+        finished.sort_by_key(|pod| std::cmp::Reverse(pod.created));
+        finished.split_off(kept)
+    }
+
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Pod>> {
+        let from = ItemKey::new(namespace, "");
+        let here = self.all.range(from..).take_while(|(key, _)| key.namespace() == namespace);
+        here.map(|(_, pod)| pod.clone()).collect()
+    }
+
+    pub fn of(&self, owner: &str) -> Vec<Arc<Pod>> {
+        self.found(self.by_owner.get(owner))
+    }
+
+    pub fn on(&self, node: &str) -> Vec<Arc<Pod>> {
+        self.found(self.by_node.get(node))
+    }
+
+    fn found(&self, keys: Option<&BTreeSet<ItemKey>>) -> Vec<Arc<Pod>> {
+        keys.into_iter().flatten().filter_map(|key| self.all.get(key).cloned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_found_where_it_is_and_not_where_it_was() {
+        let mut pods = Pods::default();
+        let pod = |node: &str| {
+            Arc::new(Pod::of(&json!({
+                "metadata": {"namespace": "a", "name": "p", "uid": "1", "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "9", "controller": true},
+                ]},
+                "spec": {"nodeName": node},
+            })))
+        };
+        let key = ItemKey::new("a", "p");
+        pods.put(key.clone(), pod(""));
+        assert_eq!((pods.on("").len(), pods.of("9").len(), pods.in_namespace("a").len()), (1, 1, 1));
+        pods.put(key.clone(), pod("n1"));
+        assert_eq!((pods.on("").len(), pods.on("n1").len(), pods.of("9").len()), (0, 1, 1));
+        assert!(pods.in_namespace("aa").is_empty());
+        pods.remove(&key);
+        assert!(pods.by_owner.is_empty() && pods.by_node.is_empty() && pods.all.is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! A member cluster, and a session with it that does what the test says.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use anyhow::Result;
+use bytes::Bytes;
+use env::BoxFuture;
+use futures_util::{Stream, StreamExt, stream};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use machinery::status::{Reason, Status};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use server::{body::Body, views::Member};
+use store::Collection;
+use testing::{
+    client::Client,
+    hub::{TestHub, outfitted},
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::{World, create};
+
+/// A member: a hub of its own.
+pub struct Cluster {
+    _hub: TestHub,
+    pub client: Client,
+    pub session: Arc<Session>,
+    identity: Mutex<String>,
+}
+
+/// What the hub under test sends requests by.
+pub struct Session {
+    name: String,
+    client: Client,
+    /// Method, path with query, and body of all that was sent.
+    pub asked: Mutex<Vec<(String, String, Value)>>,
+    /// What the next log is made of.
+    log: Mutex<Option<mpsc::Receiver<Bytes>>>,
+    /// Turns true when the reader of a log is gone.
+    pub log_dropped: watch::Sender<bool>,
+}
+
+impl Member for Session {
+    fn cluster(&self) -> &str {
+        &self.name
+    }
+
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        let path = request.uri().to_string();
+        let sent = serde_json::from_slice(request.body()).unwrap_or_default();
+        self.asked.lock().push((request.method().to_string(), path.clone(), sent));
+        if path.contains("/log") {
+            let answer = self.read_log();
+            return Box::pin(async move { Ok(answer) });
+        }
+        let client = self.client.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let headers: Vec<(&str, &str)> =
+                parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or(""))).collect();
+            let sent = client.send(parts.method, &path, &headers, body).await;
+            let unreached = |error: anyhow::Error| Status::new(Reason::ServiceUnavailable, error.to_string());
+            let (head, body) = sent.map_err(unreached)?.into_parts();
+            let data = body.into_data_stream().filter_map(async |chunk| chunk.ok());
+            Ok(Response::from_parts(head, Body::stream(Box::pin(data))))
+        })
+    }
+}
+
+impl Session {
+    /// The next log is what is sent here.
+    pub fn next_log(&self) -> mpsc::Sender<Bytes> {
+        let (sender, receiver) = mpsc::channel(1);
+        *self.log.lock() = Some(receiver);
+        sender
+    }
+
+    fn read_log(&self) -> Response<Body> {
+        let Some(lines) = self.log.lock().take() else {
+            let mut refused = Response::new(Bytes::from_static(b"no such container").into());
+            *refused.status_mut() = StatusCode::BAD_REQUEST;
+            return refused;
+        };
+        let lines = stream::unfold(lines, async |mut lines| Some((lines.recv().await?, lines)));
+        let watched = Watched { lines: Box::pin(lines), dropped: self.log_dropped.clone() };
+        let mut response = Response::new(Body::stream(watched));
+        response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/plain"));
+        response
+    }
+}
+
+/// A stream that tells when it is dropped.
+struct Watched {
+    lines: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
+    dropped: watch::Sender<bool>,
+}
+
+impl Stream for Watched {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.lines.as_mut().poll_next(context)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.dropped.send_replace(true);
+    }
+}
+
+impl Cluster {
+    pub async fn start(name: &str) -> Result<Cluster> {
+        let hub = TestHub::start().await?;
+        let client = hub.admin().await?;
+        create(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await?;
+        outfitted(&client, "/api/v1/namespaces/shop").await?;
+        let session = Session {
+            name: name.to_owned(),
+            client: client.clone(),
+            asked: Mutex::default(),
+            log: Mutex::default(),
+            log_dropped: watch::Sender::new(false),
+        };
+        let identity = Mutex::new(format!("identity of {name}"));
+        Ok(Cluster { _hub: hub, client, session: Arc::new(session), identity })
+    }
+
+    /// A member that shows all it has.
+    pub async fn joined(world: &World, name: &str, pods: &[&str]) -> Result<Cluster> {
+        let cluster = Cluster::start(name).await?;
+        for pod in pods {
+            create(&cluster.client, crate::PODS, &crate::mk_pod(pod)).await?;
+        }
+        cluster.join(world);
+        cluster.report_all(world).await?;
+        Ok(cluster)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.session.name
+    }
+
+    pub fn join(&self, world: &World) {
+        world.views().join(&world.workspace(), self.session.clone(), &self.identity.lock());
+    }
+
+    /// Another cluster answers by that name.
+    pub fn become_another(&self) {
+        *self.identity.lock() = "another identity".into();
+    }
+
+    pub async fn report_all(&self, world: &World) -> Result<()> {
+        for collection in server::views::collections() {
+            self.report(world, &collection).await?;
+        }
+        Ok(())
+    }
+
+    /// What the member has of one kind, as a list has it.
+    pub async fn report(&self, world: &World, collection: &Collection) -> Result<()> {
+        let (group, plural) = collection.parts();
+        let root = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
+        let list = self.client.get(&format!("{root}/namespaces/shop/{plural}")).await?.json();
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let objects = items.iter().map(|item| Bytes::from(item.to_string())).collect();
+        world.views().replace(&world.workspace(), self.name(), collection, objects);
+        Ok(())
+    }
+
+    pub fn put(&self, world: &World, collection: &Collection, object: &Value) {
+        world.views().put(&world.workspace(), self.name(), collection, object.to_string().into());
+    }
+
+    pub fn remove(&self, world: &World, collection: &Collection, object: &Value) {
+        world.views().remove(&world.workspace(), self.name(), collection, object.to_string().into());
+    }
+
+    pub fn lose(&self, world: &World) {
+        world.views().lost(&world.workspace(), self.name());
+    }
+
+    pub async fn pod(&self, name: &str) -> Result<Value> {
+        Ok(self.client.get(&format!("{}/{name}", crate::PODS)).await?.json())
+    }
+
+    /// What was sent to it last.
+    pub fn last_asked(&self) -> (String, String, Value) {
+        self.session.asked.lock().last().cloned().unwrap_or_default()
+    }
+
+    pub fn was_asked(&self) -> usize {
+        self.session.asked.lock().len()
+    }
+}
