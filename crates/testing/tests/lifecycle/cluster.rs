@@ -41,7 +41,7 @@ const KINDS: [(&str, &str, &str); 18] = [
     ("/apis/discovery.k8s.io/v1", "endpointslices", "EndpointSlice"),
     ("/api/v1", "events", "Event"),
 ];
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Nothing changes for so long: it is at rest.
 const REST: Duration = Duration::from_secs(3);
 /// As the simulated ones are called.
@@ -95,17 +95,12 @@ impl Cluster {
         Ok(Cluster { name: "simulated", client, _server: server })
     }
 
-    /// Makes the namespace of a case, and does its first step.
-    pub async fn begin(&self, case: &Case) -> Result<()> {
+    /// All steps in a namespace of their own, and then rest.
+    pub async fn run(&self, case: &Case) -> Result<Snapshot> {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": case.name } });
         self.check(self.client.post("/api/v1/namespaces", &namespace).await?)?;
         testing::hub::outfitted(&self.client, &format!("/api/v1/namespaces/{}", case.name)).await?;
-        self.step(case, &case.steps[0]).await
-    }
-
-    /// The other steps, and then rest.
-    pub async fn finish(&self, case: &Case) -> Result<Snapshot> {
-        for step in &case.steps[1..] {
+        for step in case.steps {
             self.step(case, step).await?;
         }
         let deadline = Instant::now() + PATIENCE;
@@ -152,20 +147,23 @@ impl Cluster {
             Step::Delete(object) => {
                 self.check(self.client.delete(&path(object, case.name)?).await?)?;
             }
-            Step::Until(object, at, wanted) => self.wait(&path(object, case.name)?, at, wanted).await?,
+            Step::Until(object, at, wanted) => {
+                let wanted: Value = serde_json::from_str(wanted)?;
+                self.wait(&path(object, case.name)?, at, |found| *found == wanted).await?;
+            }
+            Step::Has(object, at) => self.wait(&path(object, case.name)?, at, |_| true).await?,
         }
         Ok(())
     }
 
-    async fn wait(&self, path: &str, at: &str, wanted: &str) -> Result<()> {
-        let wanted: Value = serde_json::from_str(wanted)?;
+    async fn wait(&self, path: &str, at: &str, is_right: impl Fn(&Value) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let object = self.client.get(path).await?.json();
-            if object.pointer(at) == Some(&wanted) {
+            if object.pointer(at).is_some_and(&is_right) {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "{path} has no {wanted} at {at}: {object}");
+            ensure!(Instant::now() < deadline, "{path} is not as it should be at {at}: {object}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -149,6 +149,13 @@ impl Words {
                 }
             }
         }
+        for job in all("jobs") {
+            // Jobs of a CronJob are called by their minute.
+            let minute = text(job, "/metadata/name").rsplit_once('-').map_or("", |(_, end)| end);
+            if minute.bytes().all(|byte| byte.is_ascii_digit()) {
+                words.push((minute.to_owned(), "MINUTE".to_owned()));
+            }
+        }
         words.retain(|(word, _)| word.len() >= 4);
         Words(words)
     }

@@ -15,9 +15,11 @@ pub enum Step {
     Delete(&'static str),
     /// Waits until an object has this JSON at a place.
     Until(&'static str, &'static str, &'static str),
+    /// Waits until an object has anything at a place.
+    Has(&'static str, &'static str),
 }
 
-use Step::{Create, Delete, Patch, Until};
+use Step::{Create, Delete, Has, Patch, Until};
 
 const DEPLOYMENT: &str = include_str!("cases/deployment.yaml");
 const WEB: &str = "deployments.apps/web";
@@ -26,6 +28,15 @@ const NEW_IMAGE: &str =
     r#"{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"example.com/web:2"}]}}}}"#;
 
 pub const CASES: &[Case] = &[
+    // First, because it waits for the minute.
+    Case {
+        name: "cron-job-ran",
+        steps: &[
+            Create(include_str!("cases/cron-job-ran.yaml")),
+            Has("cronjobs.batch/tick", "/status/lastSuccessfulTime"),
+            Patch("cronjobs.batch/tick", r#"{"spec":{"suspend":true}}"#),
+        ],
+    },
     Case {
         name: "deployment",
         steps: &[Create(DEPLOYMENT), Until(WEB, "/status/availableReplicas", "3"), COMPLETE],
@@ -47,6 +58,7 @@ pub const CASES: &[Case] = &[
             Create(DEPLOYMENT),
             Until(WEB, "/status/availableReplicas", "3"),
             Patch(WEB, NEW_IMAGE),
+            Until(WEB, "/metadata/annotations/deployment.kubernetes.io~1revision", "\"2\""),
             Until(WEB, "/status/updatedReplicas", "3"),
             Until(WEB, "/status/replicas", "3"),
             Patch(
@@ -178,6 +190,34 @@ pub const CASES: &[Case] = &[
         steps: &[
             Create(include_str!("cases/job-late.yaml")),
             Until("jobs.batch/work", "/status/conditions/1/type", "\"Failed\""),
+        ],
+    },
+    Case {
+        name: "job-failed",
+        steps: &[
+            Create(include_str!("cases/job-failed.yaml")),
+            Until("jobs.batch/work", "/status/conditions/1/type", "\"Failed\""),
+        ],
+    },
+    Case {
+        name: "job-failed-by-policy",
+        steps: &[
+            Create(include_str!("cases/job-failed-by-policy.yaml")),
+            Until("jobs.batch/work", "/status/conditions/1/type", "\"Failed\""),
+        ],
+    },
+    Case {
+        name: "job-indexes-failed",
+        steps: &[
+            Create(include_str!("cases/job-indexes-failed.yaml")),
+            Until("jobs.batch/work", "/status/conditions/1/type", "\"Failed\""),
+        ],
+    },
+    Case {
+        name: "job-enough",
+        steps: &[
+            Create(include_str!("cases/job-enough.yaml")),
+            Until("jobs.batch/work", "/status/conditions/1/type", "\"Complete\""),
         ],
     },
     Case { name: "cron-job", steps: &[Create(include_str!("cases/cron-job.yaml"))] },
