@@ -1,96 +1,30 @@
 //! Hanse's own kinds, as rows beside the built-in ones: `hanse.io/v1alpha1`.
 
-use machinery::{
-    field_error::Cause,
-    names,
-    resource::{Cell, Column, Row, Subresource, Tree},
-};
-use serde_json::{Value, json};
+pub mod cluster;
+mod workspace;
+
+use machinery::resource::{Cell, Column, Row};
+
+pub use workspace::{DEFAULT, ROOT, WORKSPACE_FINALIZER};
 
 pub const GROUP: &str = "hanse.io";
 pub const VERSION: &str = "v1alpha1";
 pub const API_VERSION: &str = "hanse.io/v1alpha1";
 
-/// The workspace of platform admins.
-pub const ROOT: &str = "root";
-/// The workspace that exists without a `Workspace` object.
-pub const DEFAULT: &str = "default";
-/// Holds a `Workspace` until its content is gone.
-pub const WORKSPACE_FINALIZER: &str = "hanse.io/workspace";
+/// On a namespace of a member: the workspace that its objects show in.
+pub const WORKSPACE_LABEL: &str = "hanse.io/workspace";
+/// On a virtual node: the cluster that it stands for.
+pub const CLUSTER_LABEL: &str = "hanse.io/cluster";
+pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-const NAME: Column = Column {
-    name: "Name",
-    kind: "string",
-    format: "name",
-    description: "The name in `/clusters/<name>`.",
-    priority: 0,
-    cell: Cell::Name,
-};
-const PHASE: Column = Column {
-    name: "Phase",
-    kind: "string",
-    format: "",
-    description: "Ready, or Terminating while its content is removed.",
-    priority: 0,
-    cell: Cell::Path(".status.phase"),
-};
+pub const ROWS: &[Row] = &[workspace::ROW, cluster::ROW];
+
 const AGE: Column = Column {
     name: "Age",
     kind: "string",
     format: "",
-    description: "How long ago the workspace was created.",
+    description: "How long ago it was created.",
     priority: 0,
     cell: Cell::Age,
 };
-
-pub const ROWS: &[Row] = &[Row {
-    group: GROUP,
-    version: VERSION,
-    kind: "Workspace",
-    plural: "workspaces",
-    singular: "workspace",
-    namespaced: false,
-    short_names: &["ws"],
-    categories: &["hanse"],
-    subresources: &[Subresource::status("Workspace", GROUP, VERSION)],
-    columns: &[NAME, PHASE, AGE],
-    name_rule: names::label_name,
-    generation: true,
-    prepare_create: prepare_workspace,
-    default: default_workspace,
-    validate: validate_workspace,
-    only_in_root: true,
-    ..Row::PLAIN
-}];
-
-/// A workspace is held until its content is gone.
-fn prepare_workspace(tree: &mut Tree) {
-    let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
-    if let Some(list) = finalizers.as_array_mut()
-        && !list.iter().any(|name| name == WORKSPACE_FINALIZER)
-    {
-        list.push(json!(WORKSPACE_FINALIZER));
-    }
-}
-
-/// It needs nothing else prepared: it is ready when it exists.
-fn default_workspace(tree: &mut Tree) {
-    let deleting = tree.get("metadata").is_some_and(|metadata| metadata.get("deletionTimestamp").is_some());
-    tree.insert("status".into(), json!({"phase": if deleting { "Terminating" } else { "Ready" }}));
-}
-
-fn validate_workspace(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
-    let name = new.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
-    let reserved = name.filter(|name| matches!(*name, ROOT | DEFAULT));
-    reserved
-        .map(|name| {
-            Cause::invalid(
-                "metadata.name",
-                &json!(name),
-                "the name is reserved: this workspace always exists",
-            )
-        })
-        .into_iter()
-        .collect()
-}

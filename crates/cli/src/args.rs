@@ -5,11 +5,14 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Parser, Subcommand};
 use env::Env;
 use server::{Options, login::LoginOptions, operate::Tools};
+use sync::client::Access;
 
 use crate::{
-    backup,
-    kubeconfig::{Access, Kubeconfig},
-    log, migrate, run,
+    backup, clusters,
+    dev::{self, DevVerb},
+    kubeconfig::Kubeconfig,
+    log, migrate,
+    run::{self, DevOptions},
     serving::{self, ServingArgs},
     storage::{EtcdArgs, StoreArgs},
     workspace,
@@ -33,7 +36,9 @@ pub enum Command {
     /// Run everything on this machine, ready for kubectl.
     ///
     /// Keeps its state in a directory, so that starting again continues. Writes a kubeconfig there once it is ready:
-    /// context `hanse` is the workspace `default`, context `root` is the workspace of platform admins.
+    /// context `hanse` is the workspace `default`, context `root` is the workspace of platform admins, and each simulated
+    /// cluster has one of its name.
+    #[command(args_conflicts_with_subcommands = true)]
     Dev {
         /// Where state, certificates and the kubeconfig are kept.
         #[arg(long, default_value = ".hanse")]
@@ -41,10 +46,18 @@ pub enum Command {
         /// The address to serve on.
         #[arg(long, default_value = "127.0.0.1:7443")]
         listen: SocketAddr,
+        /// Simulated member clusters, joined and ready: eu-1, eu-2, us-1 and so on. Each has a context of its name.
+        #[arg(long, default_value_t = 3, value_name = "N")]
+        clusters: usize,
+        /// Simulated nodes in each of them, for 110 pods each.
+        #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+        nodes: u16,
         #[command(flatten)]
         login: LoginArgs,
         #[command(flatten)]
         serving: ServingArgs,
+        #[command(subcommand)]
+        verb: Option<DevVerb>,
     },
     /// Run a peer: the API server of one region.
     ///
@@ -79,6 +92,65 @@ pub enum Command {
         kubeconfig: Option<PathBuf>,
         #[command(subcommand)]
         verb: WorkspaceVerb,
+    },
+    /// Make a Kubernetes cluster a member of a workspace.
+    ///
+    /// Makes in the cluster the namespace hanse-system with a service account that may do what Hanse does there, keeps
+    /// its token in the workspace, and creates the Cluster. What is cut off anywhere is finished by the same command. A
+    /// cluster that is joined already, by whatever name, is refused.
+    Join {
+        /// What the cluster is called in the workspace: lower-case letters, digits and dashes.
+        name: String,
+        /// The kubeconfig of an admin of the cluster that is to be joined.
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: PathBuf,
+        /// Its context; the current one unless given.
+        #[arg(long, value_name = "NAME")]
+        context: Option<String>,
+        /// The region that the cluster is in: its label topology.kubernetes.io/region.
+        #[arg(long)]
+        region: Option<String>,
+        /// The zone that the cluster is in: its label topology.kubernetes.io/zone.
+        #[arg(long)]
+        zone: Option<String>,
+        /// Other labels of the cluster, as KEY=VALUE,KEY=VALUE.
+        #[arg(long, value_name = "LABELS", value_delimiter = ',')]
+        labels: Vec<String>,
+        /// How long to wait until the cluster is ready.
+        #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = serving::duration)]
+        wait: Duration,
+        #[command(flatten)]
+        hub: HubArgs,
+    },
+    /// List the clusters of a workspace.
+    Clusters {
+        /// As JSON, for programs.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        hub: HubArgs,
+    },
+    /// Make a cluster leave a workspace. What runs in it goes on.
+    ///
+    /// Removes what `hanse join` made, in the cluster and in the workspace, and nothing else unless asked to.
+    Unjoin {
+        /// What the cluster is called in the workspace.
+        name: String,
+        /// The kubeconfig of an admin of the cluster. Without it, the session's own credential is used.
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        /// Its context; the current one unless given.
+        #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+        context: Option<String>,
+        /// The cluster is gone, or out of reach for good: change the workspace only.
+        #[arg(long, conflicts_with_all = ["kubeconfig", "delete_namespaces"])]
+        forget: bool,
+        /// Also delete the namespaces of the cluster that carry the label hanse.io/workspace, with all that runs in
+        /// them.
+        #[arg(long)]
+        delete_namespaces: bool,
+        #[command(flatten)]
+        hub: HubArgs,
     },
     /// Move a stopped peer from its data directory to etcd, or back.
     ///
@@ -156,7 +228,7 @@ impl Command {
     /// Whether it answers requests.
     #[cfg(feature = "otlp")]
     pub fn serves(&self) -> bool {
-        matches!(self, Command::Dev { .. } | Command::Serve { .. })
+        matches!(self, Command::Dev { verb: None, .. } | Command::Serve { .. })
     }
 }
 
@@ -178,6 +250,27 @@ impl ApiArgs {
             Some(context) => kubeconfig.access_by(env, &context),
             None => kubeconfig.access(env),
         }
+    }
+}
+
+/// How to reach a workspace of a running peer.
+#[derive(clap::Args)]
+pub struct HubArgs {
+    /// The kubeconfig of the hub. Without it, that of `hanse dev` in this directory, else kubectl's.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    hub_kubeconfig: Option<PathBuf>,
+    /// The hub's context; the current one unless given.
+    #[arg(long, value_name = "NAME")]
+    hub_context: Option<String>,
+    /// The workspace; that of the context unless given.
+    #[arg(long, value_name = "NAME")]
+    workspace: Option<String>,
+}
+
+impl HubArgs {
+    pub fn access(self, env: &Env) -> anyhow::Result<Access> {
+        let kubeconfig = Kubeconfig::open(env, self.hub_kubeconfig)?;
+        kubeconfig.workspace(env, self.hub_context.as_deref(), self.workspace.as_deref())
     }
 }
 
@@ -251,15 +344,32 @@ pub enum WorkspaceVerb {
 /// Runs the command to its end.
 pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Result<()> {
     match command {
-        Command::Dev { dir, listen, login, serving } => {
+        Command::Dev { verb: Some(verb), .. } => dev::run(&env, verb).await,
+        Command::Dev { dir, listen, clusters, nodes, login, serving, verb: None } => {
             let server = Options { tools, ..serving.options() };
-            run::dev(env, &dir, listen, login.options(), server).await
+            let options = DevOptions { clusters, nodes: nodes.into() };
+            run::dev(env, &dir, listen, login.options(), server, options).await
         }
         Command::Serve { data, listen, advertise, issuer, store, login, serving } => {
             let server = Options { tools, ..serving.options() };
             run::serve(env, &data, listen, advertise, issuer, &store, login.options(), server).await
         }
         Command::Workspace { kubeconfig, verb } => workspace::run(env, kubeconfig, verb).await,
+        Command::Join { name, kubeconfig, context, region, zone, labels, wait, hub } => {
+            let labels = clusters::labels(region, zone, &labels)?;
+            let hub = hub.access(&env)?;
+            let member = clusters::member_access(&env, &kubeconfig, context.as_deref())?;
+            clusters::join(&env, &name, labels, &hub, &member, wait).await
+        }
+        Command::Clusters { json, hub } => clusters::list(&env, &hub.access(&env)?, json).await,
+        Command::Unjoin { name, kubeconfig, context, forget, delete_namespaces, hub } => {
+            let hub = hub.access(&env)?;
+            let member = match kubeconfig {
+                Some(path) => Some(clusters::member_access(&env, &path, context.as_deref())?),
+                None => None,
+            };
+            clusters::unjoin(&env, &name, &hub, member.as_ref(), forget, delete_namespaces).await
+        }
         Command::Migrate { from, to, etcd } => migrate::run(&env, &from, &to, &etcd).await,
         Command::Backup { data, api, file } => backup::backup(&env, data.as_deref(), api, &file).await,
         Command::Restore { data, file } => backup::restore(&env, &data, &file),

@@ -11,15 +11,18 @@ use std::{
 use anyhow::Context;
 use clap::Subcommand;
 use env::{BoxFuture, Env};
+use futures_util::{StreamExt, stream};
 use http::Method;
 use machinery::status::{About, Status};
 use serde_json::{Value, json};
 use server::operate::clusters::{Fault, SimulatedClusters};
 use sim::{ClusterOptions, NodeShape, Pace, SimError, Simulation};
+use sync::join;
 
 use crate::{
     args::ApiArgs,
     client,
+    kubeconfig::Kubeconfig,
     storage::{Storage, StoreArgs},
 };
 
@@ -30,9 +33,6 @@ const PACE: Pace = Pace {
     job_takes: Duration::from_secs(3),
     stop_after: Duration::from_secs(1),
 };
-
-const REGION: &str = "topology.kubernetes.io/region";
-const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// What to do with simulated clusters.
 #[derive(Subcommand)]
@@ -148,34 +148,90 @@ impl SimulatedClusters for Clusters {
     }
 }
 
-/// Starts one cluster per site, in `dir`, on the ports after `listen`'s where those are free.
-pub async fn start(
-    env: &Env,
-    dir: &Path,
-    listen: SocketAddr,
-    sites: &[Site],
-) -> anyhow::Result<(Arc<Simulation>, Storage)> {
-    let storage = Storage::open(env, dir, &StoreArgs::default(), &server::Options::default()).await?;
-    let simulation = Simulation::start(env, dir.join("pki"), storage.store(), PACE).await?;
-    for (offset, site) in (1u16..).zip(sites) {
-        let labels =
-            BTreeMap::from([(REGION.to_owned(), site.region.clone()), (ZONE.to_owned(), site.zone.clone())]);
-        let nodes = NodeShape { labels, ..NodeShape::default() };
-        let wanted = listen.port().checked_add(offset).filter(|_| listen.port() != 0);
-        let wanted = wanted.map(|port| SocketAddr::new(listen.ip(), port));
-        let options = |listen| ClusterOptions { nodes: nodes.clone(), listen };
-        let made = match simulation.add(&site.name, options(wanted)).await {
-            Err(SimError::Listen { .. }) => simulation.add(&site.name, options(None)).await,
-            made => made,
-        };
-        made.with_context(|| format!("cannot start the simulated cluster {}", site.name))?;
+/// The member clusters of `hanse dev`, and where they keep what they hold.
+pub struct Members {
+    pub simulation: Arc<Simulation>,
+    storage: Storage,
+}
+
+impl Members {
+    /// One cluster per site, in `dir`, on the ports after `listen`'s where those are free.
+    pub async fn start(
+        env: &Env,
+        dir: &Path,
+        listen: SocketAddr,
+        sites: &[Site],
+        nodes: usize,
+    ) -> anyhow::Result<Members> {
+        let dir = dir.join("clusters");
+        let storage = Storage::open(env, &dir, &StoreArgs::default(), &server::Options::default()).await?;
+        let simulation = Simulation::start(env, dir.join("pki"), storage.store(), PACE).await?;
+        for (offset, site) in (1u16..).zip(sites) {
+            let labels = BTreeMap::from([
+                (api::REGION_LABEL.to_owned(), site.region.clone()),
+                (api::ZONE_LABEL.to_owned(), site.zone.clone()),
+            ]);
+            let nodes = NodeShape { labels, count: nodes, ..NodeShape::default() };
+            let wanted = listen.port().checked_add(offset).filter(|_| listen.port() != 0);
+            let wanted = wanted.map(|port| SocketAddr::new(listen.ip(), port));
+            let options = |listen| ClusterOptions { nodes: nodes.clone(), listen };
+            let made = match simulation.add(&site.name, options(wanted)).await {
+                Err(SimError::Listen { .. }) => simulation.add(&site.name, options(None)).await,
+                made => made,
+            };
+            made.with_context(|| format!("cannot start the simulated cluster {}", site.name))?;
+        }
+        Ok(Members { simulation: Arc::new(simulation), storage })
     }
-    Ok((Arc::new(simulation), storage))
+
+    /// Of their admins.
+    pub fn kubeconfigs(&self, sites: &[Site]) -> anyhow::Result<Vec<String>> {
+        sites.iter().map(|site| Ok(self.simulation.kubeconfig(&site.name)?)).collect()
+    }
+
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.simulation.shut_down().await;
+        self.storage.close().await
+    }
+}
+
+/// Joins the clusters by their contexts in the kubeconfig at `path`, many at once. What is joined already is brought up
+/// to date.
+pub async fn join_all(env: &Env, path: &Path, sites: &[Site]) -> anyhow::Result<()> {
+    const AT_ONCE: usize = 8;
+    let kubeconfig = Kubeconfig::open(env, Some(path.to_owned()))?;
+    let hub = kubeconfig.workspace(env, Some("hanse"), Some(api::DEFAULT))?;
+    let hub = client::client(env, &hub)?;
+    let join = async |site: &Site| -> anyhow::Result<()> {
+        let access = kubeconfig.workspace(env, Some(&site.name), None)?;
+        let member = client::client(env, &access)?;
+        let request = join::Request {
+            name: &site.name,
+            labels: labels(site),
+            hub: &hub,
+            member: &member,
+            access: &access,
+        };
+        match join::join(&request).await {
+            // One that was killed and made anew: its Cluster says so, and whoever killed it decides.
+            Err(join::Refusal::No(why)) => {
+                eprintln!("{} is not joined: {why}", site.name);
+                Ok(())
+            }
+            other => other.map(drop).with_context(|| format!("{} is not joined", site.name)),
+        }
+    };
+    let mut joining = stream::iter(sites.iter().map(join)).buffer_unordered(AT_ONCE);
+    while let Some(joined) = joining.next().await {
+        joined?;
+    }
+    Ok(())
 }
 
 /// The labels that a cluster is joined with.
-pub fn labels(site: &Site) -> serde_json::Map<String, Value> {
-    [(REGION.to_owned(), json!(site.region)), (ZONE.to_owned(), json!(site.zone))].into_iter().collect()
+fn labels(site: &Site) -> serde_json::Map<String, Value> {
+    let label = |key: &str, value: &str| (key.to_owned(), json!(value));
+    [label(api::REGION_LABEL, &site.region), label(api::ZONE_LABEL, &site.zone)].into_iter().collect()
 }
 
 pub async fn run(env: &Env, verb: DevVerb) -> anyhow::Result<()> {

@@ -2,31 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use anyhow::{Context, bail};
 use env::Env;
-use serde_json::{Value, json};
+use serde_json::Value;
 use server::kubeconfig;
+use sync::{client::Access, kubeconfig::Kubeconfig as Contexts};
 
 /// A kubeconfig file, and how to reach a Hanse through it.
-pub struct Kubeconfig {
-    path: PathBuf,
-    config: Value,
-}
-
-/// What a client needs of a context.
-pub struct Access {
-    /// `https://host:port`, without a workspace.
-    pub server: String,
-    pub authority: Vec<u8>,
-    pub identity: Identity,
-}
-
-/// Who a client is.
-pub enum Identity {
-    Certificate { certificate: Vec<u8>, key: Vec<u8> },
-    Token(String),
-}
+pub struct Kubeconfig(Contexts);
 
 impl Kubeconfig {
     /// The file that was named, else the one of `hanse dev` in this directory, else kubectl's own.
@@ -37,94 +20,76 @@ impl Kubeconfig {
             None => vec![PathBuf::from(".hanse/kubeconfig"), home.join(".kube/config")],
         };
         for path in &candidates {
-            match env.files.read(path) {
-                Ok(bytes) => {
-                    let text = String::from_utf8(bytes)
-                        .with_context(|| format!("{} is not UTF-8", path.display()))?;
-                    let config = serde_saphyr::from_str(&text)
-                        .with_context(|| format!("{} is not a kubeconfig", path.display()))?;
-                    return Ok(Kubeconfig { path: path.clone(), config });
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+            if let Some(found) = Contexts::read(env, path)? {
+                return Ok(Kubeconfig(found));
             }
         }
         bail!("no kubeconfig found; name one with --kubeconfig, or start `hanse dev` first")
     }
 
-    fn entry<'a>(&'a self, list: &str, name: &str) -> anyhow::Result<&'a Value> {
-        let entries = self.config[list].as_array().into_iter().flatten();
-        let entry = entries.into_iter().find(|entry| entry["name"] == name);
-        entry.ok_or_else(|| anyhow!("{} has no {name:?} in its {list}", self.path.display()))
-    }
-
     /// By the current context.
     pub fn access(&self, env: &Env) -> anyhow::Result<Access> {
-        self.access_by(env, self.config["current-context"].as_str().unwrap_or_default())
+        self.access_by(env, self.0.current_context())
     }
 
-    /// By the context of that name.
-    pub fn access_by(&self, env: &Env, current: &str) -> anyhow::Result<Access> {
-        let context = &self.entry("contexts", current)?["context"];
-        let cluster = &self.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"];
-        let user = &self.entry("users", context["user"].as_str().unwrap_or_default())?["user"];
-        let server = cluster["server"].as_str().unwrap_or_default();
-        let server = server.split_once("/clusters/").map_or(server, |(server, _)| server);
-        let identity = if let Some(token) = user["token"].as_str() {
-            Identity::Token(token.to_owned())
-        } else if let Some(file) = user["tokenFile"].as_str() {
-            let token = String::from_utf8(self.file(env, file)?).context("the token is not UTF-8")?;
-            Identity::Token(token.trim().to_owned())
-        } else {
-            Identity::Certificate {
-                certificate: self.data(env, user, "client-certificate")?,
-                key: self.data(env, user, "client-key")?,
-            }
-        };
-        let authority = self.data(env, cluster, "certificate-authority")?;
-        Ok(Access { server: server.trim_end_matches('/').to_owned(), authority, identity })
-    }
-
-    /// What is in the file, under `KEY-data`, or in another file that `KEY` names.
-    fn data(&self, env: &Env, entry: &Value, key: &str) -> anyhow::Result<Vec<u8>> {
-        if let Some(text) = entry[format!("{key}-data")].as_str() {
-            return STANDARD.decode(text).with_context(|| format!("{key}-data is not base64"));
+    /// By the context of that name; to the server as a whole, whatever workspace the context is for.
+    pub fn access_by(&self, env: &Env, context: &str) -> anyhow::Result<Access> {
+        let mut access = self.0.access(env, context)?;
+        if let Some((server, _)) = access.server.split_once("/clusters/") {
+            access.server = server.to_owned();
         }
-        let file = entry[key].as_str().ok_or_else(|| anyhow!("{} has no {key}", self.path.display()))?;
-        self.file(env, file)
+        Ok(access)
     }
 
-    /// Beside the kubeconfig unless its name says otherwise.
-    fn file(&self, env: &Env, name: &str) -> anyhow::Result<Vec<u8>> {
-        let path = self.path.parent().unwrap_or(Path::new("")).join(name);
-        env.files.read(&path).with_context(|| format!("cannot read {}", path.display()))
+    /// To one workspace: the one that is named, else that of the context.
+    pub fn workspace(
+        &self,
+        env: &Env,
+        context: Option<&str>,
+        workspace: Option<&str>,
+    ) -> anyhow::Result<Access> {
+        let mut access = self.0.access(env, context.unwrap_or(self.0.current_context()))?;
+        if let Some(workspace) = workspace {
+            let server = access.server.split_once("/clusters/").map_or(&*access.server, |(server, _)| server);
+            access.server = format!("{server}/clusters/{workspace}");
+        }
+        Ok(access)
     }
 
     /// Adds a context for `workspace`, like the current one in all else, and makes it the current one.
     pub fn use_workspace(&mut self, env: &Env, workspace: &str) -> anyhow::Result<()> {
-        let current = self.config["current-context"].as_str().unwrap_or_default().to_owned();
-        let context = self.entry("contexts", &current)?["context"].clone();
+        let context = self.0.entry("contexts", self.0.current_context())?["context"].clone();
         let cluster =
-            self.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"].clone();
+            self.0.entry("clusters", context["cluster"].as_str().unwrap_or_default())?["cluster"].clone();
         let authority = cluster["certificate-authority-data"].as_str().unwrap_or_default().to_owned();
         let server = self.access(env)?.server;
         // The two contexts that `hanse dev` writes have names of their own.
         let name = if workspace == api::DEFAULT { "hanse" } else { workspace };
         let user = context["user"].as_str().unwrap_or_default();
-        self.put("clusters", kubeconfig::cluster(name, &server, workspace, &authority));
-        self.put("contexts", kubeconfig::context_entry(name, user));
-        self.config["current-context"] = json!(name);
-        let text = kubeconfig::to_yaml(&self.config);
+        self.0.put("clusters", kubeconfig::cluster(name, &server, workspace, &authority));
+        self.0.put("contexts", kubeconfig::context_entry(name, user));
+        self.0.config["current-context"] = name.into();
+        let text = kubeconfig::to_yaml(&self.0.config);
         env.files
-            .write_atomic(&self.path, text.as_bytes(), true)
-            .with_context(|| format!("cannot write {}", self.path.display()))
+            .write_atomic(&self.0.path, text.as_bytes(), true)
+            .with_context(|| format!("cannot write {}", self.0.path.display()))
     }
 
-    fn put(&mut self, list: &str, entry: Value) {
-        if let Some(entries) = self.config[list].as_array_mut() {
-            entries.retain(|it| it["name"] != entry["name"]);
-            entries.push(entry);
+    /// `config` with the contexts of `others` besides its own.
+    pub fn combined(config: &str, others: &[String]) -> anyhow::Result<String> {
+        let parse = |text: &str| -> anyhow::Result<Value> {
+            serde_saphyr::from_str(text).context("a kubeconfig does not parse")
+        };
+        let mut combined = Contexts { path: PathBuf::new(), config: parse(config)? };
+        for other in others {
+            let other = parse(other)?;
+            for list in ["clusters", "users", "contexts"] {
+                for entry in other[list].as_array().into_iter().flatten() {
+                    combined.put(list, entry.clone());
+                }
+            }
         }
+        Ok(kubeconfig::to_yaml(&combined.config))
     }
 
     /// What `hanse dev` writes when it starts again: the contexts that the user has added since, and the one in use,
@@ -135,7 +100,7 @@ impl Kubeconfig {
         let Some(old) = old.and_then(|text| serde_saphyr::from_str::<Value>(&text).ok()) else {
             return Ok(fresh.to_owned());
         };
-        let mut continued = Kubeconfig { path: path.to_owned(), config: config.clone() };
+        let mut continued = Kubeconfig(Contexts { path: path.to_owned(), config: config.clone() });
         let server = continued.access(env)?.server;
         let authority = config["clusters"][0]["cluster"]["certificate-authority-data"].clone();
         let user = config["users"][0]["name"].clone();
@@ -147,10 +112,10 @@ impl Kubeconfig {
             let Some((_, workspace)) = address.split_once("/clusters/") else { continue };
             let name = cluster["name"].as_str().unwrap_or_default();
             let authority = authority.as_str().unwrap_or_default();
-            continued.put("clusters", kubeconfig::cluster(name, &server, workspace, authority));
-            continued.put("contexts", kubeconfig::context_entry(name, user.as_str().unwrap_or_default()));
+            continued.0.put("clusters", kubeconfig::cluster(name, &server, workspace, authority));
+            continued.0.put("contexts", kubeconfig::context_entry(name, user.as_str().unwrap_or_default()));
         }
-        config = continued.config.clone();
+        config = continued.0.config.clone();
         let current = old["current-context"].clone();
         if config["contexts"].as_array().into_iter().flatten().any(|it| it["name"] == current) {
             config["current-context"] = current;
@@ -159,6 +124,6 @@ impl Kubeconfig {
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.0.path
     }
 }

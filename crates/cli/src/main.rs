@@ -3,6 +3,8 @@
 mod args;
 mod backup;
 mod client;
+mod clusters;
+mod dev;
 mod kubeconfig;
 mod log;
 mod migrate;

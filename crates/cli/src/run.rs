@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::{Context, bail};
@@ -16,6 +17,7 @@ use server::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
+    dev,
     kubeconfig::Kubeconfig,
     storage::{Storage, StoreArgs},
 };
@@ -45,6 +47,7 @@ async fn start(
     match Peer::start(env, storage.store(), options).await {
         Ok(peer) => {
             storage.measure(&peer.hub.metrics.etcd);
+            sync::start(&peer.hub, sync::Options::default());
             Ok(Running { peer, storage })
         }
         Err(StartError::Listen { address, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
@@ -129,29 +132,57 @@ pub async fn serve(
     until_told(signals, running).await
 }
 
+/// What `hanse dev` runs beside the peer.
+pub struct DevOptions {
+    pub clusters: usize,
+    /// In each cluster.
+    pub nodes: usize,
+}
+
 pub async fn dev(
     env: Env,
     dir: &Path,
     listen: SocketAddr,
     login: LoginOptions,
-    server: Options,
+    mut server: Options,
+    options: DevOptions,
 ) -> anyhow::Result<()> {
+    let clusters = Arc::new(dev::Clusters::default());
+    server.tools.clusters = Some(clusters.clone());
     let running = start(&env, dir, listen, None, None, &StoreArgs::default(), login, server).await?;
     let signals = Signals::listen()?;
     let contexts = [("hanse", api::DEFAULT), ("root", api::ROOT)];
+    let sites = dev::sites(options.clusters);
+    let members = dev::Members::start(&env, dir, listen, &sites, options.nodes).await?;
+    clusters.set(members.simulation.clone());
     let kubeconfig = running.peer.admin_kubeconfig(&contexts)?;
+    let kubeconfig = Kubeconfig::combined(&kubeconfig, &members.kubeconfigs(&sites)?)?;
     let path: PathBuf = dir.join("kubeconfig");
     let kubeconfig = Kubeconfig::continued(&env, &path, &kubeconfig)?;
     write_private(&env, &path, &kubeconfig)?;
+    dev::join_all(&env, &path, &sites).await?;
     println!("Hanse is ready on {}. Ctrl-C stops it; starting it again continues.", running.peer.url());
     println!();
     println!("In another terminal:");
     println!();
     println!("  export KUBECONFIG={}", shown(&path));
-    println!("  kubectl create configmap hello --from-literal=who=world");
-    println!("  kubectl get configmaps -A");
+    match sites.first() {
+        Some(first) => {
+            println!("  kubectl get clusters");
+            println!(
+                "  kubectl --context {} create deployment hello --image=hello:1 --port=8080",
+                first.name
+            );
+            println!("  kubectl get pods -o wide -w");
+        }
+        None => {
+            println!("  kubectl create configmap hello --from-literal=who=world");
+            println!("  kubectl get configmaps -A");
+        }
+    }
     println!();
-    until_told(signals, running).await
+    until_told(signals, running).await?;
+    members.stop().await
 }
 
 /// A path that works from any directory of the other terminal.

@@ -6,12 +6,9 @@ use anyhow::bail;
 use env::Env;
 use http::Method;
 use serde_json::{Value, json};
+use sync::client::Access;
 
-use crate::{
-    args::WorkspaceVerb,
-    client,
-    kubeconfig::{Access, Kubeconfig},
-};
+use crate::{args::WorkspaceVerb, client, kubeconfig::Kubeconfig};
 
 const PATH: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
 

@@ -38,6 +38,7 @@ use tokio::sync::watch;
 use crate::{
     base,
     context::Context,
+    duty::{self, during},
     hub::{self, Hub, root_id},
     space::Space,
 };
@@ -61,10 +62,8 @@ struct Controllers {
 /// Starts them; they end when the hub stops. Of several servers on one store, the one on duty has them.
 pub fn start(hub: &Arc<Hub>) {
     hub.env.tasks.spawn(Box::pin(forget_removed(hub.clone(), hub.store.feed())));
-    match hub.store.duty() {
-        None => begin(hub, hub.stopping.clone()),
-        Some(duty) => hub.env.tasks.spawn(Box::pin(serve_terms(hub.clone(), duty))),
-    }
+    let own = hub.clone();
+    duty::serve(hub, "controllers", move |ended| begin(&own, ended));
 }
 
 /// Lets go of what is kept about workspaces that are gone, whoever removed them.
@@ -80,45 +79,6 @@ async fn forget_removed(hub: Arc<Hub>, mut feed: store::Feed) {
             FeedItem::WorkspaceRemoved(workspace) => hub.forget_space(&workspace),
             FeedItem::Lagged => hub.forget_missing(),
         }
-    }
-}
-
-/// Has them for as long as this server is on duty, each time anew: what others did meanwhile they never saw. Those of
-/// one term are gone before those of the next begin.
-async fn serve_terms(hub: Arc<Hub>, mut duty: watch::Receiver<bool>) {
-    let mut stopping = hub.stopping.clone();
-    loop {
-        let begins = async { duty.wait_for(|on_duty| *on_duty).await.is_ok() };
-        tokio::select! {
-            true = begins => {}
-            () = hub::stopped(&mut stopping) => return,
-            else => return,
-        }
-        tracing::info!("on duty: the controllers run here");
-        let (end, ended) = watch::channel(false);
-        begin(&hub, ended);
-        let ends = async { duty.wait_for(|on_duty| !*on_duty).await.is_ok() };
-        tokio::select! {
-            _ = ends => tracing::info!("off duty: the controllers run elsewhere"),
-            // They end as `end` is dropped.
-            () = hub::stopped(&mut stopping) => return,
-        }
-        end_term(end).await;
-    }
-}
-
-/// Resolves when all that knew of `end` is gone.
-async fn end_term(end: watch::Sender<bool>) {
-    let _ = end.send(true);
-    end.closed().await;
-}
-
-/// Does `work` until it is done or the term has ended. What is given up in the middle may be done again, by others: a
-/// commit under way is made or not, and says what it expects.
-async fn during(mut ended: watch::Receiver<bool>, work: impl Future<Output = ()>) {
-    tokio::select! {
-        () = work => {}
-        () = hub::stopped(&mut ended) => {}
     }
 }
 
@@ -380,8 +340,6 @@ fn workspaces_collection() -> Collection {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
 
     #[tokio::test]
@@ -392,44 +350,5 @@ mod tests {
         let outcome = caught(async { Ok(After::Done) }, || panics += 1).await;
         assert_eq!(outcome.map_err(|status| status.code()), Ok(After::Done));
         assert_eq!(panics, 1);
-    }
-
-    /// Counts who is at work.
-    struct AtWork(Arc<AtomicUsize>);
-
-    impl AtWork {
-        fn begin(count: &Arc<AtomicUsize>) -> AtWork {
-            count.fetch_add(1, Ordering::SeqCst);
-            AtWork(count.clone())
-        }
-    }
-
-    impl Drop for AtWork {
-        fn drop(&mut self) {
-            self.0.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_term_has_ended_when_nobody_is_at_work_any_more() {
-        let count = Arc::new(AtomicUsize::new(0));
-        for _ in 0..3 {
-            let (end, ended) = watch::channel(false);
-            for _ in 0..WORKERS {
-                let count = count.clone();
-                // It waits for what never comes, as work does for a store out of reach.
-                let work = async move {
-                    let _at_work = AtWork::begin(&count);
-                    std::future::pending::<()>().await;
-                };
-                env::Env::real().tasks.spawn(Box::pin(during(ended.clone(), work)));
-            }
-            drop(ended);
-            while count.load(Ordering::SeqCst) < WORKERS {
-                tokio::task::yield_now().await;
-            }
-            end_term(end).await;
-            assert_eq!(count.load(Ordering::SeqCst), 0);
-        }
     }
 }

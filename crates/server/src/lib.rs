@@ -22,6 +22,7 @@ pub mod controllers;
 mod decode;
 mod delete;
 mod discovery;
+pub mod duty;
 pub mod fairness;
 mod health;
 pub mod hub;

@@ -6,6 +6,7 @@
 
 mod audit;
 mod flow;
+mod members;
 mod requests;
 mod stages;
 mod state;
@@ -35,6 +36,7 @@ pub use etcd::EtcdMetrics;
 
 pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
+pub use members::MemberMetrics;
 pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
 use stages::StageLabels;
 pub use stages::{Stage, Stopwatch};
@@ -160,6 +162,7 @@ pub struct Metrics {
     pub operate: OperateMetrics,
     pub etcd: EtcdMetrics,
     pub views: ViewMetrics,
+    pub members: MemberMetrics,
 }
 
 impl Default for Metrics {
@@ -249,6 +252,7 @@ impl Default for Metrics {
         let operate = OperateMetrics::register(&mut registry);
         let etcd = EtcdMetrics::register(&mut registry);
         let views = ViewMetrics::register(&mut registry);
+        let members = MemberMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -257,6 +261,7 @@ impl Default for Metrics {
             operate,
             etcd,
             views,
+            members,
             requests,
             work,
             allowed: decision("allowed"),

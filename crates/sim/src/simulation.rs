@@ -17,13 +17,13 @@ use machinery::status::Status;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use server::{
-    Options,
+    Hub, Options,
     body::Body,
     hub::workspace_id,
     kubeconfig, listen,
     login::LoginOptions,
     peer::{Peer, PeerOptions, StartError},
-    pki::PkiError,
+    pki::{Authority, PkiError},
     streams::{Ask, Pods},
     user::MASTERS,
 };
@@ -100,7 +100,10 @@ pub struct ClusterOptions {
 /// All simulated clusters of a process. Dropped, they stop.
 pub struct Simulation {
     env: Env,
-    peer: Peer,
+    hub: Arc<Hub>,
+    authority: Arc<Authority>,
+    /// Until it is shut down.
+    peer: Mutex<Option<Peer>>,
     engine: Arc<Engine>,
     runtime: Arc<Runtime>,
     clusters: Mutex<BTreeMap<String, Arc<SimCluster>>>,
@@ -175,7 +178,15 @@ impl Simulation {
         // Nobody else sets it.
         let _ = peer.hub.pods.set(Arc::new(streams));
         engine.start();
-        Ok(Simulation { env: env.clone(), peer, engine, runtime, clusters: Mutex::default() })
+        Ok(Simulation {
+            env: env.clone(),
+            hub: peer.hub.clone(),
+            authority: peer.authority.clone(),
+            peer: Mutex::new(Some(peer)),
+            engine,
+            runtime,
+            clusters: Mutex::default(),
+        })
     }
 
     /// A cluster that answers; if there is one of this name in the store, that one.
@@ -246,7 +257,7 @@ impl Simulation {
             clock: self.env.clock.clone(),
         };
         let prefix: Arc<str> = format!("/clusters/{}", cluster.name).into();
-        let serving = listen::serve_below(self.peer.hub.clone(), Box::new(gate), stopping, Some(prefix));
+        let serving = listen::serve_below(self.hub.clone(), Box::new(gate), stopping, Some(prefix));
         self.env.tasks.spawn(Box::pin(serving));
         *cluster.serving.lock() = Some(stop);
     }
@@ -262,8 +273,8 @@ impl Simulation {
     /// A kubeconfig for the cluster's admin, with one context of the cluster's name.
     pub fn kubeconfig(&self, name: &str) -> Result<String, SimError> {
         let cluster = self.get(name)?;
-        let credential = self.peer.authority.client("admin", &[MASTERS])?;
-        let authority = self.peer.hub.login.serving_authorities_pem();
+        let credential = self.authority.client("admin", &[MASTERS])?;
+        let authority = self.hub.login.serving_authorities_pem();
         Ok(kubeconfig::render_at(&format!("https://{}", cluster.address), &authority, name, &credential))
     }
 
@@ -341,17 +352,20 @@ impl Simulation {
         self.engine.is_idle()
     }
 
-    pub fn hub(&self) -> &Arc<server::Hub> {
-        &self.peer.hub
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
-    pub async fn shut_down(self) {
+    pub async fn shut_down(&self) {
         for cluster in self.clusters() {
             if let Some(stop) = cluster.serving.lock().take() {
                 let _ = stop.send(true);
             }
         }
-        self.peer.stop().await;
+        let peer = self.peer.lock().take();
+        if let Some(peer) = peer {
+            peer.stop().await;
+        }
     }
 }
 

@@ -34,6 +34,16 @@ impl TestHub {
 
     /// With other ways to log in.
     pub async fn start_with(store: Arc<dyn Store>, server: Options, login: LoginOptions) -> Result<TestHub> {
+        Self::start_in(&Env::real(), store, server, login).await
+    }
+
+    /// In a world of its own, such as one whose network can be cut.
+    pub async fn start_in(
+        env: &Env,
+        store: Arc<dyn Store>,
+        server: Options,
+        login: LoginOptions,
+    ) -> Result<TestHub> {
         let directory = tempfile::tempdir()?;
         let options = PeerOptions {
             pki: directory.path().join("pki"),
@@ -43,7 +53,7 @@ impl TestHub {
             login,
             sharing: None,
         };
-        let peer = Peer::start(&Env::real(), store, options).await?;
+        let peer = Peer::start(env, store, options).await?;
         Ok(TestHub { peer, _directory: directory })
     }
 

@@ -18,6 +18,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use serde_json::Value;
 use std::sync::Mutex;
@@ -38,6 +39,8 @@ pub enum Reply {
     Json(Value),
     /// A code, a content type, and whatever body.
     Raw(StatusCode, &'static str, Bytes),
+    /// The same for somebody who is to come back after so many seconds.
+    Later(StatusCode, u32),
     /// Whoever follows it is led astray.
     Redirect(String),
     /// Nothing, ever.
@@ -61,15 +64,24 @@ pub struct Webhook {
 
 impl Webhook {
     pub async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Result<Webhook> {
+        Self::start_as(CertificateParams::new(["127.0.0.1".to_owned()])?, answer).await
+    }
+
+    /// With another certificate, such as one that has expired.
+    pub async fn start_as(
+        certificate: CertificateParams,
+        answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    ) -> Result<Webhook> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("https://127.0.0.1:{}", listener.local_addr()?.port());
-        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
-        let key = PrivateKeyDer::from_pem_slice(certified.signing_key.serialize_pem().as_bytes())?;
+        let signing_key = KeyPair::generate()?;
+        let certificate = certificate.self_signed(&signing_key)?;
+        let key = PrivateKeyDer::from_pem_slice(signing_key.serialize_pem().as_bytes())?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(vec![certified.cert.der().clone()], key)?;
+            .with_single_cert(vec![certificate.der().clone()], key)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let (answer, seen): (Arc<Answer>, _) = (Arc::new(answer), asked.clone());
@@ -85,7 +97,7 @@ impl Webhook {
                 });
             }
         });
-        Ok(Webhook { url, ca_bundle: BASE64_STANDARD.encode(certified.cert.pem()), asked, serving })
+        Ok(Webhook { url, ca_bundle: BASE64_STANDARD.encode(certificate.pem()), asked, serving })
     }
 
     /// What it was asked since it was last looked at.
@@ -117,6 +129,10 @@ async fn serve(
             response(StatusCode::OK, "application/json", Sent::Whole(Some(value.to_string().into())))
         }
         Reply::Raw(code, content_type, bytes) => response(code, content_type, Sent::Whole(Some(bytes))),
+        Reply::Later(code, seconds) => {
+            let later = Response::builder().status(code).header("retry-after", seconds);
+            later.body(Sent::Whole(None)).map_err(std::io::Error::other)
+        }
         Reply::Redirect(to) => {
             let redirect = Response::builder().status(StatusCode::TEMPORARY_REDIRECT).header("location", to);
             redirect.body(Sent::Whole(None)).map_err(std::io::Error::other)

@@ -1,0 +1,355 @@
+//! `Cluster`: a member, a Kubernetes cluster that runs workloads.
+
+use machinery::{
+    field_error::Cause,
+    names,
+    quantity::Quantity,
+    resource::{Cell, Column, Row, Subresource, Tree},
+    schema::base64_canonical,
+    validation::parts::{
+        Path, dns_label, dns_subdomain, entries, object, object_mut, one_of, qualified_name, set_default,
+        taints, text,
+    },
+};
+use serde_json::{Value, json};
+
+use crate::{AGE, GROUP, REGION_LABEL, VERSION, ZONE_LABEL};
+
+pub const KIND: &str = "Cluster";
+pub const PLURAL: &str = "clusters";
+
+/// The types of conditions in its status.
+pub mod condition {
+    /// It can be used: reachable, ready, and the cluster that was joined.
+    pub const READY: &str = "Ready";
+    /// Its API answers.
+    pub const REACHABLE: &str = "Reachable";
+    /// Another cluster answers at its address.
+    pub const IDENTITY_CHANGED: &str = "IdentityChanged";
+}
+
+const fn column(name: &'static str, description: &'static str, cell: Cell) -> Column {
+    Column { name, kind: "string", format: "", description, priority: 0, cell }
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        format: "name",
+        ..column("Name", "The name, which is also that of its virtual node.", Cell::Name)
+    },
+    column("Ready", "Whether it can be used.", Cell::Compute(ready)),
+    column("Version", "The release of Kubernetes it runs.", Cell::Path(".status.version")),
+    column("Region", "From its label topology.kubernetes.io/region.", Cell::Compute(region)),
+    column("Zone", "From its label topology.kubernetes.io/zone.", Cell::Compute(zone)),
+    Column {
+        kind: "integer",
+        ..column("Nodes", "How many nodes it has.", Cell::Path(".status.nodes.total"))
+    },
+    column("CPU", "Processors that pods ask for, of those there are.", Cell::Compute(cpu)),
+    column("Memory", "Memory that pods ask for, of what there is.", Cell::Compute(memory)),
+    AGE,
+    column("Reason", "Why it is not ready.", Cell::Compute(reason)),
+];
+
+pub const ROW: Row = Row {
+    group: GROUP,
+    version: VERSION,
+    kind: KIND,
+    plural: PLURAL,
+    singular: "cluster",
+    namespaced: false,
+    short_names: &["cl"],
+    categories: &["hanse"],
+    subresources: &[Subresource::status(KIND, GROUP, VERSION)],
+    columns: COLUMNS,
+    name_rule: names::label_name,
+    generation: true,
+    default,
+    validate,
+    warn,
+    ..Row::PLAIN
+};
+
+fn default(tree: &mut Tree) {
+    if let Some(spec) = object_mut(tree, "spec") {
+        set_default(spec, "namespaces", "Same");
+        set_default(spec, "network", "None");
+    }
+}
+
+/// What a field of the specification must be in JSON.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Text,
+    Flag,
+    List,
+    Object,
+}
+
+impl Shape {
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            Shape::Text => value.is_string(),
+            Shape::Flag => value.is_boolean(),
+            Shape::List => value.is_array(),
+            Shape::Object => value.is_object(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Shape::Text => "must be a string",
+            Shape::Flag => "must be true or false",
+            Shape::List => "must be a list",
+            Shape::Object => "must be an object",
+        }
+    }
+}
+
+const FIELDS: &[(&str, Shape)] = &[
+    ("endpoint", Shape::Text),
+    ("caBundle", Shape::Text),
+    ("tlsServerName", Shape::Text),
+    ("secretRef", Shape::Object),
+    ("taints", Shape::List),
+    ("unschedulable", Shape::Flag),
+    ("capacity", Shape::Object),
+    ("accounts", Shape::List),
+    ("namespaces", Shape::Text),
+    ("network", Shape::Text),
+];
+
+fn validate(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
+    let path = Path::new("spec");
+    let Some(spec) = object(new, "spec") else { return vec![Cause::required("spec", "")] };
+    let mut causes = misshapen(spec, &path);
+    if !causes.is_empty() {
+        return causes;
+    }
+    causes.extend(check_endpoint(text(spec, "endpoint")));
+    causes.extend(check_bundle(text(spec, "caBundle")));
+    let server_name = text(spec, "tlsServerName");
+    if !server_name.is_empty() {
+        causes.extend(dns_subdomain(server_name, &path.child("tlsServerName")));
+    }
+    causes.extend(check_secret(spec, &path));
+    causes.extend(taints(spec, "taints", &path));
+    causes.extend(check_capacity(spec, &path));
+    causes.extend(check_accounts(spec, &path));
+    causes.extend(one_of(text(spec, "namespaces"), &path.child("namespaces"), &["Same", "Prefixed"]));
+    causes.extend(one_of(text(spec, "network"), &path.child("network"), &["Flat", "Gateway", "None"]));
+    causes
+}
+
+fn misshapen(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
+    let wrong = FIELDS.iter().filter_map(|(name, shape)| {
+        let value = spec.get(*name).filter(|value| !shape.fits(value))?;
+        Some(Cause::type_invalid(&path.child(name), value, shape.name()))
+    });
+    let mut causes: Vec<Cause> = wrong.collect();
+    for (at, taint) in spec.get("taints").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        if !taint.is_object() {
+            causes.push(Cause::type_invalid(&path.child("taints").index(at), taint, Shape::Object.name()));
+        }
+    }
+    causes
+}
+
+/// Only HTTPS: what is sent there are credentials.
+fn check_endpoint(endpoint: &str) -> Option<Cause> {
+    const FIELD: &str = "spec.endpoint";
+    if endpoint.is_empty() {
+        return Some(Cause::required(FIELD, "where the API of the cluster is reached, as https://HOST:PORT"));
+    }
+    let wrong = |why| Some(Cause::invalid(FIELD, &json!(endpoint), why));
+    let Some(rest) = endpoint.strip_prefix("https://") else { return wrong("must begin with https://") };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let bare = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    if bare.is_empty() {
+        return wrong("must name a host");
+    }
+    if rest.contains(['?', '#', '@', ' ']) {
+        return wrong("must have no user, query or fragment");
+    }
+    None
+}
+
+fn check_bundle(bundle: &str) -> Option<Cause> {
+    if bundle.is_empty() {
+        return None;
+    }
+    base64_canonical(bundle).err().map(|why| Cause::invalid_unseen("spec.caBundle", &why))
+}
+
+fn check_secret(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
+    let path = path.child("secretRef");
+    let Some(secret) = object(spec, "secretRef") else {
+        return vec![Cause::required(&path, "the Secret that holds the credential")];
+    };
+    let mut causes = Vec::new();
+    causes.extend(dns_label(text(secret, "namespace"), &path.child("namespace")));
+    causes.extend(dns_subdomain(text(secret, "name"), &path.child("name")));
+    causes
+}
+
+/// `bounds` are amounts; `overcommit` says how much of what there is may be promised, 1 being all of it.
+fn check_capacity(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let Some(capacity) = object(spec, "capacity") else { return causes };
+    let path = path.child("capacity");
+    for list in ["bounds", "overcommit"] {
+        let path = path.child(list);
+        if let Some(value) = capacity.get(list).filter(|value| !value.is_object()) {
+            causes.push(Cause::type_invalid(&path, value, Shape::Object.name()));
+        }
+        for (name, value) in entries(capacity, list) {
+            let entry = path.child(name);
+            causes.extend(qualified_name(name, &entry));
+            let amount = value.as_str().map(Quantity::parse);
+            match amount {
+                Some(Ok(amount)) if !amount.is_negative() => {}
+                Some(Ok(_)) => causes.push(Cause::invalid(&entry, value, "must not be negative")),
+                _ => causes.push(Cause::invalid(&entry, value, "must be a quantity in quotes")),
+            }
+        }
+    }
+    causes
+}
+
+fn check_accounts(spec: &Tree, path: &Path<'_>) -> Vec<Cause> {
+    let path = path.child("accounts");
+    let accounts = spec.get("accounts").and_then(Value::as_array).into_iter().flatten().enumerate();
+    let mut causes = Vec::new();
+    for (at, account) in accounts {
+        let path = path.index(at);
+        match account.as_str() {
+            Some(name) => causes.extend(dns_label(name, &path)),
+            None => causes.push(Cause::type_invalid(&path, account, Shape::Text.name())),
+        }
+    }
+    causes
+}
+
+/// As upstream says it of fields it does not know; here they are kept.
+fn warn(new: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let fields = object(new, "spec").into_iter().flat_map(Tree::keys);
+    let unknown = fields.filter(|field| !FIELDS.iter().any(|(name, _)| name == field));
+    unknown.map(|field| format!("unknown field \"spec.{field}\"")).collect()
+}
+
+/// The condition of that type in the status of a `Cluster`.
+pub fn condition<'a>(cluster: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().find(|it| it["type"] == kind)
+}
+
+fn ready(cluster: &Value, _: i64) -> Value {
+    let status = condition(cluster, condition::READY).and_then(|it| it["status"].as_str());
+    json!(status.unwrap_or("Unknown"))
+}
+
+fn reason(cluster: &Value, _: i64) -> Value {
+    let ready = condition(cluster, condition::READY);
+    let reason = ready.filter(|it| it["status"] != "True").and_then(|it| it["reason"].as_str());
+    json!(reason.unwrap_or_default())
+}
+
+fn label(cluster: &Value, label: &str) -> Value {
+    json!(cluster["metadata"]["labels"][label].as_str().unwrap_or_default())
+}
+
+fn region(cluster: &Value, _: i64) -> Value {
+    label(cluster, REGION_LABEL)
+}
+
+fn zone(cluster: &Value, _: i64) -> Value {
+    label(cluster, ZONE_LABEL)
+}
+
+fn cpu(cluster: &Value, _: i64) -> Value {
+    used(cluster, "cpu")
+}
+
+fn memory(cluster: &Value, _: i64) -> Value {
+    used(cluster, "memory")
+}
+
+/// `1500m/8`; nothing while nothing is known.
+fn used(cluster: &Value, resource: &str) -> Value {
+    let of = |list: &str| cluster["status"][list][resource].as_str();
+    match (of("requested"), of("allocatable")) {
+        (requested, Some(allocatable)) => json!(format!("{}/{allocatable}", requested.unwrap_or("0"))),
+        _ => json!(""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> Value {
+        json!({"endpoint": "https://10.0.0.1:6443", "secretRef": {"namespace": "hanse-system", "name": "cluster-a"}})
+    }
+
+    fn causes(change: impl FnOnce(&mut Value)) -> Vec<String> {
+        let mut cluster = json!({"metadata": {"name": "a"}, "spec": spec()});
+        change(&mut cluster["spec"]);
+        let Value::Object(mut tree) = cluster else { unreachable!("an object literal") };
+        default(&mut tree);
+        validate(&tree, None).into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+    }
+
+    #[test]
+    fn a_good_cluster_is_accepted() {
+        let found = causes(|spec| {
+            spec["caBundle"] = json!("YQ==");
+            spec["endpoint"] = json!("https://hub.example:7443/clusters/east");
+            spec["taints"] = json!([{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]);
+            spec["capacity"] =
+                json!({"bounds": {"cpu": "10", "memory": "1Ti"}, "overcommit": {"cpu": "1.5"}});
+            spec["accounts"] = json!(["team-a"]);
+            spec["network"] = json!("Flat");
+        });
+        assert_eq!(found, [] as [String; 0]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let cases: [(&str, Value, &str); 11] = [
+            ("endpoint", json!("http://a"), "spec.endpoint"),
+            ("endpoint", json!("https://:6443"), "spec.endpoint"),
+            ("endpoint", json!("https://me@a"), "spec.endpoint"),
+            ("endpoint", json!(7), "spec.endpoint"),
+            ("caBundle", json!("!"), "spec.caBundle"),
+            ("secretRef", json!({"name": "a"}), "spec.secretRef.namespace"),
+            ("taints", json!([{"key": "a", "effect": "Never"}]), "spec.taints[0].effect"),
+            ("taints", json!(["a"]), "spec.taints[0]"),
+            ("capacity", json!({"bounds": {"cpu": "-1"}}), "spec.capacity.bounds.cpu"),
+            ("accounts", json!(["A b"]), "spec.accounts[0]"),
+            ("namespaces", json!("Other"), "spec.namespaces"),
+        ];
+        for (field, value, place) in cases {
+            let found = causes(|spec| spec[field] = value.clone());
+            assert!(found.iter().any(|cause| cause.starts_with(place)), "{field} {value}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_shows_what_an_operator_asks_first() {
+        let cluster = json!({
+            "metadata": {"labels": {REGION_LABEL: "eu"}},
+            "status": {
+                "allocatable": {"cpu": "8", "memory": "16Gi"}, "requested": {"cpu": "1500m"},
+                "conditions": [{"type": "Ready", "status": "False", "reason": "Unreachable"}],
+            },
+        });
+        let shown = COLUMNS.iter().filter_map(|column| match column.cell {
+            Cell::Compute(compute) => Some(compute(&cluster, 0)),
+            _ => None,
+        });
+        assert_eq!(
+            json!(shown.collect::<Vec<_>>()),
+            json!(["False", "eu", "", "1500m/8", "0/16Gi", "Unreachable"])
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! What a member serves: its release, its resources, and the fields of built-in kinds that it lacks.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::WorkspaceId;
+
+use crate::{
+    client::{Client, Error, get},
+    fields,
+};
+
+/// Of every answer here; the longest is the OpenAPI document of a large group.
+const MAX_DOCUMENT: usize = 32 << 20;
+/// More are not kept in a status; it says that there are more.
+const MAX_GROUP_VERSIONS: usize = 500;
+const MAX_LACKS: usize = 200;
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                         application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+
+/// What was learned of a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Learned {
+    pub version: String,
+    /// Resources by group version.
+    pub apis: BTreeMap<String, Vec<String>>,
+    /// Fields that this hub knows and the member does not, by the type they are of.
+    pub lacks: Arc<Lacks>,
+}
+
+/// Missing fields by type, as in `core/v1.PodSpec`.
+pub type Lacks = BTreeMap<&'static str, Vec<&'static str>>;
+
+impl Learned {
+    pub fn apis_json(&self) -> Value {
+        let shown = self.apis.iter().take(MAX_GROUP_VERSIONS);
+        shown.map(|(version, names)| json!({"groupVersion": version, "resources": names})).collect()
+    }
+
+    pub fn skew_json(&self) -> Value {
+        let shown: BTreeMap<_, _> = self.lacks.iter().take(MAX_LACKS).collect();
+        let mut skew = json!({"missingFields": shown});
+        if self.lacks.len() > MAX_LACKS {
+            skew["truncated"] = json!(true);
+        }
+        skew
+    }
+}
+
+/// What documents of members lack, by their address, which has their hash: clusters of one release share them. Only
+/// those of one workspace do, because it is the member that says what its hash is.
+#[derive(Default)]
+pub struct Compared(Mutex<BTreeMap<(WorkspaceId, String), Arc<Lacks>>>);
+
+/// Releases times group versions; more are not of a fleet, but of somebody who makes them up.
+const MAX_COMPARED: usize = 4096;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    git_version: String,
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    kind: String,
+    #[serde(default)]
+    items: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    metadata: Named,
+    #[serde(default)]
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Default, Deserialize)]
+struct Named {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct GroupVersion {
+    version: String,
+    #[serde(default)]
+    resources: Vec<ServedResource>,
+}
+
+#[derive(Deserialize)]
+struct ServedResource {
+    resource: String,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    paths: BTreeMap<String, Document>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    #[serde(rename = "serverRelativeURL")]
+    url: String,
+}
+
+async fn read<T: for<'a> Deserialize<'a>>(client: &Client, path: &str, accept: &str) -> Result<T, Error> {
+    let whole = client.demand(get(path, accept)?, MAX_DOCUMENT).await?;
+    serde_json::from_slice(&whole.bytes).map_err(|error| Error::Garbage(format!("{path}: {error}")))
+}
+
+/// Asks a member for all of it.
+pub async fn learn(client: &Client, workspace: &WorkspaceId, compared: &Compared) -> Result<Learned, Error> {
+    let version: Version = read(client, "/version", "application/json").await?;
+    let mut apis = BTreeMap::new();
+    for path in ["/api", "/apis"] {
+        let discovery: Discovery = read(client, path, DISCOVERY).await?;
+        if discovery.kind != "APIGroupDiscoveryList" {
+            return Err(Error::Garbage(format!(
+                "{path} is answered as {}: aggregated discovery, of Kubernetes 1.26 or newer, is needed",
+                discovery.kind
+            )));
+        }
+        for group in discovery.items {
+            note_group(&mut apis, group);
+        }
+    }
+    let lacks = lacks(client, workspace, compared).await?;
+    Ok(Learned { version: version.git_version, apis, lacks })
+}
+
+fn note_group(apis: &mut BTreeMap<String, Vec<String>>, group: Group) {
+    for version in group.versions {
+        let name = match group.metadata.name.as_str() {
+            "" => version.version,
+            group => format!("{group}/{}", version.version),
+        };
+        let mut resources: Vec<String> = version.resources.into_iter().map(|it| it.resource).collect();
+        resources.sort();
+        apis.insert(name, resources);
+    }
+}
+
+/// Of the group versions that both have; what a member does not serve at all, its list of APIs says.
+async fn lacks(client: &Client, workspace: &WorkspaceId, compared: &Compared) -> Result<Arc<Lacks>, Error> {
+    let index: Index = read(client, "/openapi/v3", "application/json").await?;
+    let mut all: BTreeMap<&'static str, BTreeSet<&'static str>> = BTreeMap::new();
+    for (path, ours) in fields::documents() {
+        let Some(document) = index.paths.get(path) else { continue };
+        // The address says what is in it, so that it need not be read twice.
+        let key = (workspace.clone(), format!("{path} {}", document.url));
+        let known = compared.0.lock().get(&key).cloned();
+        let found = match known {
+            Some(found) => found,
+            None => {
+                let whole = client.demand(get(&document.url, "application/json")?, MAX_DOCUMENT).await?;
+                let found = Arc::new(fields::missing(ours, &whole.bytes).map_err(Error::Garbage)?);
+                let mut compared = compared.0.lock();
+                if document.url.contains("hash=") && compared.len() < MAX_COMPARED {
+                    compared.insert(key, found.clone());
+                }
+                found
+            }
+        };
+        for (name, fields) in found.iter() {
+            all.entry(*name).or_default().extend(fields.iter().copied());
+        }
+    }
+    Ok(Arc::new(all.into_iter().map(|(name, fields)| (name, fields.into_iter().collect())).collect()))
+}

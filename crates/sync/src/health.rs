@@ -1,0 +1,118 @@
+//! Whether a member can be used, with hysteresis: one lost answer is no outage, and one answer is no recovery.
+
+use std::time::Duration;
+
+use crate::client::Error;
+
+/// So many failures in a row make a member unusable that was usable.
+const FAILURES: u32 = 3;
+/// So many good answers in a row make it usable again.
+const SUCCESSES: u32 = 2;
+
+/// What came of asking a member how it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Good,
+    Bad(Trouble),
+}
+
+/// What is wrong with a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// One word, from a table of ours.
+    pub reason: &'static str,
+    pub message: String,
+    /// Its API answers, whatever it says.
+    pub reachable: bool,
+    /// It will not get better by asking again.
+    pub definite: bool,
+    /// It wants to be left alone for so long.
+    pub wait: Option<Duration>,
+}
+
+impl Trouble {
+    pub fn definite(reason: &'static str, message: impl Into<String>) -> Trouble {
+        Trouble { reason, message: message.into(), reachable: true, definite: true, wait: None }
+    }
+}
+
+impl From<&Error> for Trouble {
+    fn from(error: &Error) -> Trouble {
+        Trouble {
+            reason: error.reason(),
+            message: error.to_string(),
+            reachable: error.is_answer(),
+            definite: false,
+            wait: error.retry_after(),
+        }
+    }
+}
+
+/// What is held of a member after all that it was asked.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// `None`: never asked.
+    usable: Option<bool>,
+    failures: u32,
+    successes: u32,
+}
+
+impl Health {
+    /// Takes an outcome into account; answers whether the member can be used.
+    pub fn note(&mut self, outcome: &Outcome) -> bool {
+        let usable = match outcome {
+            Outcome::Good => {
+                self.failures = 0;
+                self.successes = self.successes.saturating_add(1);
+                self.usable != Some(false) || self.successes >= SUCCESSES
+            }
+            Outcome::Bad(trouble) => {
+                self.successes = 0;
+                self.failures = self.failures.saturating_add(1);
+                self.usable == Some(true) && !trouble.definite && self.failures < FAILURES
+            }
+        };
+        self.usable = Some(usable);
+        usable
+    }
+
+    /// In between: the last answers say something else than what is held.
+    pub fn is_unsure(&self) -> bool {
+        (self.usable == Some(true) && self.failures > 0) || (self.usable == Some(false) && self.successes > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(definite: bool) -> Outcome {
+        let trouble = Trouble::definite("Unreachable", "");
+        Outcome::Bad(Trouble { definite, ..trouble })
+    }
+
+    /// `+` is a good answer, `-` a bad one, `!` a definite one; what is held after each.
+    #[test]
+    fn a_member_changes_only_when_several_answers_say_so() {
+        let cases = [
+            ("+", "u"),
+            ("-", "n"),
+            ("-+", "nn"),
+            ("-++", "nnu"),
+            ("+--", "uuu"),
+            ("+---", "uuun"),
+            ("+--+--", "uuuuuu"),
+            ("+---+-++", "uuunnnnu"),
+            ("+!", "un"),
+        ];
+        for (answers, expected) in cases {
+            let mut health = Health::default();
+            let held = answers.chars().map(|answer| match answer {
+                '+' => health.note(&Outcome::Good),
+                answer => health.note(&bad(answer == '!')),
+            });
+            let held: String = held.map(|usable| if usable { 'u' } else { 'n' }).collect();
+            assert_eq!(held, expected, "{answers}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! In which workspace the objects of a member's namespaces show.
+//!
+//! Those of a namespace without the label `hanse.io/workspace` show where the `Cluster` is; those of a labelled one in
+//! the workspace of that name, and nowhere while there is none. The label is a claim of whoever holds the member, so it
+//! counts only for clusters of the platform's own workspaces: nobody else may put objects into a workspace of others.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use compact_str::CompactString;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use server::Hub;
+use store::WorkspaceId;
+use tokio::sync::watch;
+
+/// Where a namespace's objects show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Home {
+    Shown(WorkspaceId),
+    /// Nobody sees them.
+    Hidden,
+    /// Nothing is known of the namespace yet.
+    Unknown,
+}
+
+/// The namespaces of one member.
+pub struct Homes {
+    hub: Arc<Hub>,
+    own: WorkspaceId,
+    state: Mutex<State>,
+    /// Counts up when objects that were reported, or were not, belong elsewhere now: all must be listed again.
+    generation: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    /// False until the namespaces were listed once.
+    complete: bool,
+    labels: HashMap<CompactString, Option<CompactString>>,
+    /// Had objects before anything was known of them.
+    awaited: HashSet<CompactString>,
+    /// What labels led to when they were last looked at; few have one.
+    resolved: HashMap<CompactString, Option<WorkspaceId>>,
+    /// Of a list under way.
+    listing: HashMap<CompactString, Option<CompactString>>,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Named,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: CompactString,
+    #[serde(default)]
+    labels: HashMap<CompactString, CompactString>,
+}
+
+fn read(object: &[u8]) -> Option<(CompactString, Option<CompactString>)> {
+    let wire: Wire = serde_json::from_slice(object).ok()?;
+    let label = wire.metadata.labels.get(api::WORKSPACE_LABEL).filter(|name| !name.is_empty()).cloned();
+    Some((wire.metadata.name, label))
+}
+
+impl Homes {
+    pub fn new(hub: Arc<Hub>, own: WorkspaceId) -> Homes {
+        Homes { hub, own, state: Mutex::default(), generation: watch::channel(0).0 }
+    }
+
+    pub fn generation(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.state.lock().complete
+    }
+
+    pub fn of(&self, namespace: &str) -> Home {
+        let mut state = self.state.lock();
+        let Some(label) = state.labels.get(namespace) else {
+            state.awaited.insert(namespace.into());
+            return Home::Unknown;
+        };
+        let Some(name) = label.clone() else { return Home::Shown(self.own.clone()) };
+        let found = state.resolved.entry(name).or_insert_with_key(|name| self.resolve(name)).clone();
+        found.map_or(Home::Hidden, Home::Shown)
+    }
+
+    fn resolve(&self, name: &str) -> Option<WorkspaceId> {
+        let found = self.hub.space(name).ok().map(|space| space.id().clone())?;
+        let may_choose = matches!(self.own.0.as_str(), api::ROOT | api::DEFAULT);
+        (found == self.own || may_choose).then_some(found)
+    }
+
+    /// Workspaces came or went: labels may lead elsewhere.
+    pub fn look_again(&self) {
+        let mut state = self.state.lock();
+        let old = std::mem::take(&mut state.resolved);
+        let changed = old.into_iter().any(|(name, was)| {
+            let is = self.resolve(&name);
+            let changed = is != was;
+            state.resolved.insert(name, is);
+            changed
+        });
+        drop(state);
+        if changed {
+            self.begin_anew();
+        }
+    }
+
+    pub fn begin_list(&self) {
+        self.state.lock().listing.clear();
+    }
+
+    pub fn listed_one(&self, object: &[u8]) {
+        if let Some((name, label)) = read(object) {
+            self.state.lock().listing.insert(name, label);
+        }
+    }
+
+    pub fn end_list(&self) {
+        let mut state = self.state.lock();
+        let new = std::mem::take(&mut state.listing);
+        let moved = new.iter().any(|(name, label)| state.labels.get(name).is_some_and(|old| old != label));
+        // Of those that went unseen, objects may still be shown.
+        let moved = moved || state.labels.keys().any(|name| !new.contains_key(name));
+        let awaited = state.awaited.iter().any(|name| new.contains_key(name));
+        let first = !std::mem::replace(&mut state.complete, true);
+        state.labels = new;
+        state.awaited.clear();
+        drop(state);
+        if moved || awaited || first {
+            self.begin_anew();
+        }
+    }
+
+    pub fn put(&self, object: &[u8]) {
+        let Some((name, label)) = read(object) else { return };
+        let mut state = self.state.lock();
+        let was_awaited = state.awaited.remove(&name);
+        let old = state.labels.insert(name, label.clone());
+        drop(state);
+        if was_awaited || old.is_some_and(|old| old != label) {
+            self.begin_anew();
+        }
+    }
+
+    fn begin_anew(&self) {
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+}

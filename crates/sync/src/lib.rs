@@ -1,0 +1,42 @@
+//! Sessions with member clusters: one per `Cluster`, inside the peer that looks after it.
+//!
+//! ```text
+//!   Cluster, Secret ──> sessions ──> session ──> client ═══ HTTPS ═══> member
+//!   (hub's store)       (who has      │  health     probe: is it there, is it the one that was joined
+//!                        one)         │  reflect    lists and watches: namespaces, nodes, pods, …
+//!                                     │  apis       what it serves, and which fields it lacks
+//!                                     v
+//!          status of the Cluster, virtual Node, Events <── report     views: objects of members in workspaces
+//! ```
+//!
+//! A session has its own connection, time limits and backoff, and shares nothing with the others that it could hold up.
+//! What a member sends is bounded; what it does not send is never taken for a deletion.
+
+mod apis;
+mod capacity;
+mod claims;
+pub mod client;
+mod conditions;
+mod desk;
+mod fields;
+mod health;
+mod homes;
+pub mod join;
+pub mod kubeconfig;
+mod node;
+mod objects;
+mod reflect;
+mod report;
+mod session;
+mod sessions;
+mod shown;
+mod sinks;
+pub mod unjoin;
+mod wanted;
+
+pub use sessions::{Options, start};
+
+/// The namespace, in hubs and in members, that holds what Hanse itself needs there.
+pub const NAMESPACE: &str = "hanse-system";
+/// Who writes, as `managedFields` has it.
+pub const MANAGER: &str = "hanse";

@@ -1,0 +1,489 @@
+//! One session: a `Cluster` and the member behind it.
+//!
+//! ```text
+//!   credential ──> probe ──> gate open ──> learn · namespaces · nodes · pods · replica sets · revisions · events
+//!                    ^          │ closes: unreachable, or not the cluster that was joined
+//!                    └──────────┴── whoever fails asks for a probe, and waits for the gate
+//! ```
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use env::BoxFuture;
+use futures_util::stream;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use machinery::status::{Reason, Status};
+use parking_lot::Mutex;
+use serde_json::Value;
+use server::{Hub, body::Body, views::Member};
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    apis::{self, Compared, Learned},
+    capacity::Capacity,
+    claims::{Claims, Place},
+    client::{Access, Client, Error, get},
+    conditions::Conditions,
+    desk::Desk,
+    health::{Health, Outcome, Trouble},
+    homes::Homes,
+    objects,
+    reflect::{METADATA, Reflector, Sink, Source, WHOLE},
+    sessions::Options,
+    shown::Shown,
+    sinks::{Kind, NamespaceSink, NodeSink, ViewSink},
+    wanted::Wanted,
+};
+use api::cluster::condition;
+
+const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
+/// Of what is asked to see whether a member is there.
+const MAX_PROBE: usize = 1 << 20;
+/// A member that wants to be left alone for longer is asked then all the same.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Until an answer to a request that is sent on begins.
+const FORWARD_LIMIT: Duration = Duration::from_secs(60);
+
+/// What all sessions share.
+pub struct Shared {
+    pub hub: Arc<Hub>,
+    pub desk: Desk,
+    pub options: Options,
+    pub claims: Claims,
+    pub compared: Compared,
+}
+
+pub struct Session {
+    pub shared: Arc<Shared>,
+    pub place: Place,
+    /// The name of the workspace.
+    pub workspace: String,
+    pub wanted: watch::Receiver<Wanted>,
+    pub known: Mutex<Known>,
+    pub capacity: Mutex<Capacity>,
+    pub homes: Homes,
+    pub shown: Shown,
+    /// Open: the member can be used.
+    gate: watch::Sender<bool>,
+    /// Something is to be reported.
+    pub news: Notify,
+    /// The virtual node was changed, by whomever.
+    pub node_changed: AtomicBool,
+    /// Somebody has reason to doubt that the member is there.
+    doubt: Notify,
+}
+
+/// What is known of the member, beside what it runs.
+#[derive(Default)]
+pub struct Known {
+    pub identity: String,
+    pub conditions: Conditions,
+    /// Of `Ready`; empty before the first verdict of this session.
+    pub reason: &'static str,
+    pub message: String,
+    pub ready: bool,
+    pub heartbeat: String,
+    pub learned: Learned,
+    /// Transitions that nobody was told of yet.
+    pub untold: Vec<Transition>,
+}
+
+/// A change of `Ready`.
+pub struct Transition {
+    pub ready: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Session {
+    pub fn new(
+        shared: Arc<Shared>,
+        workspace: String,
+        place: Place,
+        wanted: watch::Receiver<Wanted>,
+        status: &Value,
+    ) -> Session {
+        let identity = status["identity"].as_str().unwrap_or_default().to_owned();
+        if !identity.is_empty() {
+            // Whoever comes later with the same is told when it is probed.
+            let _ = shared.claims.claim(&identity, &place);
+        }
+        let hub = shared.hub.clone();
+        let learned = Learned {
+            version: status["version"].as_str().unwrap_or_default().to_owned(),
+            ..Learned::default()
+        };
+        let known = Known {
+            identity,
+            conditions: Conditions::read(status),
+            heartbeat: status["heartbeat"].as_str().unwrap_or_default().to_owned(),
+            learned,
+            ..Known::default()
+        };
+        Session {
+            workspace,
+            wanted,
+            known: Mutex::new(known),
+            capacity: Mutex::default(),
+            homes: Homes::new(hub.clone(), place.0.clone()),
+            shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1),
+            gate: watch::channel(false).0,
+            news: Notify::new(),
+            node_changed: AtomicBool::new(false),
+            doubt: Notify::new(),
+            place,
+            shared,
+        }
+    }
+
+    pub fn name(&self) -> &CompactString {
+        &self.place.1
+    }
+
+    pub fn look_at_node(&self) {
+        self.node_changed.store(true, Ordering::Relaxed);
+        self.news.notify_one();
+    }
+
+    /// Until nobody wants it any more.
+    pub async fn run(self: &Arc<Self>) {
+        let mut wanted = self.wanted.clone();
+        let links = async {
+            loop {
+                let link = wanted.borrow_and_update().link.clone();
+                let still = tokio::select! {
+                    never = self.hold(&link) => match never {},
+                    still = other_link(&mut wanted, &link) => still,
+                };
+                self.close();
+                if !still {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = links => {}
+            never = self.report() => match never {},
+        }
+    }
+
+    /// One way to reach the member, for as long as it is the one.
+    async fn hold(self: &Arc<Self>, link: &Result<Access, Trouble>) -> Infallible {
+        let env = self.shared.hub.env.clone();
+        let made = match link {
+            Ok(access) => Client::new(env, access, self.shared.options.request_limit)
+                .map_err(|error| Trouble { definite: true, ..Trouble::from(&error) }),
+            Err(trouble) => Err(trouble.clone()),
+        };
+        let client = match made {
+            Ok(client) => client,
+            Err(trouble) => {
+                self.judge(&Outcome::Bad(trouble), false);
+                return std::future::pending().await;
+            }
+        };
+        let namespaces = Source { path: "/api/v1/namespaces", accept: METADATA };
+        let nodes = Source { path: "/api/v1/nodes", accept: WHOLE };
+        let view = |path, kind: Kind| {
+            self.follow_view(
+                &client,
+                Reflector::new(Source { path, accept: WHOLE }, ViewSink::new(self, kind)),
+            )
+        };
+        let never = tokio::select! {
+            never = self.probe(&client) => never,
+            never = self.learn(&client) => never,
+            never = self.follow(&client, Reflector::new(namespaces, NamespaceSink::new(self))) => never,
+            never = self.follow(&client, Reflector::new(nodes, NodeSink::new(self))) => never,
+            never = view("/api/v1/pods", Kind::new("", "pods", "v1", "Pod")) => never,
+            never = view("/apis/apps/v1/replicasets", Kind::new("apps", "replicasets", "apps/v1", "ReplicaSet")) => never,
+            never = view(
+                "/apis/apps/v1/controllerrevisions",
+                Kind::new("apps", "controllerrevisions", "apps/v1", "ControllerRevision"),
+            ) => never,
+            never = view("/api/v1/events", Kind::new("", "events", "v1", "Event")) => never,
+        };
+        match never {}
+    }
+
+    /// Asks again and again how the member is.
+    async fn probe(self: &Arc<Self>, client: &Client) -> Infallible {
+        let options = &self.shared.options;
+        let mut health = Health::default();
+        loop {
+            let asked = self.ask(client).await;
+            let outcome = match asked {
+                Ok(()) => Outcome::Good,
+                Err(trouble) => Outcome::Bad(trouble),
+            };
+            let reason = match &outcome {
+                Outcome::Good => "Ready",
+                Outcome::Bad(trouble) => trouble.reason,
+            };
+            self.shared.hub.metrics.members.probed(reason);
+            let usable = health.note(&outcome);
+            if !(usable && outcome != Outcome::Good) {
+                self.judge(&outcome, usable);
+            }
+            self.open_or_close(client, usable);
+            let wait = match &outcome {
+                Outcome::Good if !health.is_unsure() => options.probe_every,
+                Outcome::Good => options.retry_after,
+                Outcome::Bad(trouble) => {
+                    client.forget();
+                    trouble.wait.map_or(options.retry_after, |wait| wait.clamp(options.retry_after, MAX_WAIT))
+                }
+            };
+            let doubted = async {
+                self.doubt.notified().await;
+                // However many doubt it, it is not asked more often.
+                client.env().clock.sleep(options.retry_after / 2).await;
+            };
+            tokio::select! {
+                () = client.env().clock.sleep(wait) => {}
+                // A member that wants to be left alone is.
+                () = doubted, if outcome == Outcome::Good => {}
+            }
+        }
+    }
+
+    /// Whether the member is there and is the one that was joined.
+    async fn ask(&self, client: &Client) -> Result<(), Trouble> {
+        let trouble = |error: Error| Trouble::from(&error);
+        let ready = get("/readyz", "*/*").map_err(trouble)?;
+        client.demand(ready, MAX_PROBE).await.map_err(trouble)?;
+        let found = client.demand(get(KUBE_SYSTEM, METADATA).map_err(trouble)?, MAX_PROBE).await;
+        let found = found.map_err(trouble)?;
+        let identity = objects::head(&found.bytes).map(|head| head.metadata.uid.into_owned());
+        match identity.filter(|identity| !identity.is_empty()) {
+            Some(identity) => self.recognise(identity),
+            None => Err(trouble(Error::Garbage("its namespace kube-system has no UID".into()))),
+        }
+    }
+
+    fn recognise(&self, identity: String) -> Result<(), Trouble> {
+        let mut known = self.known.lock();
+        if !known.identity.is_empty() && known.identity != identity {
+            let message = format!(
+                "another cluster answers at this address: its identity is {identity}, and {} was joined; it is not \
+                 used. If it was made anew, unjoin it and join it again",
+                known.identity
+            );
+            return Err(Trouble::definite("IdentityChanged", message));
+        }
+        if let Err((workspace, name)) = self.shared.claims.claim(&identity, &self.place) {
+            let message = match workspace == self.place.0 {
+                true => format!("the same cluster is joined as {name} already"),
+                // Whose it is, is nobody's business here.
+                false => "the same cluster is joined in another workspace already".to_owned(),
+            };
+            return Err(Trouble::definite("AlreadyJoined", message));
+        }
+        known.identity = identity;
+        Ok(())
+    }
+
+    /// Takes a verdict down.
+    fn judge(&self, outcome: &Outcome, usable: bool) {
+        let now = self.shared.hub.now_text();
+        let mut known = self.known.lock();
+        let (reason, message, reachable) = match outcome {
+            Outcome::Good if usable => ("Ready", String::new(), true),
+            Outcome::Good => {
+                ("Recovering", "it answers again; a little longer, and it is used".to_owned(), true)
+            }
+            Outcome::Bad(trouble) => (trouble.reason, trouble.message.clone(), trouble.reachable),
+        };
+        if *outcome == Outcome::Good {
+            known.heartbeat.clone_from(&now);
+        }
+        let reached = if reachable { "Answering" } else { reason };
+        let about = if reachable { "" } else { message.as_str() };
+        known.conditions.set(condition::REACHABLE, reachable, reached, about, &now);
+        if reason == "IdentityChanged" {
+            known.conditions.set(condition::IDENTITY_CHANGED, true, reason, &message, &now);
+        } else if usable {
+            known.conditions.remove(condition::IDENTITY_CHANGED);
+        }
+        let changed = known.conditions.set(condition::READY, usable, reason, &message, &now);
+        if changed {
+            known.untold.push(Transition { ready: usable, reason, message: message.clone() });
+        }
+        let before = (!known.reason.is_empty()).then_some(known.reason);
+        self.shared.hub.metrics.members.moved(before, Some(reason));
+        (known.reason, known.message, known.ready) = (reason, message, usable);
+        drop(known);
+        self.news.notify_one();
+    }
+
+    fn open_or_close(self: &Arc<Self>, client: &Client, usable: bool) {
+        let is_open = *self.gate.borrow();
+        match (is_open, usable) {
+            (false, true) => {
+                let identity = self.known.lock().identity.clone();
+                let member = Reached { cluster: self.name().to_string(), client: client.clone() };
+                self.shown.begin(Arc::new(member), &identity);
+                self.gate.send_replace(true);
+            }
+            (true, false) => self.close(),
+            _ => {}
+        }
+    }
+
+    fn close(&self) {
+        self.gate.send_replace(false);
+        self.shown.lost();
+    }
+
+    /// What the member serves, when the gate opens and now and then.
+    async fn learn(&self, client: &Client) -> Infallible {
+        let mut gate = self.gate.subscribe();
+        loop {
+            opened(&mut gate).await;
+            let learning = apis::learn(client, &self.place.0, &self.shared.compared);
+            let learned = tokio::select! {
+                learned = learning => learned,
+                () = closed(&mut gate) => continue,
+            };
+            let pause = match learned {
+                Ok(learned) => {
+                    self.known.lock().learned = learned;
+                    self.news.notify_one();
+                    self.shared.options.learn_every
+                }
+                Err(error) => {
+                    tracing::info!(cluster = %self.name(), %error, "cannot learn what a member serves");
+                    self.doubt.notify_one();
+                    error.retry_after().unwrap_or(self.shared.options.retry_after * 5).min(MAX_WAIT)
+                }
+            };
+            tokio::select! {
+                () = client.env().clock.sleep(pause) => {}
+                () = closed(&mut gate) => {}
+            }
+        }
+    }
+
+    /// Keeps a collection level while the gate is open.
+    async fn follow<S: Sink>(&self, client: &Client, mut reflector: Reflector<S>) -> Infallible {
+        let mut gate = self.gate.subscribe();
+        loop {
+            opened(&mut gate).await;
+            let metrics = &self.shared.hub.metrics.members;
+            let error = tokio::select! {
+                error = reflector.run(client, &self.shared.options, metrics) => error,
+                () = closed(&mut gate) => continue,
+            };
+            self.recover(client, &error).await;
+        }
+    }
+
+    /// The same for what is shown in workspaces: it is listed again when namespaces belong elsewhere.
+    async fn follow_view<S: Sink>(&self, client: &Client, mut reflector: Reflector<S>) -> Infallible {
+        let mut gate = self.gate.subscribe();
+        let mut generation = self.homes.generation();
+        loop {
+            opened(&mut gate).await;
+            if !self.homes.is_complete() {
+                // An error would mean that the session is gone, and this with it.
+                let _ = generation.changed().await;
+                continue;
+            }
+            generation.mark_unchanged();
+            let metrics = &self.shared.hub.metrics.members;
+            let error = tokio::select! {
+                error = reflector.run(client, &self.shared.options, metrics) => error,
+                () = closed(&mut gate) => {
+                    // What was seen is confirmed by a list when the member is back.
+                    reflector.begin_anew();
+                    continue;
+                }
+                _ = generation.changed() => {
+                    reflector.begin_anew();
+                    // Several namespaces may be on their way.
+                    client.env().clock.sleep(self.shared.options.retry_after / 4).await;
+                    continue;
+                }
+            };
+            self.recover(client, &error).await;
+        }
+    }
+
+    async fn recover(&self, client: &Client, error: &Error) {
+        tracing::debug!(cluster = %self.name(), %error, "a stream from a member ended");
+        self.doubt.notify_one();
+        let pause = error.retry_after().unwrap_or_default().clamp(self.shared.options.retry_after, MAX_WAIT);
+        client.env().clock.sleep(pause).await;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let reason = self.known.lock().reason;
+        if !reason.is_empty() {
+            self.shared.hub.metrics.members.moved(Some(reason), None);
+        }
+    }
+}
+
+/// False: nobody wants the session any more.
+async fn other_link(wanted: &mut watch::Receiver<Wanted>, link: &Result<Access, Trouble>) -> bool {
+    wanted.wait_for(|wanted| wanted.link != *link).await.is_ok()
+}
+
+async fn opened(gate: &mut watch::Receiver<bool>) {
+    if gate.wait_for(|open| *open).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn closed(gate: &mut watch::Receiver<bool>) {
+    if gate.wait_for(|open| !*open).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The member as views know it.
+struct Reached {
+    cluster: String,
+    client: Client,
+}
+
+impl Member for Reached {
+    fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        let (client, cluster) = (self.client.clone(), self.cluster.clone());
+        Box::pin(async move {
+            let answer = client.send(request, FORWARD_LIMIT).await.map_err(|error| {
+                let reason = match error {
+                    Error::Timeout(_) => Reason::Timeout,
+                    _ => Reason::ServiceUnavailable,
+                };
+                Status::new(reason, format!("cluster {cluster}: {error}")).retry_after(5)
+            })?;
+            let (parts, body) = answer.response.into_parts();
+            // Whoever reads it sees it end; that it broke off, HTTP has no word for at this point.
+            let frames = stream::unfold(body, |mut body| async move {
+                loop {
+                    match body.frame().await?.ok()?.into_data() {
+                        Ok(data) => return Some((data, body)),
+                        Err(_) => continue,
+                    }
+                }
+            });
+            Ok(Response::from_parts(parts, Body::stream(frames)))
+        })
+    }
+}

@@ -1,0 +1,270 @@
+//! Who has a session: every `Cluster` of every workspace, from when it is there until it is gone.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use machinery::Object;
+use serde_json::Value;
+use server::{
+    Hub,
+    duty::{self, during},
+    hub::root_id,
+};
+use store::{Collection, Event, FeedItem, Key, WorkspaceId};
+use tokio::sync::watch;
+
+use crate::{
+    apis::Compared,
+    claims::{Claims, Place},
+    desk::Desk,
+    session::{Session, Shared},
+    wanted::Wanted,
+};
+
+/// How sessions go about it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How often a member that is well is asked how it is.
+    pub probe_every: Duration,
+    /// The least pause after something went wrong.
+    pub retry_after: Duration,
+    /// How long one request may take.
+    pub request_limit: Duration,
+    /// How often counts are written that have changed.
+    pub report_every: Duration,
+    /// How often it is written that a member was heard of, if nothing else is to be.
+    pub heartbeat_every: Duration,
+    /// How often a member is asked what it serves.
+    pub learn_every: Duration,
+    /// How long a watch is asked to last.
+    pub watch_lasts: Duration,
+    /// A watch that is silent for longer, bookmarks included, is taken for dead.
+    pub watch_idle: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            probe_every: Duration::from_secs(10),
+            retry_after: Duration::from_secs(2),
+            request_limit: Duration::from_secs(10),
+            report_every: Duration::from_secs(5),
+            heartbeat_every: Duration::from_secs(60),
+            learn_every: Duration::from_secs(300),
+            watch_lasts: Duration::from_secs(600),
+            watch_idle: Duration::from_secs(150),
+        }
+    }
+}
+
+/// Starts them; they end when the hub stops. Of several servers on one store, the one on duty has them.
+pub fn start(hub: &Arc<Hub>, options: Options) {
+    let own = hub.clone();
+    duty::serve(hub, "sessions", move |ended| {
+        let feed = own.store.feed();
+        let sessions = Sessions::new(own.clone(), options.clone(), ended.clone());
+        own.env.tasks.spawn(Box::pin(during(ended, sessions.follow(feed))));
+    });
+}
+
+struct Sessions {
+    hub: Arc<Hub>,
+    shared: Arc<Shared>,
+    ended: watch::Receiver<bool>,
+    running: HashMap<Place, Running>,
+    /// Clusters by the Secret they name.
+    by_secret: HashMap<(WorkspaceId, String, String), HashSet<Place>>,
+}
+
+struct Running {
+    session: Arc<Session>,
+    wanted: watch::Sender<Wanted>,
+}
+
+fn clusters() -> Collection {
+    Collection::new(api::GROUP, api::cluster::PLURAL)
+}
+
+fn created(object: &Object) -> String {
+    let tree = object.tree().unwrap_or_default();
+    let created = tree.get("metadata").and_then(|it| it.get("creationTimestamp")).and_then(Value::as_str);
+    created.unwrap_or_default().to_owned()
+}
+
+impl Sessions {
+    fn new(hub: Arc<Hub>, options: Options, ended: watch::Receiver<bool>) -> Sessions {
+        let shared = Arc::new(Shared {
+            desk: Desk::new(hub.clone()),
+            hub: hub.clone(),
+            options,
+            claims: Claims::default(),
+            compared: Compared::default(),
+        });
+        Sessions { hub, shared, ended, running: HashMap::new(), by_secret: HashMap::new() }
+    }
+
+    async fn follow(mut self, mut feed: store::Feed) {
+        // The feed began before this look, so nothing falls between them.
+        self.look_at_everything().await;
+        loop {
+            match feed.next().await {
+                FeedItem::Event(event) => self.observe(&event),
+                FeedItem::WorkspaceRemoved(workspace) => self.forget(&workspace),
+                FeedItem::Lagged => self.look_at_everything().await,
+            }
+        }
+    }
+
+    async fn look_at_everything(&mut self) {
+        let mut found: Vec<(Place, Arc<Object>)> = Vec::new();
+        for workspace in self.hub.store.workspaces() {
+            tokio::task::yield_now().await;
+            let Ok(listing) = self.hub.store.list(&workspace, &clusters(), None) else { continue };
+            let here = listing.iter(None, None);
+            found
+                .extend(here.map(|(item, object)| ((workspace.clone(), item.name().into()), object.clone())));
+        }
+        // Of two that are the same cluster, the one that was first has it.
+        found.sort_by_cached_key(|(_, object)| (created(object), object.head.uid.clone()));
+        let there: HashSet<Place> = found.iter().map(|(place, _)| place.clone()).collect();
+        let gone: Vec<Place> = self.running.keys().filter(|place| !there.contains(*place)).cloned().collect();
+        gone.iter().for_each(|place| self.leave(place));
+        for (place, object) in found {
+            self.take_up(place, &object);
+        }
+        self.drop_strangers(&there);
+    }
+
+    /// Clusters that were unjoined while nobody looked still show.
+    fn drop_strangers(&self, there: &HashSet<Place>) {
+        // Those of the platform's own workspaces may show anywhere.
+        let may_show = |workspace: &WorkspaceId, cluster: &str| {
+            let places = [workspace.0.as_str(), api::ROOT, api::DEFAULT];
+            places.iter().any(|place| there.contains(&(WorkspaceId((*place).into()), cluster.into())))
+        };
+        for workspace in self.hub.views.workspaces() {
+            for cluster in self.hub.views.clusters(&workspace) {
+                if !may_show(&workspace, &cluster) {
+                    self.hub.views.leave(&workspace, &cluster);
+                }
+            }
+        }
+    }
+
+    fn observe(&mut self, event: &Event) {
+        let (group, resource) = event.key.collection.parts();
+        match (group, resource) {
+            (api::GROUP, api::cluster::PLURAL) => {
+                let place = (event.workspace.clone(), event.key.item.name().into());
+                match event.after() {
+                    Some(object) => self.take_up(place, object),
+                    None => self.leave(&place),
+                }
+            }
+            ("", "secrets") => self.look_at_secret(&event.workspace, &event.key),
+            ("", "nodes") => {
+                let place = (event.workspace.clone(), event.key.item.name().into());
+                if let Some(running) = self.running.get(&place) {
+                    running.session.look_at_node();
+                }
+            }
+            (api::GROUP, "workspaces") if event.workspace == root_id() => {
+                self.running.values().for_each(|running| running.session.homes.look_again());
+            }
+            _ => {}
+        }
+    }
+
+    /// A `Cluster` is there, new or changed.
+    fn take_up(&mut self, place: Place, object: &Arc<Object>) {
+        let Some(space) = self.hub.space_by_id(&place.0) else { return };
+        let Some(wanted) = Wanted::read(&space, object) else { return };
+        if object.head.deleting {
+            return self.leave(&place);
+        }
+        if let Some(running) = self.running.get(&place) {
+            let (is_same, known_secret) = {
+                let now = running.wanted.borrow();
+                (now.uid == wanted.uid, now.secret.clone())
+            };
+            if is_same {
+                self.note_secret(&place, Some(&known_secret), Some(&wanted.secret));
+                running_change(&self.running, &place, wanted);
+                return;
+            }
+            // One of the same name was made in its place.
+            self.leave(&place);
+        }
+        self.note_secret(&place, None, Some(&wanted.secret));
+        let status = object.tree().ok().and_then(|mut tree| tree.remove("status")).unwrap_or_default();
+        let (sender, receiver) = watch::channel(wanted);
+        let name = space.name().to_owned();
+        let session = Arc::new(Session::new(self.shared.clone(), name, place.clone(), receiver, &status));
+        let work = session.clone();
+        let ended = self.ended.clone();
+        self.hub.env.tasks.spawn(Box::pin(async move {
+            during(ended, work.run()).await;
+            // Where it goes on, if anywhere, is another process. The last it did may have been to claim its cluster.
+            work.shown.end();
+            work.shared.claims.release(&work.place);
+        }));
+        self.running.insert(place, Running { session, wanted: sender });
+    }
+
+    fn look_at_secret(&mut self, workspace: &WorkspaceId, key: &Key) {
+        let secret = (workspace.clone(), key.item.namespace().to_owned(), key.item.name().to_owned());
+        let Some(places) = self.by_secret.get(&secret).cloned() else { return };
+        for place in places {
+            let cluster = Key::new(api::GROUP, api::cluster::PLURAL, "", &place.1);
+            if let Some(object) = self.hub.store.get(workspace, &cluster) {
+                self.take_up(place, &object);
+            }
+        }
+    }
+
+    fn note_secret(&mut self, place: &Place, old: Option<&(String, String)>, new: Option<&(String, String)>) {
+        let key = |secret: &(String, String)| (place.0.clone(), secret.0.clone(), secret.1.clone());
+        if let Some(old) = old.filter(|old| Some(*old) != new).map(key) {
+            if let Some(places) = self.by_secret.get_mut(&old) {
+                places.remove(place);
+                if places.is_empty() {
+                    self.by_secret.remove(&old);
+                }
+            }
+        }
+        if let Some(new) = new.map(key) {
+            self.by_secret.entry(new).or_default().insert(place.clone());
+        }
+    }
+
+    /// A `Cluster` is gone. Its node goes with it by its owner, and so does all that shows of it.
+    fn leave(&mut self, place: &Place) {
+        let Some(running) = self.running.remove(place) else { return };
+        let secret = running.wanted.borrow().secret.clone();
+        self.note_secret(place, Some(&secret), None);
+        running.session.shown.leave();
+        self.shared.claims.release(place);
+    }
+
+    fn forget(&mut self, workspace: &WorkspaceId) {
+        let gone: Vec<Place> = self.running.keys().filter(|place| place.0 == *workspace).cloned().collect();
+        gone.iter().for_each(|place| self.leave(place));
+        self.running.values().for_each(|running| running.session.homes.look_again());
+    }
+}
+
+/// The session goes on, with what is wanted of it now.
+fn running_change(running: &HashMap<Place, Running>, place: &Place, wanted: Wanted) {
+    if let Some(running) = running.get(place) {
+        running.wanted.send_if_modified(|now| {
+            let changed = *now != wanted;
+            if changed {
+                *now = wanted;
+            }
+            changed
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! Where the objects of a member go: namespaces to the homes, nodes and pods to the count, kinds of views to the views.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use store::{Collection, WorkspaceId};
+
+use crate::{capacity::Capacity, homes::Home, objects, reflect::Sink, session::Session};
+
+pub struct NamespaceSink(Arc<Session>);
+
+impl NamespaceSink {
+    pub fn new(session: &Arc<Session>) -> NamespaceSink {
+        NamespaceSink(session.clone())
+    }
+}
+
+impl Sink for NamespaceSink {
+    fn begin(&mut self) {
+        self.0.homes.begin_list();
+    }
+
+    fn listed_one(&mut self, object: &[u8]) {
+        self.0.homes.listed_one(object);
+    }
+
+    fn end(&mut self) {
+        self.0.homes.end_list();
+    }
+
+    fn put(&mut self, object: &[u8]) {
+        self.0.homes.put(object);
+    }
+
+    /// What was in it may still be reported to be gone, by another stream; so it is known where it showed.
+    fn removed(&mut self, _: &[u8]) {}
+}
+
+pub struct NodeSink {
+    session: Arc<Session>,
+    listed: Capacity,
+}
+
+impl NodeSink {
+    pub fn new(session: &Arc<Session>) -> NodeSink {
+        NodeSink { session: session.clone(), listed: Capacity::default() }
+    }
+}
+
+impl Sink for NodeSink {
+    fn begin(&mut self) {
+        self.listed = Capacity::default();
+    }
+
+    fn listed_one(&mut self, object: &[u8]) {
+        self.listed.put_node(object);
+    }
+
+    fn end(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        self.session.capacity.lock().take_nodes(listed);
+        self.session.news.notify_one();
+    }
+
+    fn put(&mut self, object: &[u8]) {
+        self.session.capacity.lock().put_node(object);
+        self.session.news.notify_one();
+    }
+
+    fn removed(&mut self, object: &[u8]) {
+        if let Some(head) = objects::head(object) {
+            self.session.capacity.lock().remove_node(&head.metadata.name);
+            self.session.news.notify_one();
+        }
+    }
+}
+
+/// A kind that is shown in workspaces.
+pub struct Kind {
+    collection: Collection,
+    api_version: &'static str,
+    kind: &'static str,
+}
+
+impl Kind {
+    pub fn new(group: &str, resource: &str, api_version: &'static str, kind: &'static str) -> Kind {
+        Kind { collection: Collection::new(group, resource), api_version, kind }
+    }
+}
+
+pub struct ViewSink {
+    session: Arc<Session>,
+    kind: Kind,
+    listing: Vec<(WorkspaceId, Bytes)>,
+    listed_pods: Capacity,
+}
+
+impl ViewSink {
+    pub fn new(session: &Arc<Session>, kind: Kind) -> ViewSink {
+        ViewSink { session: session.clone(), kind, listing: Vec::new(), listed_pods: Capacity::default() }
+    }
+
+    fn is_pods(&self) -> bool {
+        self.kind.kind == "Pod"
+    }
+
+    /// Where the object shows, and how.
+    fn place(&self, object: &[u8]) -> Option<(WorkspaceId, Bytes)> {
+        let head = objects::head(object)?;
+        match self.session.homes.of(&head.metadata.namespace) {
+            Home::Shown(workspace) => {
+                Some((workspace, objects::with_kind(object, &head, self.kind.api_version, self.kind.kind)))
+            }
+            // When something is known of its namespace, all is listed again.
+            Home::Hidden | Home::Unknown => None,
+        }
+    }
+}
+
+impl Sink for ViewSink {
+    fn begin(&mut self) {
+        self.listing.clear();
+        self.listed_pods = Capacity::default();
+    }
+
+    fn listed_one(&mut self, object: &[u8]) {
+        if self.is_pods() {
+            self.listed_pods.put_pod(object);
+        }
+        let placed = self.place(object);
+        self.listing.extend(placed);
+    }
+
+    fn end(&mut self) {
+        self.session.shown.replace(&self.kind.collection, std::mem::take(&mut self.listing));
+        if self.is_pods() {
+            let listed = std::mem::take(&mut self.listed_pods);
+            self.session.capacity.lock().take_pods(listed);
+            self.session.news.notify_one();
+        }
+    }
+
+    fn put(&mut self, object: &[u8]) {
+        if self.is_pods() {
+            self.session.capacity.lock().put_pod(object);
+            self.session.news.notify_one();
+        }
+        if let Some((workspace, object)) = self.place(object) {
+            self.session.shown.put(&workspace, &self.kind.collection, object);
+        }
+    }
+
+    fn removed(&mut self, object: &[u8]) {
+        if let Some(head) = objects::head(object).filter(|_| self.is_pods()) {
+            self.session.capacity.lock().remove_pod(&head.metadata.namespace, &head.metadata.name);
+            self.session.news.notify_one();
+        }
+        if let Some((workspace, object)) = self.place(object) {
+            self.session.shown.remove(&workspace, &self.kind.collection, object);
+        }
+    }
+}

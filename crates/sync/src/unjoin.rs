@@ -1,0 +1,172 @@
+//! Unjoining a cluster: what Hanse made in it goes, and then what says in the hub that it was joined. What runs there goes
+//! on, unless the caller asks for more.
+
+use std::time::Duration;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use env::Env;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    NAMESPACE,
+    client::{Access, Client, Error, Identity, JSON, MERGE},
+    join::{CLUSTERS, JOINED_BY, Refusal, secret_path, uid},
+};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What to unjoin, and how.
+pub struct Request<'a> {
+    pub name: &'a str,
+    /// The workspace's API.
+    pub hub: &'a Client,
+    /// As an admin of the member; without it, as the session that is to end.
+    pub member: Option<&'a Client>,
+    /// The member is gone, or out of reach for good: only the hub is changed.
+    pub forget: bool,
+    /// Also delete the member's namespaces that show in other workspaces, with all that runs in them.
+    pub delete_namespaces: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Unjoined {
+    /// False: it was not joined.
+    pub was_joined: bool,
+    /// The member's namespaces that were deleted.
+    pub deleted: Vec<String>,
+    /// What stays in the member though Hanse made it, and why.
+    pub left_behind: Option<String>,
+}
+
+pub async fn unjoin(request: &Request<'_>) -> Result<Unjoined, Refusal> {
+    let path = format!("{CLUSTERS}/{}", request.name);
+    let cluster = request.hub.find(&path).await.map_err(Refusal::Hub)?;
+    let secret = request.hub.find(&secret_path(request.name)).await.map_err(Refusal::Hub)?;
+    let mut unjoined = Unjoined { was_joined: cluster.is_some(), ..Unjoined::default() };
+    // Where the member is, the Cluster says, or who gave a way to it.
+    if !request.forget && (cluster.is_some() || request.member.is_some()) {
+        let known = cluster.clone().unwrap_or_default();
+        leave_member(request, &known, secret.as_ref(), &mut unjoined).await?;
+    }
+    for (path, object) in [(path, cluster), (secret_path(request.name), secret)] {
+        let Some(object) = object else { continue };
+        let options = json!({"preconditions": {"uid": object["metadata"]["uid"]}});
+        match request.hub.call(Method::DELETE, &path, JSON, Some(&options)).await {
+            Ok(_) => {}
+            Err(error) if error.code() == Some(404) => {}
+            Err(error) => return Err(Refusal::Hub(error)),
+        }
+    }
+    Ok(unjoined)
+}
+
+/// A client with the credential of the session.
+fn session_client(env: &Env, cluster: &Value, secret: Option<&Value>) -> Result<Client, String> {
+    let token = secret.and_then(|it| it["data"]["token"].as_str()).ok_or("its credential is gone")?;
+    let token = STANDARD.decode(token).ok().and_then(|it| String::from_utf8(it).ok());
+    let authority = STANDARD.decode(cluster["spec"]["caBundle"].as_str().unwrap_or_default());
+    let access = Access {
+        server: cluster["spec"]["endpoint"].as_str().unwrap_or_default().to_owned(),
+        authority: authority.map_err(|error| error.to_string())?,
+        server_name: cluster["spec"]["tlsServerName"].as_str().map(str::to_owned),
+        identity: Identity::Token(token.ok_or("its token makes no sense")?),
+    };
+    Client::new(env.clone(), &access, LIMIT).map_err(|error| error.to_string())
+}
+
+async fn leave_member(
+    request: &Request<'_>,
+    cluster: &Value,
+    secret: Option<&Value>,
+    unjoined: &mut Unjoined,
+) -> Result<(), Refusal> {
+    let advice = "give an admin's --kubeconfig of the member, or, if it is gone for good, --forget it";
+    let own;
+    let member = match request.member {
+        Some(member) => member,
+        None => {
+            let made = session_client(request.hub.env(), cluster, secret);
+            own =
+                made.map_err(|why| Refusal::No(format!("the member cannot be reached: {why}; {advice}")))?;
+            &own
+        }
+    };
+    let system = match member.get("/api/v1/namespaces/kube-system").await {
+        Ok(system) => system,
+        // The account is gone: this was done before, and cut off after it.
+        Err(error) if error.code() == Some(401) && request.member.is_none() => {
+            unjoined.left_behind = Some("the member does not know its credential any more".to_owned());
+            return Ok(());
+        }
+        Err(error) => return Err(Refusal::No(format!("the member cannot be reached: {error}; {advice}"))),
+    };
+    let joined = cluster["status"]["identity"].as_str().unwrap_or_default();
+    let found = uid(&system).map_err(Refusal::Member)?;
+    if !joined.is_empty() && found != joined {
+        return Err(Refusal::No(format!(
+            "the cluster that answers is {found}, and {joined} was joined: nothing of it is touched; {advice}"
+        )));
+    }
+    if request.delete_namespaces {
+        unjoined.deleted = delete_namespaces(member).await.map_err(Refusal::Member)?;
+    }
+    let hub = uid(&request.hub.get("/api/v1/namespaces/kube-system").await.map_err(Refusal::Hub)?);
+    let owner = format!("{}/{}", hub.map_err(Refusal::Hub)?, request.name);
+    unjoined.left_behind = remove_account(member, &owner).await.map_err(Refusal::Member)?;
+    Ok(())
+}
+
+/// The account's namespace goes, and what it owns with it. `Some`: it stays, and why.
+async fn remove_account(member: &Client, owner: &str) -> Result<Option<String>, Error> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}");
+    let Some(namespace) = member.find(&path).await? else { return Ok(None) };
+    let held = namespace["metadata"]["annotations"][JOINED_BY].as_str();
+    if held.is_some_and(|held| held != owner) {
+        return Ok(Some(format!("its namespace {NAMESPACE} belongs to another hub")));
+    }
+    let pods = member.get(&format!("{path}/pods?limit=1")).await?;
+    if pods["items"].as_array().is_some_and(|pods| !pods.is_empty()) {
+        let mark = json!({"metadata": {"annotations": {JOINED_BY: null}}});
+        member.call(Method::PATCH, &path, MERGE, Some(&mark)).await?;
+        return Ok(Some(format!(
+            "pods run in its namespace {NAMESPACE}: delete it when they are not needed"
+        )));
+    }
+    delete(member, &path, &namespace).await?;
+    Ok(None)
+}
+
+async fn delete(member: &Client, path: &str, object: &Value) -> Result<(), Error> {
+    let options = json!({
+        "propagationPolicy": "Background", "preconditions": {"uid": object["metadata"]["uid"]},
+    });
+    match member.call(Method::DELETE, path, JSON, Some(&options)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some(404) => Ok(()),
+        // It is on its way out already.
+        Err(error) if error.code() == Some(409) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Namespaces of the member that were made for workspaces.
+pub async fn labelled_namespaces(member: &Client) -> Result<Vec<Value>, Error> {
+    let path = format!("/api/v1/namespaces?labelSelector={}", api::WORKSPACE_LABEL.replace('/', "%2F"));
+    let list = member.get(&path).await?;
+    Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+async fn delete_namespaces(member: &Client) -> Result<Vec<String>, Error> {
+    let mut deleted = Vec::new();
+    for namespace in labelled_namespaces(member).await? {
+        let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
+        if matches!(name, "" | "default" | NAMESPACE) || name.starts_with("kube-") {
+            continue;
+        }
+        delete(member, &format!("/api/v1/namespaces/{name}"), &namespace).await?;
+        deleted.push(name.to_owned());
+    }
+    Ok(deleted)
+}
