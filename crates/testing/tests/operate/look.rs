@@ -107,7 +107,7 @@ async fn a_heap_that_was_not_sampled_says_how_to() -> Result<()> {
 fn it_has_as_many_files_open_as_it_may() -> Result<()> {
     let (_directory, data) = mk_place()?;
     let mut command = Command::new("bash");
-    command.args(["-c", r#"ulimit -Hn 3000 && ulimit -Sn 200 && exec "$0" "$@""#]).arg(binary()?);
+    command.args(["-c", r#"ulimit -Sn 200 && ulimit -Hn 3000 && exec "$0" "$@""#]).arg(binary()?);
     let hub = HubProcess::start_as(command, &data)?;
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", hub.pid()))?;
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
