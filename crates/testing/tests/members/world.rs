@@ -179,13 +179,18 @@ impl Members {
     }
 
     pub async fn mk_pod(&self, member: &str, namespace: &str, name: &str, node: &str) -> Result<()> {
-        let path = format!("/api/v1/namespaces/{namespace}");
-        testing::hub::outfitted(&self.admin, &format!("/clusters/{member}{path}")).await?;
+        let path = format!("/clusters/{member}/api/v1/namespaces/{namespace}");
+        testing::hub::outfitted(&self.admin, &path).await?;
+        self.post_pod(member, namespace, name.to_owned(), node).await
+    }
+
+    /// In a namespace that has what every namespace has.
+    pub async fn post_pod(&self, member: &str, namespace: &str, name: String, node: &str) -> Result<()> {
         let requests = json!({"cpu": "500m", "memory": "1Gi"});
         let pod = json!({
             "metadata": {"name": name},
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]},
         });
-        self.post(member, &format!("{path}/pods"), pod).await.map(drop)
+        self.post(member, &format!("/api/v1/namespaces/{namespace}/pods"), pod).await.map(drop)
     }
 }
