@@ -351,6 +351,15 @@ impl World for Seen<'_> {
         owned.filter_map(|(_, object)| object.tree().ok()).map(Value::Object).collect()
     }
 
+    fn orphans(&self, kind: Kind, namespace: &str) -> Vec<Value> {
+        let listing = self.space.latest(&kind.collection());
+        let controls = |it: &Owner| it.controller;
+        let orphans = listing
+            .iter(Some(namespace), None)
+            .filter(|(_, object)| !object.head.owners.iter().any(controls));
+        orphans.filter_map(|(_, object)| object.tree().ok()).map(Value::Object).collect()
+    }
+
     fn pods(&self, namespace: &str) -> Vec<Arc<Pod>> {
         self.pods.in_namespace(namespace)
     }

@@ -32,11 +32,13 @@ impl Controller for Budgets {
     }
 
     fn wakes(&self, world: &dyn World, changed: &Changed<'_>) -> Vec<Name> {
-        let object = changed.object();
-        let budgets = world.list(KIND, Some(tree::namespace(object)));
-        if changed.kind != kind::PODS {
-            let resized = changed.old.map(replicas) != changed.new.map(replicas);
-            return if resized { budgets.iter().map(claim::name_of).collect() } else { Vec::new() };
+        let is_pod = changed.kind == kind::PODS;
+        if !is_pod && changed.old.map(replicas) == changed.new.map(replicas) {
+            return Vec::new();
+        }
+        let budgets = world.list(KIND, Some(tree::namespace(changed.object())));
+        if !is_pod {
+            return budgets.iter().map(claim::name_of).collect();
         }
         let labels = |pod: &Value| tree::labels(pod, "/metadata/labels");
         let both: Vec<_> = changed.old.into_iter().chain(changed.new).map(labels).collect();
