@@ -273,7 +273,8 @@ mod tests {
 
     #[test]
     fn commands_do_what_they_are_known_for() {
-        let cases: &[(&[&str], &str, Option<(u64, i32)>)] = &[
+        type Case = (&'static [&'static str], &'static str, Option<(u64, i32)>);
+        let cases: &[Case] = &[
             (&["echo", "hi", "there"], "hi there\n", Some((0, 0))),
             (&["sh", "-c", "echo hello $WHO; sleep 3 && exit 2"], "hello world\n", Some((3, 2))),
             (&["/bin/sh", "-ec", "false || echo 'no ${WHO}' \"$WHO\""], "no ${WHO} world\n", Some((0, 0))),

@@ -1,5 +1,7 @@
 //! Simulated clusters as their clients see them.
 
+#![allow(clippy::disallowed_methods)] // Tests run on the real machine.
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -178,10 +180,7 @@ async fn clusters_are_strangers_to_each_other() -> Result<()> {
     });
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
     assert_eq!(eu.post(path, &review).await?.json()["status"]["authenticated"], true);
-    assert_eq!(
-        us.post(path, &review).await?.json()["status"]["authenticated"].as_bool().unwrap_or(false),
-        false
-    );
+    assert_ne!(us.post(path, &review).await?.json()["status"]["authenticated"], true);
     Ok(())
 }
 

@@ -31,8 +31,7 @@ struct Progress {
 
 impl Progress {
     fn take(&mut self, advanced: Advanced) -> Value {
-        let sooner = |known: Option<Duration>, other: Option<Duration>| known.into_iter().chain(other).min();
-        self.again = sooner(self.again, advanced.again);
+        self.again = self.again.into_iter().chain(advanced.again).min();
         self.notes.extend(advanced.notes);
         advanced.status
     }

@@ -221,7 +221,8 @@ impl Session {
                             // Ctrl-D
                             0x04 if line.is_empty() => return Ok(last),
                             0x7f | 0x08 => {
-                                if line.pop().is_some() && self.tty {
+                                let erased = line.pop().is_some();
+                                if erased && self.tty {
                                     send(socket, STDOUT, b"\x08 \x08").await?;
                                 }
                             }
