@@ -39,6 +39,9 @@ async fn start(
     login: LoginOptions,
     server: Options,
 ) -> anyhow::Result<Running> {
+    if let Some((before, after)) = env.process.raise_open_files() {
+        tracing::debug!(before, after, "raised how many files may be open");
+    }
     let issuer = checked_issuer(issuer)?;
     let storage = Storage::open(env, data, store, &server).await?;
     let server = Options { issuer, views: Some(data.join("views")), ..server };

@@ -2,6 +2,8 @@
 
 use std::{fs, time::Duration};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// What a process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessUsage {
@@ -17,7 +19,14 @@ pub struct ProcessUsage {
 pub trait Process: Send + Sync + 'static {
     /// `None`: it cannot be told.
     fn usage(&self) -> Option<ProcessUsage>;
+
+    /// Lets it have as many files open, and so connections, as it may give itself. How many that were, and are; `None`: it
+    /// had that already, or cannot.
+    fn raise_open_files(&self) -> Option<(u64, u64)>;
 }
+
+/// Where there is no limit to what a process may give itself: as many as Linux gives to any.
+const MOST_OPEN_FILES: u64 = 1 << 20;
 
 /// As Linux tells it under `/proc`.
 pub struct RealProcess;
@@ -39,6 +48,16 @@ impl Process for RealProcess {
             started: boot_time()? + seconds(field(22)?),
         })
     }
+
+    fn raise_open_files(&self) -> Option<(u64, u64)> {
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        let (before, after) = (current?, maximum.unwrap_or(MOST_OPEN_FILES));
+        if before >= after {
+            return None;
+        }
+        setrlimit(Resource::Nofile, Rlimit { current: Some(after), maximum }).ok()?;
+        Some((before, after))
+    }
 }
 
 fn max_files() -> Option<u64> {
@@ -57,6 +76,10 @@ pub struct SimProcess;
 
 impl Process for SimProcess {
     fn usage(&self) -> Option<ProcessUsage> {
+        None
+    }
+
+    fn raise_open_files(&self) -> Option<(u64, u64)> {
         None
     }
 }

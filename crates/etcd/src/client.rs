@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A call stays with the member that answered last. It goes on to the next one only if this one certainly did nothing:
-//! it could not be reached, or said so. What was sent and not answered is never sent again.
+//! it could not be reached, or said so. What was sent and not answered is never sent again. All answers are of one
+//! cluster, the one that answered first.
 //!
 //! This is gRPC by hand on hyper, because only there is it known whether a request has left, and that decides what the
 //! caller is told.
@@ -14,7 +15,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -42,7 +43,10 @@ pub use options::{Endpoint, Identity, Misconfigured, Options, Tls, User};
 use status::{Failure, Meaning};
 use tokens::{Token, Tokens};
 use watching::Watching;
-use wire::{LeaseRequest, LeaseResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchRequest};
+use wire::{
+    Acknowledged, Headed, Header, LeaseRequest, LeaseResponse, RangeRequest, RangeResponse, TxnRequest,
+    TxnResponse, WatchRequest,
+};
 
 /// An election is over in a second or two; the members are asked again after so long.
 const ASK_FOR_LEADER: Duration = Duration::from_millis(100);
@@ -64,6 +68,8 @@ struct Shared {
     members: Vec<Arc<Member>>,
     /// Who answered last.
     current: AtomicUsize,
+    /// The cluster that answered first; 0: none yet.
+    cluster: AtomicU64,
     is_tls: bool,
     tokens: Tokens,
     timeout: Duration,
@@ -86,6 +92,7 @@ impl Client {
         let shared = Shared {
             members: options.endpoints.into_iter().map(member).collect(),
             current: AtomicUsize::new(first as usize),
+            cluster: AtomicU64::new(0),
             is_tls,
             tokens: Tokens::new(options.user),
             timeout: options.timeout,
@@ -95,7 +102,7 @@ impl Client {
     }
 
     /// One message for one message.
-    async fn ask<A: Message + Default>(
+    async fn ask<A: Message + Headed + Default>(
         &self,
         method: &'static str,
         request: &impl Message,
@@ -103,7 +110,7 @@ impl Client {
         self.ask_within(self.shared.timeout, method, request).await
     }
 
-    async fn ask_within<A: Message + Default>(
+    async fn ask_within<A: Message + Headed + Default>(
         &self,
         timeout: Duration,
         method: &'static str,
@@ -111,15 +118,18 @@ impl Client {
     ) -> Result<A, Error> {
         let question = Question { method, message: call::framed(request) };
         let answer = self.shared.anywhere(&question, timeout).await;
-        answer.and_then(|answer| call::decoded(&answer)).map_err(|failure| failure.error())
+        let answer: Result<A, _> = answer.and_then(|answer| call::decoded(&answer));
+        let answer = answer.map_err(|failure| failure.error())?;
+        self.shared.check_cluster(answer.header())?;
+        Ok(answer)
     }
 
     async fn begin(&self, watch: WatchFrom) -> Result<Watching, Error> {
         let opening = Opening { first: call::framed(&WatchRequest::from(&watch)), from: watch.from };
-        self.shared
-            .anywhere(&opening, self.shared.timeout)
-            .await
-            .map_err(|failure| without_effect(failure.error()))
+        let begun = self.shared.anywhere(&opening, self.shared.timeout).await;
+        let watching = begun.map_err(|failure| without_effect(failure.error()))?;
+        self.shared.check_cluster(watching.header)?;
+        Ok(watching)
     }
 }
 
@@ -177,6 +187,19 @@ impl Asked for Opening {
 impl Shared {
     fn now(&self) -> Duration {
         self.env.clock.elapsed()
+    }
+
+    /// A cluster that is made from a backup, or anew, has another id.
+    fn check_cluster(&self, header: Option<Header>) -> Result<(), Error> {
+        let Some(cluster) = header.map(|header| header.cluster).filter(|cluster| *cluster != 0) else {
+            return Ok(());
+        };
+        match self.cluster.compare_exchange(0, cluster, Ordering::Relaxed, Ordering::Relaxed) {
+            Err(first) if first != cluster => {
+                Err(Error::Replaced(format!("it is the cluster {cluster:x}, and was {first:x}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn head<'a>(
@@ -355,7 +378,7 @@ impl Etcd for Client {
         let client = self.clone();
         Box::pin(async move {
             let request = LeaseRequest { id: lease.0 };
-            client.ask::<wire::Ignored>("Lease/LeaseRevoke", &request).await.map(drop)
+            client.ask::<Acknowledged>("Lease/LeaseRevoke", &request).await.map(drop)
         })
     }
 
@@ -363,7 +386,7 @@ impl Etcd for Client {
         let client = self.clone();
         Box::pin(async move {
             let request = wire::CompactionRequest { revision };
-            client.ask::<wire::Ignored>("KV/Compact", &request).await.map(drop)
+            client.ask::<Acknowledged>("KV/Compact", &request).await.map(drop)
         })
     }
 }

@@ -26,7 +26,7 @@ pub mod suite;
 
 pub use client::{Client, Endpoint, Identity, Misconfigured, Options, Tls, User};
 pub use observed::{Observed, Observer};
-pub use sim::{Faults, SimEtcd};
+pub use sim::{Backup, Faults, SimEtcd};
 
 /// The number of a state of the whole store. Every transaction that writes makes the next one.
 pub type Revision = i64;
@@ -228,6 +228,10 @@ pub enum Error {
     /// It had no effect: wrong user, password or certificate, or no permission.
     #[error("etcd refuses access: {0}")]
     Denied(String),
+    /// It is not the cluster that it was: it was made anew, or restored from a backup. Whatever is known of the one
+    /// before says nothing about this one; what was asked may have had its effect there.
+    #[error("etcd was replaced: {0}")]
+    Replaced(String),
     /// It had no effect: the request makes no sense to etcd.
     #[error("etcd refuses: {0}")]
     Refused(String),
@@ -244,6 +248,7 @@ impl Error {
             Error::TooLarge(_) => "too_large",
             Error::NoSpace(_) => "no_space",
             Error::Denied(_) => "denied",
+            Error::Replaced(_) => "replaced",
             Error::Refused(_) => "refused",
         }
     }

@@ -47,6 +47,10 @@ struct State {
     timeout: Duration,
 }
 
+/// What a cluster held.
+#[derive(Clone)]
+pub struct Backup(Mvcc);
+
 /// What lies between one client and the cluster.
 #[derive(Clone, Copy, Default)]
 struct Link {
@@ -120,6 +124,28 @@ impl SimEtcd {
     /// The quota is used up, or no longer: nothing can be put, or granted.
     pub fn set_full(&self, full: bool) {
         self.state().mvcc.full = full;
+    }
+
+    /// The next transaction that puts something uses the quota up: it is carried out, and answered with
+    /// [`Error::NoSpace`].
+    pub fn fill_with_next(&self) {
+        self.state().mvcc.fills_next = true;
+    }
+
+    /// All that it holds now.
+    pub fn back_up(&self) -> Backup {
+        Backup(self.state().mvcc.clone())
+    }
+
+    /// Takes the place of all that it holds, as when members are stopped and started on a backup.
+    pub fn restore(&self, backup: Backup) {
+        let now = self.now();
+        let mut state = self.state();
+        state.mvcc = backup.0;
+        state.mvcc.extend_leases(now);
+        state.links.values_mut().for_each(|link| link.breaks += 1);
+        drop(state);
+        self.shared.stirred.send_replace(());
     }
 
     /// How long callers wait for an answer.
@@ -224,6 +250,7 @@ impl SimClient {
         let broken = || Err(Error::Uncertain("the connection was closed".into()));
         let told = match plan.fate {
             Fate::Answered => self.sim.act(act),
+            Fate::Filling => self.sim.act(|mvcc, now| mvcc.filled_by(|mvcc| act(mvcc, now))),
             Fate::Unreachable => Err(Error::Unreachable("the connection was refused".into())),
             Fate::Lost => broken(),
             Fate::Unanswered => {

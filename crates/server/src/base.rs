@@ -120,12 +120,17 @@ fn derive_uid(parts: &[&str]) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// What is stored at the key of a base object that was deleted.
+/// What is stored at the key of a base object that was deleted. It says that it is being deleted, as its object was, so that
+/// it has its place also where a workspace may hold no more: there are no more of them than objects in the base. Nobody is
+/// shown when that was.
 pub fn whiteout(object: &Object) -> Option<Draft> {
     let tree = json!({
         "kind": "Whiteout",
         "apiVersion": "hanse.io/v1alpha1",
-        "metadata": {"name": object.head.name, "namespace": object.head.namespace, "uid": object.head.uid},
+        "metadata": {
+            "name": object.head.name, "namespace": object.head.namespace, "uid": object.head.uid,
+            "deletionTimestamp": "1970-01-01T00:00:00Z",
+        },
     });
     Draft::encode(tree.as_object()?).ok()
 }
@@ -481,7 +486,9 @@ mod tests {
         assert_eq!(one.head.name, "default");
         assert_eq!(one.body(), again.body());
         assert_ne!(one.head.uid, other.head.uid);
-        assert!(is_whiteout(&whiteout(&one).unwrap().seal(Revision::BASE, EventType::Added)));
+        let gone = whiteout(&one).unwrap();
+        assert!(gone.head().deleting, "a full workspace takes it");
+        assert!(is_whiteout(&gone.seal(Revision::BASE, EventType::Added)));
         assert!(!is_whiteout(&one));
     }
 

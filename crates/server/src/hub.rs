@@ -472,7 +472,14 @@ pub fn store_refusal(error: store::Error) -> Status {
             Status::new(Reason::ServiceUnavailable, format!("the store is not available: {why}"))
                 .retry_after(5)
         }
-        store::Error::Unknown(why) => Status::internal(format!("the outcome of the write is unknown: {why}")),
+        // As kube-apiserver when etcd does not answer in time. Without `Retry-After`: a client that sends a write again
+        // by itself might do it twice.
+        store::Error::Unknown(why) => Status::new(
+            Reason::Timeout,
+            format!(
+                "Timeout: the outcome of the write is unknown, it may have happened or happen yet: {why}"
+            ),
+        ),
         store::Error::Conflict { key, .. } => Status::internal(format!("unexpected conflict on {key:?}")),
         other @ (store::Error::Discontinuous { .. } | store::Error::Invalid(_)) => Status::internal(other),
     }

@@ -73,7 +73,8 @@ impl Api {
             .header(header::CONTENT_TYPE, content_type)
             .body(Full::new(bytes))
             .map_err(|error| Refused { code: 400, message: error.to_string(), namespace_ends: false })?;
-        let response = service::handle(self.hub.clone(), self.connection(speaker), request).await;
+        // Boxed, because it is large.
+        let response = Box::pin(service::handle(self.hub.clone(), self.connection(speaker), request)).await;
         let (parts, body) = response.into_parts();
         // Bodies of this process do not fail.
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();

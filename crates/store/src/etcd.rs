@@ -10,7 +10,8 @@
 //! is the only one to write to it: its transactions compare the leader's key and the head of the history, so that a
 //! leader that was paused writes nothing. The others pass on what they are asked to commit. [`writer`] says why nothing
 //! is written twice or shown before it is written, [`read`] when a read is as new as it must be, [`lead`] how leaders
-//! change, [`follow`] what happens when etcd has forgotten what a server missed.
+//! change, [`follow`] what happens when etcd has forgotten what a server missed, [`one_cluster`] how it is noticed that
+//! etcd is another than it was.
 //!
 //! History is as long as the memory ring: a watch that has fallen further behind has expired.
 
@@ -19,6 +20,7 @@ mod fill;
 mod follow;
 mod layout;
 mod lead;
+mod one_cluster;
 mod read;
 mod route;
 mod shared;
@@ -38,6 +40,7 @@ use tokio::sync::{mpsc, watch};
 use self::{
     blob::ReadError,
     layout::{FORMAT, Layout, Meta},
+    one_cluster::OneCluster,
     shared::{Parts, Shared},
     writer::{Deed, Done, Failure, Writer},
 };
@@ -61,6 +64,8 @@ pub struct Options {
     pub lease: Duration,
     /// After so long without an answer from etcd or a leader, a request is given up.
     pub patience: Duration,
+    /// After so long, where etcd was not heard of for as long as a lease lasts.
+    pub grace: Duration,
     /// How long etcd keeps history.
     pub history: Duration,
     /// History held in memory.
@@ -80,6 +85,7 @@ impl Default for Options {
             prefix: "hanse".to_owned(),
             lease: Duration::from_secs(5),
             patience: Duration::from_secs(15),
+            grace: Duration::from_secs(1),
             history: Duration::from_secs(5 * 60),
             ring_bytes: 64 << 20,
             queue: 1024,
@@ -190,6 +196,7 @@ impl EtcdStore {
         courier: Arc<dyn Courier>,
         options: Options,
     ) -> Result<Self, OpenError> {
+        let etcd = Arc::new(OneCluster::new(etcd, env.clock.clone()));
         let layout = Layout::new(&options.prefix);
         check_neighbours(&*etcd, &layout).await?;
         let (meta, meta_at) = meta(&*etcd, &layout).await?;
@@ -379,6 +386,9 @@ impl Store for EtcdStore {
     }
 
     fn is_well(&self) -> Result<(), String> {
+        if let Some(why) = self.shared.etcd.replaced() {
+            return Err(shared::replaced(why));
+        }
         let state = self.shared.state();
         match () {
             () if state.closing => Err("it is stopping".to_owned()),

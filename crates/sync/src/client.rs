@@ -106,7 +106,7 @@ impl Client {
     pub async fn send(&self, request: Request<Bytes>, limit: Duration) -> Result<Answer, Error> {
         let sleep = self.0.env.clock.sleep(limit);
         tokio::select! {
-            // Boxed, because it is large and part of everything that a session does at once.
+            // What connecting takes is much, and seldom needed.
             answer = Box::pin(self.send_now(request)) => answer,
             () = sleep => {
                 // Whatever is wrong with the connection, the next request is not to wait for it.

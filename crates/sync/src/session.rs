@@ -18,7 +18,10 @@ use std::{
 use bytes::Bytes;
 use compact_str::CompactString;
 use env::BoxFuture;
-use futures_util::stream;
+use futures_util::{
+    StreamExt,
+    stream::{self, FuturesUnordered},
+};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use machinery::status::{Reason, Status};
@@ -52,6 +55,25 @@ const MAX_PROBE: usize = 1 << 20;
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Until an answer to a request that is sent on begins.
 const FORWARD_LIMIT: Duration = Duration::from_secs(60);
+
+/// What is shown in workspaces, and where members have it.
+const VIEWS: [(&str, Kind); 4] = [
+    ("/api/v1/pods", Kind { group: "", resource: "pods", api_version: "v1", kind: "Pod" }),
+    (
+        "/apis/apps/v1/replicasets",
+        Kind { group: "apps", resource: "replicasets", api_version: "apps/v1", kind: "ReplicaSet" },
+    ),
+    (
+        "/apis/apps/v1/controllerrevisions",
+        Kind {
+            group: "apps",
+            resource: "controllerrevisions",
+            api_version: "apps/v1",
+            kind: "ControllerRevision",
+        },
+    ),
+    ("/api/v1/events", Kind { group: "", resource: "events", api_version: "v1", kind: "Event" }),
+];
 
 /// What all sessions share.
 pub struct Shared {
@@ -122,6 +144,7 @@ impl Session {
             version: status["version"].as_str().unwrap_or_default().to_owned(),
             ..Learned::default()
         };
+        let was_seen = status["heartbeat"].as_str().is_some_and(|heartbeat| !heartbeat.is_empty());
         let known = Known {
             identity,
             conditions: Conditions::read(status),
@@ -135,7 +158,7 @@ impl Session {
             known: Mutex::new(known),
             capacity: Mutex::default(),
             homes: Homes::new(hub.clone(), place.0.clone()),
-            shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1),
+            shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
             gate: watch::channel(false).0,
             news: Notify::new(),
             node_changed: AtomicBool::new(false),
@@ -161,7 +184,7 @@ impl Session {
             loop {
                 let link = wanted.borrow_and_update().link.clone();
                 let still = tokio::select! {
-                    never = self.hold(&link) => match never {},
+                    never = Box::pin(self.hold(&link)) => match never {},
                     still = other_link(&mut wanted, &link) => still,
                 };
                 self.close();
@@ -172,7 +195,7 @@ impl Session {
         };
         tokio::select! {
             () = links => {}
-            never = self.report() => match never {},
+            never = Box::pin(self.report()) => match never {},
         }
     }
 
@@ -193,26 +216,20 @@ impl Session {
         };
         let namespaces = Source { path: "/api/v1/namespaces", accept: METADATA };
         let nodes = Source { path: "/api/v1/nodes", accept: WHOLE };
-        let view = |path, kind: Kind| {
-            self.follow_view(
-                &client,
-                Reflector::new(Source { path, accept: WHOLE }, ViewSink::new(self, kind)),
-            )
-        };
-        let never = tokio::select! {
-            never = self.probe(&client) => never,
-            never = self.learn(&client) => never,
-            never = self.follow(&client, Reflector::new(namespaces, NamespaceSink::new(self))) => never,
-            never = self.follow(&client, Reflector::new(nodes, NodeSink::new(self))) => never,
-            never = view("/api/v1/pods", Kind::new("", "pods", "v1", "Pod")) => never,
-            never = view("/apis/apps/v1/replicasets", Kind::new("apps", "replicasets", "apps/v1", "ReplicaSet")) => never,
-            never = view(
-                "/apis/apps/v1/controllerrevisions",
-                Kind::new("apps", "controllerrevisions", "apps/v1", "ControllerRevision"),
-            ) => never,
-            never = view("/api/v1/events", Kind::new("", "events", "v1", "Event")) => never,
-        };
-        match never {}
+        // Each is polled only when it has something to do, and none needs room on the stack of the others.
+        let mut all: FuturesUnordered<BoxFuture<'_, Infallible>> = FuturesUnordered::new();
+        all.push(Box::pin(self.probe(&client)));
+        all.push(Box::pin(self.learn(&client)));
+        all.push(Box::pin(self.follow(&client, Reflector::new(namespaces, NamespaceSink::new(self)))));
+        all.push(Box::pin(self.follow(&client, Reflector::new(nodes, NodeSink::new(self)))));
+        for (path, kind) in VIEWS {
+            let reflector = Reflector::new(Source { path, accept: WHOLE }, ViewSink::new(self, kind));
+            all.push(Box::pin(self.follow_view(&client, reflector)));
+        }
+        match all.next().await {
+            Some(never) => match never {},
+            None => std::future::pending().await,
+        }
     }
 
     /// Asks again and again how the member is.

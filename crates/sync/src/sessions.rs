@@ -227,12 +227,12 @@ impl Sessions {
 
     fn note_secret(&mut self, place: &Place, old: Option<&(String, String)>, new: Option<&(String, String)>) {
         let key = |secret: &(String, String)| (place.0.clone(), secret.0.clone(), secret.1.clone());
-        if let Some(old) = old.filter(|old| Some(*old) != new).map(key) {
-            if let Some(places) = self.by_secret.get_mut(&old) {
-                places.remove(place);
-                if places.is_empty() {
-                    self.by_secret.remove(&old);
-                }
+        if let Some(old) = old.filter(|old| Some(*old) != new).map(key)
+            && let Some(places) = self.by_secret.get_mut(&old)
+        {
+            places.remove(place);
+            if places.is_empty() {
+                self.by_secret.remove(&old);
             }
         }
         if let Some(new) = new.map(key) {

@@ -23,9 +23,12 @@ struct State {
 }
 
 impl Shown {
-    /// The cluster shows in `own` at least.
-    pub fn new(views: Views, own: WorkspaceId, cluster: &str) -> Shown {
-        views.expect(&own, cluster);
+    /// The cluster shows in `own` at least. One that was seen before is waited for; one that never was, such as one
+    /// that cannot be reached from the beginning, keeps nobody from what others have.
+    pub fn new(views: Views, own: WorkspaceId, cluster: &str, was_seen: bool) -> Shown {
+        if was_seen {
+            views.expect(&own, cluster);
+        }
         let state = State { workspaces: HashSet::from([own]), ..State::default() };
         Shown { views, cluster: cluster.to_owned(), state: Mutex::new(state) }
     }

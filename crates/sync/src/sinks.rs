@@ -77,27 +77,30 @@ impl Sink for NodeSink {
 
 /// A kind that is shown in workspaces.
 pub struct Kind {
-    collection: Collection,
-    api_version: &'static str,
-    kind: &'static str,
-}
-
-impl Kind {
-    pub fn new(group: &str, resource: &str, api_version: &'static str, kind: &'static str) -> Kind {
-        Kind { collection: Collection::new(group, resource), api_version, kind }
-    }
+    pub group: &'static str,
+    pub resource: &'static str,
+    pub api_version: &'static str,
+    pub kind: &'static str,
 }
 
 pub struct ViewSink {
     session: Arc<Session>,
     kind: Kind,
+    collection: Collection,
     listing: Vec<(WorkspaceId, Bytes)>,
     listed_pods: Capacity,
 }
 
 impl ViewSink {
     pub fn new(session: &Arc<Session>, kind: Kind) -> ViewSink {
-        ViewSink { session: session.clone(), kind, listing: Vec::new(), listed_pods: Capacity::default() }
+        let collection = Collection::new(kind.group, kind.resource);
+        ViewSink {
+            session: session.clone(),
+            kind,
+            collection,
+            listing: Vec::new(),
+            listed_pods: Capacity::default(),
+        }
     }
 
     fn is_pods(&self) -> bool {
@@ -132,7 +135,7 @@ impl Sink for ViewSink {
     }
 
     fn end(&mut self) {
-        self.session.shown.replace(&self.kind.collection, std::mem::take(&mut self.listing));
+        self.session.shown.replace(&self.collection, std::mem::take(&mut self.listing));
         if self.is_pods() {
             let listed = std::mem::take(&mut self.listed_pods);
             self.session.capacity.lock().take_pods(listed);
@@ -146,7 +149,7 @@ impl Sink for ViewSink {
             self.session.news.notify_one();
         }
         if let Some((workspace, object)) = self.place(object) {
-            self.session.shown.put(&workspace, &self.kind.collection, object);
+            self.session.shown.put(&workspace, &self.collection, object);
         }
     }
 
@@ -156,7 +159,7 @@ impl Sink for ViewSink {
             self.session.news.notify_one();
         }
         if let Some((workspace, object)) = self.place(object) {
-            self.session.shown.remove(&workspace, &self.kind.collection, object);
+            self.session.shown.remove(&workspace, &self.collection, object);
         }
     }
 }

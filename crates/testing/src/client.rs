@@ -3,7 +3,6 @@
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -20,6 +19,8 @@ use rustls::{
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::patience::STANDSTILL;
 
 /// One connection to a server, as one user.
 #[derive(Clone)]
@@ -250,7 +251,7 @@ impl Lines {
 
     /// The next event, which must come.
     pub async fn expect(&mut self) -> Result<Value> {
-        let next = tokio::time::timeout(Duration::from_secs(20), self.next());
+        let next = tokio::time::timeout(STANDSTILL, self.next());
         next.await.context("no event came")??.ok_or_else(|| anyhow!("the watch ended"))
     }
 }

@@ -169,6 +169,24 @@ impl EtcdCluster {
         self.members[member] = None;
     }
 
+    /// Where a member keeps everything. Only of a killed one can it be copied, or replaced.
+    pub fn data(&self, member: usize) -> PathBuf {
+        self.directory_of(member).join("data")
+    }
+
+    /// Starts all members on nothing, as a cluster of another name.
+    pub fn begin_anew(&mut self, name: &str) -> Result<()> {
+        for member in 0..self.members.len() {
+            self.kill(member);
+            fs::remove_dir_all(self.data(member))?;
+        }
+        self.options.args.push(format!("--initial-cluster-token={name}"));
+        for member in 0..self.members.len() {
+            self.spawn(member)?;
+        }
+        (0..self.members.len()).try_for_each(|member| self.wait_until_served(member))
+    }
+
     /// Lets a member hang: its connections stay open and nothing answers.
     pub fn stop(&self, member: usize) -> Result<()> {
         self.signal(member, Signal::STOP)
@@ -209,7 +227,7 @@ impl EtcdCluster {
         let list = known["members"].as_array().context("a cluster has members")?;
         let found = list.iter().find(|it| it["name"] == name.as_str()).context("no such member")?;
         self.insist(other, "/v3/cluster/member/remove", &json!({"ID": found["ID"]}))?;
-        let directory = self.directory_of(member).join("data");
+        let directory = self.data(member);
         fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))?;
         let peer = format!("http://{}:{}", self.host(member), self.ports[member].peer);
         self.insist(other, "/v3/cluster/member/add", &json!({"peerURLs": [peer]}))?;

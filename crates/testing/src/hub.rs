@@ -1,6 +1,6 @@
 //! A hub in this process.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Result;
 use env::Env;
@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::client::{Client, dial};
+pub use crate::patience::eventually;
 
 /// A peer on a free port. Dropped, it stops.
 pub struct TestHub {
@@ -102,21 +103,4 @@ pub async fn outfitted(client: &Client, namespace: &str) -> Result<()> {
         eventually(&path, || async { Ok((client.get(&path).await?.code == 200).then_some(())) }).await?;
     }
     Ok(())
-}
-
-/// Asks until the answer is yes; fails after half a minute.
-pub async fn eventually<F, T>(what: &str, mut ask: impl FnMut() -> F) -> Result<T>
-where
-    F: Future<Output = Result<Option<T>>>,
-{
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(found) = ask().await? {
-            return Ok(found);
-        }
-        if tokio::time::Instant::now() > deadline {
-            anyhow::bail!("it did not come to pass: {what}");
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

@@ -3,13 +3,13 @@
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use crate::client::Client;
+use crate::{client::Client, patience::Patience};
 
 /// `hanse serve` on a data directory. Killed when dropped.
 pub struct HubProcess {
@@ -83,12 +83,13 @@ impl HubProcess {
             .spawn()
             .context("starting hanse")?;
         let mut hub = HubProcess { child, data: data.to_owned(), url: format!("https://127.0.0.1:{port}") };
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut patience = Patience::default();
         while !kubeconfig.exists() {
             if let Some(status) = hub.child.try_wait()? {
                 bail!("hanse ended with {status}: {}", std::fs::read_to_string(&log).unwrap_or_default());
             }
-            if Instant::now() > deadline {
+            let told = std::fs::metadata(&log).map_or(0, |log| log.len());
+            if !patience.lasts(told) {
                 bail!("hanse is not ready: {}", std::fs::read_to_string(&log).unwrap_or_default());
             }
             std::thread::sleep(Duration::from_millis(5));

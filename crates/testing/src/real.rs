@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   RealCluster --starts--> etcd <-- kube-apiserver <-- kube-controller-manager (if asked)
+//!        |                                          <-- kube-scheduler, kwok (if it has nodes)
 //!        |                    free loopback ports, one temporary directory, own CA
 //!        +--pipe--> guard     kills them all when this process is gone, however it went
 //! ```
@@ -38,6 +39,8 @@ pub struct Options {
     pub controller_manager: bool,
     /// Run only these of its controllers; all if there are none here.
     pub controllers: Vec<String>,
+    /// Nodes that kwok pretends to be, and a scheduler: pods run, as far as anybody can see.
+    pub nodes: Vec<String>,
     /// Off only where durability is not what is tested or measured.
     pub fsync: bool,
     /// Further flags of kube-apiserver; a repeated flag overrides the one given here.
@@ -46,7 +49,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { controller_manager: false, controllers: Vec::new(), fsync: true, apiserver_args: Vec::new() }
+        Self {
+            controller_manager: false,
+            controllers: Vec::new(),
+            nodes: Vec::new(),
+            fsync: true,
+            apiserver_args: Vec::new(),
+        }
     }
 }
 
@@ -68,6 +77,8 @@ pub struct RealCluster {
     directory: TempDir,
 }
 
+/// What kwok does with nodes and pods.
+const STAGES: &str = include_str!("real/stages.yaml");
 /// Readiness takes seconds on an idle machine; tests run beside builds on busy ones.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -93,7 +104,7 @@ impl RealCluster {
     }
 
     fn try_start(options: &Options, binaries: &Path) -> Result<Self> {
-        let [etcd_port, etcd_peer_port, api_port, manager_port] = free_ports()?;
+        let [etcd_port, etcd_peer_port, api_port, manager_port, scheduler_port] = free_ports()?;
         let url = format!("https://127.0.0.1:{api_port}");
         let authority = Authority::new()?;
         let admin = authority.client("admin", &["system:masters"])?;
@@ -128,6 +139,13 @@ impl RealCluster {
             if options.controllers.is_empty() {
                 cluster.wait_for("/api/v1/namespaces/default/serviceaccounts/default")?;
                 cluster.wait_for("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")?;
+            }
+        }
+        if !options.nodes.is_empty() {
+            cluster.start_scheduler(scheduler_port)?;
+            cluster.start_kwok()?;
+            for node in &options.nodes {
+                cluster.add_node(node)?;
             }
         }
         Ok(cluster)
@@ -234,6 +252,61 @@ impl RealCluster {
         self.spawn("kube-controller-manager", &args)
     }
 
+    fn start_scheduler(&mut self, port: u16) -> Result<()> {
+        let kubeconfig = self.kubeconfig_for("system:kube-scheduler", &[])?;
+        let args = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--authentication-kubeconfig={}", kubeconfig.display()),
+            format!("--authorization-kubeconfig={}", kubeconfig.display()),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}", self.path("scheduler")),
+            "--leader-elect=false".to_owned(),
+        ];
+        self.spawn("kube-scheduler", &args)
+    }
+
+    fn start_kwok(&mut self) -> Result<()> {
+        self.write("stages.yaml", STAGES)?;
+        let args = [
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--config={}", self.path("stages.yaml")),
+            "--manage-all-nodes=true".to_owned(),
+            "--node-ip=203.0.113.2".to_owned(),
+            "--node-lease-duration-seconds=40".to_owned(),
+        ];
+        self.spawn("kwok", &args)
+    }
+
+    /// Adds a node, and waits until it is ready.
+    pub fn add_node(&mut self, name: &str) -> Result<()> {
+        let resources = json!({ "cpu": "32", "memory": "256Gi", "pods": "110" });
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": { "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64" },
+            },
+            "status": { "allocatable": resources, "capacity": resources },
+        });
+        self.write("node.json", &node.to_string())?;
+        self.kubectl_command(&["create", "-f", &self.path("node.json")])?;
+        self.kubectl_command(&["wait", "--for=condition=Ready", "--timeout=120s", &format!("node/{name}")])
+    }
+
+    fn kubectl_command(&self, args: &[&str]) -> Result<()> {
+        let output = Command::new(self.kubectl())
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run kubectl")?;
+        let (said, log) = (String::from_utf8_lossy(&output.stderr).into_owned(), self.log_tail("kwok"));
+        ensure!(output.status.success(), "kubectl {} failed: {said}\n--- kwok\n{log}", args.join(" "));
+        Ok(())
+    }
+
     fn spawn(&mut self, name: &'static str, args: &[String]) -> Result<()> {
         let process = Process::spawn(name, &self.binaries.join(name), args, self.directory.path())?;
         self.guard.watch(process.child.id())?;
@@ -301,6 +374,9 @@ fn binaries(options: &Options) -> Result<PathBuf> {
     let mut tools = vec!["kube-apiserver", "etcd", "kubectl"];
     if options.controller_manager {
         tools.push("kube-controller-manager");
+    }
+    if !options.nodes.is_empty() {
+        tools.extend(["kube-scheduler", "kwok"]);
     }
     build(&tools)
 }

@@ -1,5 +1,5 @@
 //! What goes wrong at the worst moment, by a store that sees to it: a controller that panics has failed once, and it and
-//! all others go on; a workspace that goes while it is asked for is gone.
+//! all others go on; a workspace that goes while it is asked for is gone; a write without an answer may have happened.
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
@@ -118,5 +118,44 @@ async fn a_workspace_that_goes_while_it_is_asked_for_is_not_remembered() -> Resu
     // Then it is not there, neither by its name nor by its id
     assert!(hub.space("team").is_err());
     assert!(hub.space_by_id(&id).is_none());
+    Ok(())
+}
+
+/// Loses the answer to the write of one object.
+struct Silence;
+
+impl Between for Silence {
+    fn commit(
+        &self,
+        store: &MemoryStore,
+        workspace: &WorkspaceId,
+        commit: Commit,
+    ) -> BoxFuture<'static, Result<Vec<Committed>, Error>> {
+        let lost = commit.writes.iter().any(|write| write.key.item.name() == "lost");
+        let committed = store.commit(workspace, commit);
+        Box::pin(async move {
+            let committed = committed.await?;
+            if lost { Err(Error::Unknown("nobody answered".to_owned())) } else { Ok(committed) }
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_write_without_an_answer_is_504_and_is_not_to_be_sent_again_unseen() -> Result<()> {
+    let hub = TestHub::start_on(Interposed::new(Silence), Default::default()).await?;
+    let client = hub.admin().await?;
+    let maps = format!("{NAMESPACES}/default/configmaps");
+    let answer = client.post(&maps, &json!({"metadata": {"name": "lost"}})).await?;
+    let status = answer.json();
+    assert_eq!(
+        (answer.code, &status["reason"]),
+        (StatusCode::GATEWAY_TIMEOUT, &json!("Timeout")),
+        "{status}"
+    );
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(message.contains("the outcome of the write is unknown"), "{message}");
+    assert!(message.ends_with("nobody answered"), "{message}");
+    assert!(!answer.headers.contains_key("retry-after"), "clients would do it twice");
+    assert_eq!(client.get(&format!("{maps}/lost")).await?.code, StatusCode::OK, "it had happened");
     Ok(())
 }

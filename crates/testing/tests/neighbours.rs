@@ -150,6 +150,15 @@ async fn a_full_workspace_says_so_and_has_room_again_when_something_is_gone() ->
         assert_eq!(what.code, code, "{}", what.text());
     }
     assert!(shared.refused("stored").await? >= 1);
+    // What all workspaces share goes too, although that it is gone has to be kept.
+    let role = "/clusters/noisy/apis/rbac.authorization.k8s.io/v1/clusterroles/view";
+    for (what, code) in [
+        (noisy.delete(role).await?, StatusCode::OK),
+        (noisy.get(role).await?, StatusCode::NOT_FOUND),
+        (noisy.post(path, &map("more", 1)).await?, StatusCode::FORBIDDEN),
+    ] {
+        assert_eq!(what.code, code, "{}", what.text());
+    }
     noisy.delete("/clusters/noisy/api/v1/namespaces/full").await?;
     eventually("a full namespace can be deleted", || async {
         let answer = noisy.get("/clusters/noisy/api/v1/namespaces/full").await?;

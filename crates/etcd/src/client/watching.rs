@@ -13,7 +13,7 @@ use super::{
     call::{self, Messages},
     member::Member,
     status::{Failure, Meaning},
-    wire::{WatchRequest, WatchResponse},
+    wire::{Header, WatchRequest, WatchResponse},
     without_effect,
 };
 use crate::{Change, Changes, Error, Revision, Watcher};
@@ -29,6 +29,8 @@ pub(crate) struct Watching {
     /// What may not be all of its transaction.
     held: Vec<Change>,
     from: Revision,
+    /// With which it was accepted.
+    pub(crate) header: Option<Header>,
     /// The member was at least at this revision.
     seen: Revision,
     /// It was asked how far it is, and is asked again then.
@@ -51,6 +53,7 @@ impl Watching {
             messages,
             held: Vec::new(),
             from,
+            header: None,
             seen: 0,
             ask_again: None,
             over: None,
@@ -67,6 +70,7 @@ impl Watching {
         if !first.created {
             return Err(Failure::Unanswered("a watch that was never accepted".into()));
         }
+        self.header = first.header;
         self.seen = first.header.map_or(0, |header| header.revision);
         Ok(self)
     }

@@ -6,9 +6,28 @@ use crate::{Change, Compare, KeyValue, Keys, LeaseId, Op, Range, Txn, WatchFrom}
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct Header {
+    #[prost(uint64, tag = "1")]
+    pub cluster: u64,
     #[prost(int64, tag = "3")]
     pub revision: i64,
 }
+
+/// An answer that says which cluster gave it.
+pub(crate) trait Headed {
+    fn header(&self) -> Option<Header>;
+}
+
+macro_rules! headed {
+    ($($answer:ty),*) => {
+        $(impl Headed for $answer {
+            fn header(&self) -> Option<Header> {
+                self.header
+            }
+        })*
+    };
+}
+
+headed!(RangeResponse, TxnResponse, LeaseResponse, Acknowledged);
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Kv {
@@ -155,15 +174,23 @@ pub(crate) struct LeaseRequest {
 /// Of a grant and of a beat.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct LeaseResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub id: i64,
     #[prost(int64, tag = "3")]
     pub ttl: i64,
 }
 
-/// Whatever is answered, it is not looked at.
+/// Whatever else is answered, it is not looked at.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub(crate) struct Ignored {}
+pub(crate) struct Acknowledged {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<Header>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct WatchProgressRequest {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct AuthenticateRequest {
@@ -184,7 +211,7 @@ pub(crate) struct WatchRequest {
     #[prost(message, optional, tag = "1")]
     pub create: Option<WatchCreateRequest>,
     #[prost(message, optional, tag = "3")]
-    pub progress: Option<Ignored>,
+    pub progress: Option<WatchProgressRequest>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -314,7 +341,7 @@ impl From<&WatchFrom> for WatchRequest {
 
 impl WatchRequest {
     pub(crate) fn progress() -> Self {
-        Self { create: None, progress: Some(Ignored {}) }
+        Self { create: None, progress: Some(WatchProgressRequest {}) }
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Faults {
     /// A call has its effect only after the caller was told that there is no answer: up to `late_by` after.
     pub late: u32,
     pub late_by: Duration,
+    /// A call has its effect, and is told that etcd is full, if it put something.
+    pub filling: u32,
     /// A beat of a lease is lost, besides what befalls every call.
     pub beats_lost: u32,
     /// A watch ends instead of telling.
@@ -33,11 +35,12 @@ impl Faults {
         unanswered: 0,
         late: 0,
         late_by: Duration::ZERO,
+        filling: 0,
         beats_lost: 0,
         watches_ended: 0,
     };
 
-    /// About one call in seven goes wrong, in every way there is.
+    /// About one call in seven goes wrong, in every way in which a network fails.
     pub const HARSH: Self = Self {
         delay: Duration::from_millis(20),
         unreachable: 40,
@@ -45,6 +48,7 @@ impl Faults {
         unanswered: 40,
         late: 30,
         late_by: Duration::from_secs(3),
+        filling: 0,
         beats_lost: 100,
         watches_ended: 30,
     };
@@ -58,6 +62,7 @@ pub(super) enum Fate {
     Lost,
     Unanswered,
     Late(Duration),
+    Filling,
 }
 
 /// A call's fate and how long its ways take, all drawn when it is made.
@@ -77,6 +82,7 @@ impl Faults {
             () if strikes(random, self.lost) => Fate::Lost,
             () if strikes(random, self.unanswered) => Fate::Unanswered,
             () if strikes(random, self.late) => Fate::Late(up_to(random, self.late_by)),
+            () if strikes(random, self.filling) => Fate::Filling,
             () => Fate::Answered,
         };
         Plan { fate, there, back }

@@ -15,6 +15,7 @@ use crate::{
 const FIRST: Revision = 1;
 
 /// Holds every key with its history since the last compaction, the leases, and what each revision did.
+#[derive(Clone)]
 pub(super) struct Mvcc {
     revision: Revision,
     compacted: Revision,
@@ -26,18 +27,26 @@ pub(super) struct Mvcc {
     next_reader: u64,
     /// The quota is used up: nothing may be added.
     pub(super) full: bool,
+    /// The next transaction that puts something uses it up.
+    pub(super) fills_next: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reader(u64);
 
+fn no_space() -> Error {
+    Error::NoSpace("mvcc: database space exceeded".into())
+}
+
 /// What a key was from a revision on.
+#[derive(Clone)]
 struct Version {
     revision: Revision,
     /// `None`: it was deleted.
     kv: Option<KeyValue>,
 }
 
+#[derive(Clone)]
 struct Lease {
     ttl: Duration,
     expires: Duration,
@@ -55,6 +64,7 @@ impl Mvcc {
             readers: BTreeMap::new(),
             next_reader: 0,
             full: false,
+            fills_next: false,
         }
     }
 
@@ -89,7 +99,7 @@ impl Mvcc {
     pub(super) fn txn(&mut self, txn: &Txn) -> Result<TxnAnswer, Error> {
         limits::check(txn)?;
         if self.full && txn.then.iter().chain(&txn.otherwise).any(|op| matches!(op, Op::Put { .. })) {
-            return Err(Error::NoSpace("mvcc: database space exceeded".into()));
+            return Err(no_space());
         }
         let held = txn.when.iter().all(|compare| self.holds(compare));
         let ops = if held { &txn.then } else { &txn.otherwise };
@@ -105,8 +115,23 @@ impl Mvcc {
                 Op::Range(keys) => ranges.push(self.alive(keys, Revision::MAX).cloned().collect()),
             }
         }
+        let puts = changes.iter().any(|change| matches!(change, Change::Put(_)));
         self.finish(changes);
+        if puts && std::mem::take(&mut self.fills_next) {
+            // etcd looks at its quota when it carries something out, and does so all the same.
+            self.full = true;
+            return Err(no_space());
+        }
         Ok(TxnAnswer { held, revision: self.revision, ranges })
+    }
+
+    /// If `act` puts something, the quota is used up by it, and somebody makes room right after.
+    pub(super) fn filled_by<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let before = (self.full, self.fills_next);
+        self.fills_next = true;
+        let done = act(self);
+        (self.full, self.fills_next) = before;
+        done
     }
 
     /// Begins to read what the revisions from `from` on did; or says up to where that is forgotten.
@@ -171,7 +196,7 @@ impl Mvcc {
 
     pub(super) fn grant(&mut self, lease: LeaseId, ttl: Duration, now: Duration) -> Result<(), Error> {
         if self.full {
-            return Err(Error::NoSpace("mvcc: database space exceeded".into()));
+            return Err(no_space());
         }
         let ttl = limits::granted(ttl)?;
         self.leases.insert(lease, Lease { ttl, expires: now + ttl, keys: BTreeSet::new() });

@@ -198,6 +198,39 @@ async fn a_full_store_takes_deletions_only() {
     a.txn(put("k", "w")).await.expect("taken");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_transaction_that_fills_the_store_is_carried_out() {
+    let sim = simulated(1);
+    let a = sim.client("a");
+    sim.fill_with_next();
+    let delete = Txn { then: vec![Op::Delete(Keys::one("k"))], ..Txn::default() };
+    a.txn(delete).await.expect("that fills nothing");
+    assert!(matches!(a.txn(put("k", "v")).await, Err(Error::NoSpace(_))));
+    let found = a.range(Range::now(Keys::one("k"))).await.expect("read");
+    assert_eq!(found.kvs.len(), 1);
+    assert!(matches!(a.txn(put("k", "w")).await, Err(Error::NoSpace(_))), "from then on it is full");
+    sim.set_full(false);
+    sim.set_faults("a", Faults { filling: 1000, ..Faults::NONE });
+    assert!(matches!(a.txn(put("l", "v")).await, Err(Error::NoSpace(_))));
+    let found = a.range(Range::now(Keys::one("l"))).await.expect("reads fill nothing");
+    assert_eq!(found.kvs.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_store_is_what_it_was_and_ends_watches() {
+    let sim = simulated(1);
+    let a = sim.client("a");
+    a.txn(put("k", "v")).await.expect("taken");
+    let backup = sim.back_up();
+    let before = sim.revision();
+    a.txn(put("k", "w")).await.expect("taken");
+    let mut watch = a.watch(WatchFrom { keys: Keys::one("k"), from: before + 2 }).await.expect("accepted");
+    sim.restore(backup);
+    assert!(watch.next().await.is_err());
+    let found = a.range(Range::now(Keys::one("k"))).await.expect("read");
+    assert_eq!((found.revision, &found.kvs[0].value[..]), (before, &b"v"[..]));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_runs_on_many_threads_and_the_real_clock() {
     let sim = SimEtcd::new(&Env::real(), 5);

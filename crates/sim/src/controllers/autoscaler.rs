@@ -177,6 +177,7 @@ impl Work<'_> {
     /// had, or one cannot and the others would make it smaller.
     fn wish_by_metrics(&mut self, target: &Target, bounds: Bounds) -> Option<Wish> {
         let specs: Vec<Value> = tree::items(self.autoscaler, "/spec/metrics").cloned().collect();
+        let mut invalid = 0;
         let (mut best, mut failure): (Option<(i64, String)>, Option<measure::Failure>) = (None, None);
         for spec in &specs {
             match self.measure(spec, target) {
@@ -187,6 +188,9 @@ impl Work<'_> {
                     }
                 }
                 Err(error) => {
+                    // As upstream has it: a place for every metric, empty for those that could not be had.
+                    self.metrics.push(json!({ "type": "" }));
+                    invalid += 1;
                     self.plan.warn(KIND, self.autoscaler, error.reason, error.message.as_str());
                     failure.get_or_insert(error);
                 }
@@ -196,7 +200,7 @@ impl Work<'_> {
         if let Some(failure) = failure.filter(|_| shrinks) {
             let text = format!("the HPA was unable to compute the replica count: {}", failure.message);
             self.set("ScalingActive", "False", failure.reason, text);
-            let (all, invalid) = (specs.len(), specs.len() - self.metrics.len());
+            let all = specs.len();
             let error = format!(
                 "invalid metrics ({invalid} invalid out of {all}), first error is: {}: {}",
                 failure.context, failure.message

@@ -12,7 +12,7 @@ const NAME_PREFIX: usize = 223;
 
 /// What a revision keeps of an object: a patch that brings its template back.
 pub fn data(object: &Value) -> Value {
-    let mut template = template::pruned(object.pointer("/spec/template").unwrap_or(&Value::Null));
+    let mut template = object.pointer("/spec/template").cloned().unwrap_or_default();
     template["$patch"] = "replace".into();
     json!({ "spec": { "template": template } })
 }

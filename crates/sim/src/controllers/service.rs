@@ -5,6 +5,7 @@ mod slices;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use machinery::selector::LabelSelector;
 use serde_json::Value;
 
@@ -83,6 +84,23 @@ fn port_number(pod: &Pod, port: &Value) -> Option<i64> {
         }
         Some(Value::Number(number)) => number.as_i64(),
         _ => tree::number(port, "/port"),
+    }
+}
+
+/// What of `pods` made the endpoints change, for who measures how long that took: the first to become ready, or not, of
+/// those that are new or different. Pods that go are no such moment.
+fn trigger<'a>(pods: impl Iterator<Item = &'a Arc<Pod>>) -> Option<Timestamp> {
+    pods.filter(|pod| pod.terminating.is_none()).filter_map(|pod| pod.ready_changed).min()
+}
+
+/// Sets or removes the annotation.
+fn set_trigger(object: &mut Value, time: Option<Timestamp>) {
+    if let Some(time) = time {
+        object["metadata"]["annotations"][TRIGGER] = tree::time_text(time).into();
+    } else if let Some(annotations) =
+        object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove(TRIGGER);
     }
 }
 

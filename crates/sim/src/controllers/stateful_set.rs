@@ -211,9 +211,8 @@ impl Work<'_> {
             return;
         }
         let partition = tree::number(self.set, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
-        let partition = usize::try_from(partition).unwrap_or(0);
-        let outdated: Vec<i64> =
-            self.ordinals.all().skip(partition).collect::<Vec<_>>().into_iter().rev().collect();
+        let all = self.ordinals.all();
+        let outdated: Vec<i64> = (all.start.saturating_add(partition)..all.end).rev().collect();
         let most = self.set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
         match share(most, replicas(self.set), false) {
             None => self.update_next(&outdated),

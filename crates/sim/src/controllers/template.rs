@@ -56,7 +56,7 @@ pub fn name(prefix: &str, suffix: &str) -> String {
     format!("{}-{suffix}", prefix.get(..end.unwrap_or(0)).unwrap_or_default())
 }
 
-pub struct Fnv(u32);
+struct Fnv(u32);
 
 impl Default for Fnv {
     fn default() -> Fnv {
@@ -65,14 +65,10 @@ impl Default for Fnv {
 }
 
 impl Fnv {
-    pub fn add(&mut self, bytes: &[u8]) {
+    fn add(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u32::from(byte)).wrapping_mul(0x0100_0193);
         }
-    }
-
-    pub fn sum(&self) -> u32 {
-        self.0
     }
 }
 

@@ -12,7 +12,11 @@ use serde_json::{Value, json};
 use server::{body::Body, streams::Ask};
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Message, handshake::derive_accept_key, protocol::Role},
+    tungstenite::{
+        Message,
+        handshake::derive_accept_key,
+        protocol::{CloseFrame, Role, frame::coding::CloseCode},
+    },
 };
 
 use super::{Runtime, logs::container_of};
@@ -145,7 +149,8 @@ impl Session {
     }
 
     async fn end(&self, mut socket: Socket) -> io::Result<()> {
-        socket.close(None).await.map_err(|_| closed())
+        let normal = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        socket.close(Some(normal)).await.map_err(|_| closed())
     }
 
     fn ends(&self, text: &str) -> Vec<u8> {
@@ -165,12 +170,15 @@ impl Session {
             send(socket, STDOUT, &self.ends(text)).await?;
         }
         match run.ends {
-            Some((at, code)) => {
-                tokio::select! {
-                    () = clock.sleep(at.saturating_sub(now)) => Ok(code),
-                    () = gone(socket) => Err(closed()),
-                }
+            // What is typed meanwhile is for whoever reads it next.
+            Some((at, code)) if self.stdin || at <= now => {
+                clock.sleep(at.saturating_sub(now)).await;
+                Ok(code)
             }
+            Some((at, code)) => tokio::select! {
+                () = clock.sleep(at.saturating_sub(now)) => Ok(code),
+                () = gone(socket) => Err(closed()),
+            },
             None => {
                 gone(socket).await;
                 Err(closed())

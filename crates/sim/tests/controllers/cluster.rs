@@ -22,6 +22,7 @@ const SPINNING: usize = 20_000;
 
 type Key = (Kind, String, String);
 type Judge = Rc<dyn Fn(&Value) -> Result<(), String>>;
+type Watch = Rc<dyn Fn(&Cluster)>;
 
 /// What the kubelets do with pods without being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub struct Cluster {
     /// Says no to pods.
     pub judge: Option<Judge>,
     /// Called after every change.
-    pub watch: Option<Rc<dyn Fn(&Cluster)>>,
+    pub watch: Option<Watch>,
 }
 
 impl Cluster {
@@ -262,6 +263,9 @@ impl Cluster {
                     assert_ne!(propagation, Propagation::Default, "Jobs orphan their pods");
                 }
                 self.remove(kind, &namespace, &name, grace);
+            }
+            Action::Bind { namespace, name, node, .. } => {
+                self.merge(kind::PODS, &namespace, &name, &json!({ "spec": { "nodeName": node } }), false)?;
             }
             Action::Scale { kind, namespace, name, replicas } => {
                 self.merge(kind, &namespace, &name, &json!({ "spec": { "replicas": replicas } }), false)?;
@@ -510,10 +514,8 @@ impl Cluster {
 fn default(kind: Kind, object: &mut Value) {
     let uid = object["metadata"]["uid"].clone();
     match kind {
-        kind::PODS => {
-            if object.pointer("/status/phase").is_none() {
-                object["status"]["phase"] = "Pending".into();
-            }
+        kind::PODS if object.pointer("/status/phase").is_none() => {
+            object["status"]["phase"] = "Pending".into();
         }
         kind::JOBS => {
             let label = "batch.kubernetes.io/controller-uid";
@@ -530,16 +532,12 @@ fn default(kind: Kind, object: &mut Value) {
                 spec["progressDeadlineSeconds"] = 600.into();
             }
         }
-        kind::STATEFUL_SETS => {
-            if object.pointer("/spec/updateStrategy").is_none() {
-                object["spec"]["updateStrategy"] =
-                    json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } });
-            }
-        }
-        kind::DAEMON_SETS => {
-            if object.pointer("/spec/updateStrategy").is_none() {
-                object["spec"]["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1, "maxSurge": 0 } });
-            }
+        kind::STATEFUL_SETS | kind::DAEMON_SETS if object.pointer("/spec/updateStrategy").is_none() => {
+            let rolling = match kind {
+                kind::STATEFUL_SETS => json!({ "partition": 0 }),
+                _ => json!({ "maxUnavailable": 1, "maxSurge": 0 }),
+            };
+            object["spec"]["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": rolling });
         }
         _ => {}
     }

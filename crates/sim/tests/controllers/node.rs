@@ -69,7 +69,7 @@ fn pods_leave_a_failed_node_after_a_while() {
     assert_eq!(tree::text(tree::condition(&stored, "Ready").expect("one"), "/status"), "False");
     assert!(cluster.has_event("NodeNotReady: Node is not ready"));
     cluster.seconds(299);
-    assert_eq!(cluster.names(kind::PODS), [pod.clone()]);
+    assert_eq!(cluster.names(kind::PODS), [pod.as_str()]);
     cluster.seconds(2);
     assert!(!cluster.names(kind::PODS).contains(&pod));
     assert!(cluster.has_event(&format!("TaintManagerEviction: Marking for deletion Pod default/{pod}")));

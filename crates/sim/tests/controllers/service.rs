@@ -69,8 +69,8 @@ fn pods_are_behind_their_service() {
     assert_eq!(tree::label(&old, "endpoints.kubernetes.io/managed-by"), "endpoint-controller");
 
     let pod = cluster.names(kind::PODS).remove(0);
-    cluster.set_ready(&pod, false);
-    assert_eq!(endpoints(&cluster), ["true true false"]);
+    cluster.end_pod(&pod, "Failed", 1);
+    assert_eq!(endpoints(&cluster), ["true true false", "true true false"]);
 }
 
 #[test]
@@ -142,21 +142,22 @@ fn all_goes_with_the_service() {
 #[test]
 fn pods_with_other_ports_are_apart() {
     let mut cluster = Cluster::new(1);
-    cluster.create(kind::REPLICA_SETS, set(1));
-    let ports = json!([{ "name": "http", "containerPort": 9090, "protocol": "TCP" }]);
-    let pod = json!({
-        "metadata": { "name": "other", "labels": { "app": "web", "own": "yes" } },
-        "spec": { "nodeName": "node-0", "containers": [{ "name": "main", "ports": ports }] },
-        "status": { "phase": "Running", "podIP": "10.9.9.9", "conditions": [{ "type": "Ready", "status": "True" }] },
-    });
-    cluster.patch(
-        kind::REPLICA_SETS,
-        "web",
-        json!({ "spec": { "selector": { "matchLabels": { "own": "no" } } } }),
-    );
-    cluster.create(kind::PODS, pod);
+    for (name, port) in [("one", 8080), ("two", 9090), ("three", 9090)] {
+        let ports = json!([{ "name": "http", "containerPort": port, "protocol": "TCP" }]);
+        let conditions = json!([{ "type": "Ready", "status": "True" }]);
+        let pod = json!({
+            "metadata": { "name": name, "labels": { "app": "web" } },
+            "spec": { "nodeName": "node-0", "containers": [{ "name": "main", "ports": ports }] },
+            "status": { "phase": "Running", "podIP": format!("10.9.9.{}", name.len()), "conditions": conditions },
+        });
+        cluster.create(kind::PODS, pod);
+    }
     cluster.create(kind::SERVICES, service(json!({})));
     let slices = cluster.all(kind::SLICES);
-    let ports: Vec<i64> = slices.iter().filter_map(|slice| tree::number(slice, "/ports/0/port")).collect();
-    assert!(ports.contains(&9090), "{ports:?}");
+    let number =
+        |slice: &Value| (tree::number(slice, "/ports/0/port"), tree::items(slice, "/endpoints").len());
+    let mut ports: Vec<_> = slices.iter().map(number).collect();
+    ports.sort_unstable();
+    assert_eq!(ports, [(Some(8080), 1), (Some(9090), 2)]);
+    assert_eq!(tree::items(&cluster.get(kind::ENDPOINTS, "web"), "/subsets").len(), 2);
 }

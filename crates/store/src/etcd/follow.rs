@@ -227,6 +227,7 @@ pub(super) async fn follow(shared: Arc<Shared>, mut from: EtcdRevision) {
                 tracing::warn!(from, "etcd has forgotten what comes next: reading everything again");
                 resync(&shared, &mut from).await;
             }
+            Ended::Watch(EtcdError::Replaced(_)) => return,
             Ended::Watch(error) => tracing::debug!(%error, "following etcd again"),
             Ended::Unreadable(error) => {
                 tracing::error!(%error, "cannot follow what was written: reading everything again");
@@ -460,6 +461,8 @@ async fn resync(shared: &Shared, from: &mut EtcdRevision) {
         };
         match read {
             Ok(everything) => break everything,
+            // It goes on as it is, for those who do not ask for the latest.
+            Err(ReadError::Etcd(EtcdError::Replaced(_))) => return,
             Err(ReadError::Etcd(error)) => tracing::warn!(%error, "cannot read everything"),
             Err(ReadError::Store(error)) => tracing::error!(%error, "cannot read everything"),
         }

@@ -7,7 +7,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use ::etcd::{Compare, Error as EtcdError, Keys, LeaseId, Op, Range, Revision as EtcdRevision, Txn};
+use ::etcd::{Compare, Error as EtcdError, Etcd, Keys, LeaseId, Op, Range, Revision as EtcdRevision, Txn};
 use bytes::Bytes;
 use compact_str::CompactString;
 
@@ -55,6 +55,9 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         let lease = shared.state().lease;
         let Some(lease) = lease else {
             if let Err(error) = register(&shared).await {
+                if shared.etcd.replaced().is_some() {
+                    return;
+                }
                 tracing::warn!(%error, "cannot register with etcd");
                 shared.env.clock.sleep(PAUSE).await;
             }
@@ -80,6 +83,10 @@ pub(super) async fn keep(shared: Arc<Shared>) {
                     state.led.clear();
                 });
                 continue;
+            }
+            Err(EtcdError::Replaced(_)) => {
+                shared.change(|state| state.led.clear());
+                return;
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot renew the lease");

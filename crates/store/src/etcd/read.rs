@@ -6,13 +6,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ::etcd::{Keys, Op, Revision as EtcdRevision, Txn, TxnAnswer};
+use ::etcd::{Etcd, Keys, Op, Revision as EtcdRevision, Txn, TxnAnswer};
 use env::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
-    shared::{Shared, State},
+    shared::{BEHIND, Shared, State},
     writer::store_error,
 };
 use crate::{Error, WorkspaceId};
@@ -49,29 +49,40 @@ pub(super) fn level(
             _ => None,
         }
     };
-    let (shared, workspace) = (shared.clone(), workspace.clone());
+    let (shared, workspace, arrived) = (shared.clone(), workspace.clone(), shared.now());
     Some(Box::pin(async move {
-        if let Some(before) = under_way {
-            let ended = |state: &State| (state.landed > before).then_some(());
-            if shared.until_or(shared.options.patience, ended).await.is_some() {
-                let state = shared.state();
-                if state.led.contains_key(&workspace) && shared.lease_holds(&state) {
-                    return Ok(());
-                }
-            }
-        }
-        match ask(&shared, &workspace).await? {
-            (0, at) => until_gone(&shared, &workspace, at).await,
-            (head, _) => shared.until_applied(&workspace, head).await,
+        tokio::select! {
+            biased;
+            level = until_level(&shared, &workspace, under_way) => level,
+            () = shared.until_hopeless(arrived) => Err(Error::Unavailable(shared.why_hopeless(BEHIND))),
         }
     }))
+}
+
+/// `under_way`: it is led here, and this many transactions had ended when one on it was sent.
+async fn until_level(
+    shared: &Arc<Shared>,
+    workspace: &WorkspaceId,
+    under_way: Option<u64>,
+) -> Result<(), Error> {
+    if let Some(before) = under_way {
+        shared.until(|state| (state.landed > before).then_some(())).await;
+        let state = shared.state();
+        if state.led.contains_key(workspace) && shared.lease_holds(&state) {
+            return Ok(());
+        }
+    }
+    match ask(shared, workspace).await? {
+        (0, at) => until_gone(shared, workspace, at).await,
+        (head, _) => shared.until_applied(workspace, head).await,
+    }
 }
 
 /// There was no head at revision `at`: what is known of the workspace is older, or newer.
 async fn until_gone(shared: &Shared, workspace: &WorkspaceId, at: EtcdRevision) -> Result<(), Error> {
     let gone = |state: &State| state.applied.get(workspace).is_none_or(|applied| *applied > at).then_some(());
     let found = shared.until_or(shared.options.patience, gone).await;
-    found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
+    found.ok_or_else(|| Error::Unavailable(BEHIND.to_owned()))
 }
 
 /// The etcd revision of a workspace's head, or 0: as it was after the call at the earliest.
@@ -127,7 +138,7 @@ async fn retried(shared: &Shared, txn: Txn) -> Result<TxnAnswer, String> {
             Err(error @ (::etcd::Error::Unreachable(_) | ::etcd::Error::Uncertain(_))) => error,
             Err(error) => return Err(store_error(error).to_string()),
         };
-        if shared.now().saturating_sub(began) > shared.options.patience {
+        if shared.is_hopeless(began) {
             return Err(error.to_string());
         }
         shared.env.clock.sleep(std::time::Duration::from_millis(100)).await;

@@ -88,8 +88,8 @@ async fn route(shared: &Arc<Shared>, request: Request) {
         if shared.is_closing() {
             return refuse(request, "this server is stopping");
         }
-        if shared.now().saturating_sub(request.arrived) > shared.options.patience {
-            return refuse(request, "nobody leads the workspace now");
+        if shared.is_hopeless(request.arrived) {
+            return refuse(request, &shared.why_hopeless("nobody leads the workspace now"));
         }
         match shared.standing(&request.workspace) {
             Standing::Mine if shared.lease_holds(&shared.state()) => {
@@ -97,7 +97,12 @@ async fn route(shared: &Arc<Shared>, request: Request) {
                 return;
             }
             Standing::Mine => wait(shared, &request.workspace).await,
-            Standing::Nobody | Standing::Unclear => look(shared, &request.workspace).await,
+            Standing::Nobody | Standing::Unclear => {
+                if let Err(full) = look(shared, &request).await {
+                    let _ = request.reply.send(Err(full.into()));
+                    return;
+                }
+            }
             Standing::Theirs(..) if request.forwarded => {
                 let _ = request.reply.send(Err(Failure::NotLeader));
                 return;
@@ -107,20 +112,32 @@ async fn route(shared: &Arc<Shared>, request: Request) {
                     let _ = request.reply.send(result);
                     return;
                 }
-                None => look(shared, &request.workspace).await,
+                None => {
+                    let _ = look(shared, &request).await;
+                }
             },
         }
     }
 }
 
-/// Leads the workspace if nobody does; what is known of leaders here may be old.
-async fn look(shared: &Shared, workspace: &WorkspaceId) {
-    if let Err(error) = lead::claim(shared, workspace).await {
-        tracing::debug!(%error, %workspace, "cannot lead");
+/// Leads the workspace if nobody does; what is known of leaders here may be old. `Err`: etcd is full, and nobody can begin
+/// to lead.
+async fn look(shared: &Shared, request: &Request) -> Result<(), Error> {
+    let workspace = &request.workspace;
+    let claimed = tokio::select! {
+        biased;
+        claimed = lead::claim(shared, workspace) => claimed,
+        () = shared.until_hopeless(request.arrived) => return Ok(()),
+    };
+    match claimed {
+        Err(full @ Error::NoSpace(_)) => return Err(full),
+        Err(error) => tracing::debug!(%error, %workspace, "cannot lead"),
+        Ok(()) => {}
     }
     if !matches!(shared.standing(workspace), Standing::Mine) {
         wait(shared, workspace).await;
     }
+    Ok(())
 }
 
 /// Until somebody else leads, or a moment has passed.
@@ -161,7 +178,7 @@ async fn forward(shared: &Shared, to: &Registration, request: &Request) -> Optio
     };
     // What was answered rests on a state that this server must show too, to whoever reads or tries again.
     if let Some(head) = reply.head() {
-        shared.until_head(&request.workspace, head).await;
+        shared.until_head(&request.workspace, head, request.arrived).await;
     }
     // These do not move the head.
     if let Reply::Nothing { .. } = &reply {
@@ -176,7 +193,7 @@ async fn forward(shared: &Shared, to: &Registration, request: &Request) -> Optio
             };
             shown.then_some(())
         };
-        let _ = shared.until_or(shared.options.patience, shown).await;
+        let _ = shared.until_found(request.arrived, shown).await;
     }
     Some(reply.into_result())
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ::etcd::{Etcd, LeaseId, Revision as EtcdRevision};
+use ::etcd::{LeaseId, Revision as EtcdRevision};
 use compact_str::CompactString;
 use env::Env;
 use machinery::Revision;
@@ -16,15 +16,19 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::{
     Options,
     layout::{Layout, Registration},
+    one_cluster::OneCluster,
     route::Courier,
     writer::Request,
 };
 use crate::{Error, WorkspaceId, live::Live};
 
+/// Why a server cannot answer for the latest.
+pub(super) const BEHIND: &str = "this server does not keep up with etcd";
+
 /// One server's part in a store that several share.
 pub(super) struct Shared {
     pub env: Env,
-    pub etcd: Arc<dyn Etcd>,
+    pub etcd: Arc<OneCluster>,
     pub layout: Layout,
     pub options: Options,
     /// This server among the others; new with every start.
@@ -134,7 +138,7 @@ pub(super) enum Standing {
 /// What a shared state begins with.
 pub(super) struct Parts {
     pub env: Env,
-    pub etcd: Arc<dyn Etcd>,
+    pub etcd: Arc<OneCluster>,
     pub layout: Layout,
     pub options: Options,
     pub name: CompactString,
@@ -222,20 +226,20 @@ impl Shared {
             (applied || state.followed >= revision).then_some(())
         };
         let found = self.until_or(self.options.patience, applied).await;
-        found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
+        found.ok_or_else(|| Error::Unavailable(BEHIND.to_owned()))
     }
 
     /// Waits until everything up to `revision` has been followed.
     pub async fn until_followed(&self, revision: EtcdRevision) -> Result<(), Error> {
         let followed = |state: &State| (state.followed >= revision).then_some(());
         let found = self.until_or(self.options.patience, followed).await;
-        found.ok_or_else(|| Error::Unavailable("this server does not keep up with etcd".to_owned()))
+        found.ok_or_else(|| Error::Unavailable(BEHIND.to_owned()))
     }
 
     /// Waits until what another server committed is published here; not for ever.
-    pub async fn until_head(&self, workspace: &WorkspaceId, revision: Revision) {
+    pub async fn until_head(&self, workspace: &WorkspaceId, revision: Revision, arrived: Duration) {
         let reached = |_: &State| (self.live.head(workspace) >= revision).then_some(());
-        if self.until_or(self.options.patience, reached).await.is_none() {
+        if self.until_found(arrived, reached).await.is_none() {
             tracing::warn!(%workspace, "this server does not keep up with what others commit");
         }
     }
@@ -262,6 +266,57 @@ impl Shared {
 
     /// Whether nobody else can lead what this server leads, now.
     pub fn lease_holds(&self, state: &State) -> bool {
-        state.lease.is_some_and(|lease| self.now() < lease.until)
+        state.lease.is_some_and(|lease| self.now() < lease.until) && self.etcd.replaced().is_none()
     }
+
+    /// Until when whoever asked at `arrived` is to wait, as far as it is known now. A server that has not heard of etcd for
+    /// as long as a lease does not know when it will, and others have taken over: it says so instead of waiting.
+    fn hopes_until(&self, arrived: Duration) -> Duration {
+        let Options { lease, grace, patience, .. } = self.options;
+        let lost = self.etcd.heard() + lease;
+        lost.max(arrived + grace).min(arrived + patience)
+    }
+
+    /// Whether whoever asked at `arrived` has waited for long enough.
+    pub fn is_hopeless(&self, arrived: Duration) -> bool {
+        self.now() >= self.hopes_until(arrived) || self.etcd.replaced().is_some()
+    }
+
+    pub async fn until_hopeless(&self, arrived: Duration) {
+        while !self.is_hopeless(arrived) {
+            self.env.clock.sleep(self.hopes_until(arrived).saturating_sub(self.now())).await;
+        }
+    }
+
+    /// As [`Shared::until`], for as long as there is hope for whoever asked at `arrived`.
+    pub async fn until_found<T>(
+        &self,
+        arrived: Duration,
+        look: impl FnMut(&State) -> Option<T>,
+    ) -> Option<T> {
+        tokio::select! {
+            biased;
+            found = self.until(look) => Some(found),
+            () = self.until_hopeless(arrived) => None,
+        }
+    }
+
+    /// What whoever has waited for long enough is told; `otherwise`, if it is not etcd that is to blame.
+    pub fn why_hopeless(&self, otherwise: &str) -> String {
+        if let Some(why) = self.etcd.replaced() {
+            return replaced(why);
+        }
+        let silence = self.now().saturating_sub(self.etcd.heard());
+        match silence < self.options.lease {
+            true => otherwise.to_owned(),
+            false => format!("etcd was not heard of for {} seconds", silence.as_secs()),
+        }
+    }
+}
+
+/// What somebody is told whose etcd is another than it was.
+pub(super) fn replaced(why: &str) -> String {
+    format!(
+        "etcd was replaced or restored while this server ran ({why}): the servers have to be started again"
+    )
 }

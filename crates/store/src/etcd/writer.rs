@@ -10,25 +10,32 @@
 //! one was among them. Until the outcome is known, nothing else is written to these workspaces and nothing of them is
 //! shown; so what a reader sees is always a state that etcd had.
 
+mod rare;
+mod send;
+
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
-use ::etcd::{Compare, Keys, Op, Revision as EtcdRevision, Txn, TxnAnswer};
+use ::etcd::{Keys, Op};
 use bytes::Bytes;
 use machinery::Revision;
 use tokio::sync::{mpsc, oneshot};
 
+use self::{
+    rare::plan,
+    send::{Draft, Fence, Outcome, unknown},
+};
 use super::{
     blob::{self, Blobs},
     layout::Head,
-    shared::{Flight, Shared, Verdict},
+    shared::Shared,
 };
 use crate::{
     Change, Commit, Committed, Error, Event, Key, WorkspaceId, Write,
-    live::{Epochs, Expiry, Item, Journal, Live, Place, Stage},
+    live::{Expiry, Item, Journal, Live, Place, Stage},
 };
 
 /// What a workspace can be asked for.
@@ -76,8 +83,6 @@ impl From<Error> for Failure {
 /// Of what etcd takes by default: 128 operations and 1.5 MiB in one transaction.
 const MAX_OPS: usize = 120;
 const MAX_BYTES: usize = 1 << 20;
-/// How long to wait before a member is asked again that did not answer.
-const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -85,40 +90,6 @@ pub(super) struct Writer {
     /// Taken off the queue, and not looked at yet.
     waiting: VecDeque<Request>,
     count: u64,
-}
-
-/// What became of a transaction.
-enum Outcome {
-    Landed(EtcdRevision),
-    /// It has had no effect and will have none: somebody else leads one of its workspaces.
-    NotLanded,
-    Refused(Error),
-    Unknown,
-}
-
-/// What a transaction compares of a workspace: that it is still led as it was, and that nothing was written since.
-#[derive(Clone)]
-struct Fence {
-    workspace: WorkspaceId,
-    created: EtcdRevision,
-    modified: EtcdRevision,
-}
-
-/// One transaction while it is put together.
-struct Draft {
-    by: String,
-    /// Without a head, the workspace goes.
-    heads: Vec<(Fence, Option<Head>)>,
-    ops: Vec<Op>,
-    /// Where large objects are that it refers to: they must be there.
-    parts: Vec<Bytes>,
-}
-
-/// By what a transaction is known when it is met again.
-struct Named {
-    by: String,
-    /// It removes a workspace, and leaves no head.
-    removes: bool,
 }
 
 /// Writes down what a stage takes in.
@@ -287,7 +258,8 @@ impl Writer {
         }
         let Log { ops, blobs, .. } = log;
         let draft = Draft { by, heads, ops, parts: blobs.first_parts(&shared.layout) };
-        let outcome = match blobs.write(&*shared.etcd, &shared.layout).await {
+        let written = self.meanwhile(blobs.write(&*shared.etcd, &shared.layout), |_| {}).await;
+        let outcome = match written {
             Ok(()) => self.transact(draft, &mut pending, |live| live.publish(stage)).await,
             Err(error) => Outcome::Refused(error),
         };
@@ -384,261 +356,6 @@ impl Writer {
         let outcome = self.transact(draft, &mut pending, show).await;
         self.answer(pending, &outcome);
     }
-
-    /// Sends a transaction until its outcome is known, and shows it if it took effect. Whoever waits is told when it
-    /// takes too long.
-    async fn transact(
-        &mut self,
-        draft: Draft,
-        pending: &mut Vec<(Request, Result<Done, Error>)>,
-        show: impl FnOnce(&Live) + Send,
-    ) -> Outcome {
-        let shared = self.shared.clone();
-        let removes = draft.heads.iter().all(|(_, head)| head.is_none());
-        let workspaces: Vec<WorkspaceId> =
-            draft.heads.iter().map(|(fence, _)| fence.workspace.clone()).collect();
-        let Some(txn) = self.begin(&draft, removes) else { return Outcome::NotLanded };
-        let flight = Named { by: draft.by, removes };
-        let outcome = self.settle(&txn, &flight, pending).await;
-        let _order = shared.order.lock();
-        if let Outcome::Landed(_) = outcome {
-            show(&shared.live);
-        }
-        shared.change(|state| {
-            state.flight = None;
-            state.landed += 1;
-            match outcome {
-                Outcome::Landed(revision) if removes => {
-                    for workspace in &workspaces {
-                        state.forget(workspace, revision);
-                    }
-                }
-                Outcome::Landed(revision) => {
-                    for workspace in &workspaces {
-                        state.applied.insert(workspace.clone(), revision);
-                    }
-                }
-                Outcome::Refused(_) => {}
-                Outcome::NotLanded | Outcome::Unknown => {
-                    // Which of them is led by somebody else will be seen when one is claimed again.
-                    for workspace in &workspaces {
-                        state.led.remove(workspace);
-                    }
-                }
-            }
-        });
-        outcome
-    }
-
-    /// The transaction, if all is led as it was; from now on its workspaces wait for its outcome.
-    fn begin(&self, draft: &Draft, removes: bool) -> Option<Txn> {
-        let layout = &self.shared.layout;
-        let mut txn = Txn { then: draft.ops.clone(), ..Txn::default() };
-        for (Fence { workspace, created, modified }, head) in &draft.heads {
-            txn.when.push(Compare::Created(layout.leader(workspace), *created));
-            txn.when.push(Compare::Modified(layout.head(workspace), *modified));
-            txn.otherwise.push(Op::Range(Keys::one(layout.leader(workspace))));
-            txn.otherwise.push(Op::Range(Keys::one(layout.head(workspace))));
-            if let Some(head) = head {
-                txn.then.push(Op::Put { key: layout.head(workspace), value: head.encode(), lease: None });
-            }
-        }
-        txn.when.extend(draft.parts.iter().map(|part| Compare::Exists(part.clone())));
-        self.shared.change(|state| {
-            let holds = |fence: &Fence| {
-                let modified = state.applied.get(&fence.workspace).copied().unwrap_or(0);
-                state.led.get(&fence.workspace) == Some(&fence.created) && modified == fence.modified
-            };
-            if !draft.heads.iter().all(|(fence, _)| holds(fence)) {
-                return None;
-            }
-            state.flight = Some(Flight {
-                by: draft.by.clone(),
-                removes,
-                workspaces: draft.heads.iter().map(|(fence, _)| fence.workspace.clone()).collect(),
-                verdict: None,
-            });
-            Some(txn)
-        })
-    }
-
-    async fn settle(
-        &mut self,
-        txn: &Txn,
-        flight: &Named,
-        pending: &mut Vec<(Request, Result<Done, Error>)>,
-    ) -> Outcome {
-        let shared = self.shared.clone();
-        let began = shared.now();
-        let mut uncertain = false;
-        loop {
-            let verdict = shared.until(|state| state.flight.as_ref().and_then(|flight| flight.verdict));
-            let answer = tokio::select! {
-                biased;
-                answer = shared.etcd.txn(txn.clone()) => answer,
-                verdict = verdict => return verdict.into(),
-            };
-            match answer {
-                Ok(answer) if answer.held => return Outcome::Landed(answer.revision),
-                Ok(answer) => match read_refusal(&answer, txn, flight, uncertain) {
-                    Some(outcome) => return outcome,
-                    // Only the follower can tell.
-                    None => return self.await_verdict(pending, began).await,
-                },
-                Err(::etcd::Error::Uncertain(_)) => uncertain = true,
-                Err(::etcd::Error::Unreachable(_)) => {}
-                Err(error) => {
-                    if let Some(outcome) = self.look_after_refusal(txn, flight, uncertain, error).await {
-                        return outcome;
-                    }
-                    uncertain = true;
-                }
-            }
-            let late = shared.now().saturating_sub(began) > shared.options.patience;
-            if late && !uncertain {
-                return Outcome::Refused(Error::Unavailable("etcd does not answer".to_owned()));
-            }
-            if late {
-                give_up(pending);
-            }
-            if late && shared.is_closing() {
-                return Outcome::Unknown;
-            }
-            self.refuse_late();
-            shared.env.clock.sleep(PAUSE).await;
-            tracing::debug!(by = flight.by, uncertain, "sending a transaction again");
-        }
-    }
-
-    /// What became of a transaction that etcd says it refused. A full etcd may have carried it out before it noticed; an
-    /// attempt without an answer may have had its effect, or have it yet. `None`: that is not known now.
-    async fn look_after_refusal(
-        &self,
-        txn: &Txn,
-        flight: &Named,
-        uncertain: bool,
-        error: ::etcd::Error,
-    ) -> Option<Outcome> {
-        if !uncertain && !matches!(error, ::etcd::Error::NoSpace(_)) {
-            return Some(Outcome::Refused(store_error(error)));
-        }
-        let reads = Txn { then: txn.otherwise.clone(), ..Txn::default() };
-        let answer = self.shared.etcd.txn(reads).await.ok()?;
-        let seen = read_refusal(&answer, txn, flight, uncertain);
-        match seen {
-            // Answered, and nothing of it is there.
-            Some(Outcome::NotLanded) if !uncertain => Some(Outcome::Refused(store_error(error))),
-            // An attempt may still be on its way: as long as this server leads, it can take effect. It leads no more.
-            Some(Outcome::NotLanded) => {
-                self.give_up_leading(txn).await.then(|| Outcome::Refused(store_error(error)))
-            }
-            other => other,
-        }
-    }
-
-    /// Deletes the leader's keys that a transaction compares, so that it can never take effect. This server stops
-    /// answering as the leader before anybody else can begin.
-    async fn give_up_leading(&self, txn: &Txn) -> bool {
-        self.shared.change(|state| {
-            let given_up = state.flight.as_ref().map(|flight| flight.workspaces.clone());
-            for workspace in given_up.into_iter().flatten() {
-                state.led.remove(&workspace);
-            }
-        });
-        let leaders = txn.when.iter().filter_map(|compare| match compare {
-            Compare::Created(key, _) => Some(Op::Delete(Keys::one(key.clone()))),
-            Compare::Modified(..) | Compare::Exists(_) => None,
-        });
-        let given_up = Txn { when: txn.when.clone(), then: leaders.collect(), otherwise: Vec::new() };
-        matches!(self.shared.etcd.txn(given_up).await, Ok(answer) if answer.held)
-    }
-
-    async fn await_verdict(
-        &mut self,
-        pending: &mut Vec<(Request, Result<Done, Error>)>,
-        began: Duration,
-    ) -> Outcome {
-        let shared = self.shared.clone();
-        loop {
-            let verdict =
-                |state: &super::shared::State| state.flight.as_ref().and_then(|flight| flight.verdict);
-            if let Some(verdict) = shared.until_or(PAUSE, verdict).await {
-                return verdict.into();
-            }
-            if shared.now().saturating_sub(began) > shared.options.patience {
-                give_up(pending);
-                if shared.is_closing() {
-                    return Outcome::Unknown;
-                }
-            }
-            self.refuse_late();
-        }
-    }
-
-    /// While nothing can be written, what has waited too long is refused; nothing was done about it.
-    fn refuse_late(&mut self) {
-        let (now, patience) = (self.shared.now(), self.shared.options.patience);
-        while let Ok(request) = self.requests.try_recv() {
-            self.waiting.push_back(request);
-        }
-        let late = |request: &Request| now.saturating_sub(request.arrived) > patience;
-        while self.waiting.front().is_some_and(late) {
-            if let Some(request) = self.waiting.pop_front() {
-                let error = Error::Unavailable("etcd does not answer".to_owned());
-                let _ = request.reply.send(Err(Failure::Error(error)));
-            }
-        }
-    }
-}
-
-impl From<Verdict> for Outcome {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Landed(revision) => Outcome::Landed(revision),
-            Verdict::Lost => Outcome::NotLanded,
-            Verdict::Unknowable => Outcome::Unknown,
-        }
-    }
-}
-
-/// Tells those who wait that it is not known what will come of it.
-fn give_up(pending: &mut Vec<(Request, Result<Done, Error>)>) {
-    for (request, result) in pending.drain(..) {
-        let _ = request.reply.send(Err(Failure::Error(unknown(result.is_ok()))));
-    }
-}
-
-/// A refusal may rest on a commit of the same transaction, so it does not stand either.
-fn unknown(accepted: bool) -> Error {
-    match accepted {
-        true => Error::Unknown("etcd did not answer".to_owned()),
-        false => Error::Unavailable("etcd did not answer".to_owned()),
-    }
-}
-
-/// What it means that a comparison did not hold. `None`: it cannot be told from this. That it will not take effect
-/// later is certain: what a comparison fails on now, a leader's key that is gone or a head that moved on, never comes
-/// back.
-fn read_refusal(answer: &TxnAnswer, txn: &Txn, flight: &Named, uncertain: bool) -> Option<Outcome> {
-    let mut untouched = false;
-    for (index, found) in answer.ranges.chunks(2).enumerate() {
-        let [_, head] = found else { continue };
-        let head = head.first();
-        match head {
-            Some(head) if Head::decode(&head.value).is_ok_and(|head| head.by == flight.by) => {
-                return Some(Outcome::Landed(head.modified));
-            }
-            // Whoever removed it, it is gone.
-            None if flight.removes => return Some(Outcome::Landed(answer.revision)),
-            _ => {}
-        }
-        if let Some(Compare::Modified(_, modified)) = txn.when.get(2 * index + 1) {
-            // One that was not there before and is not there now may have been made and removed.
-            untouched |= head.map_or(0, |head| head.modified) == *modified && *modified > 0;
-        }
-    }
-    // It writes all its heads: if one is as it was, it has not taken effect.
-    (!uncertain || untouched).then_some(Outcome::NotLanded)
 }
 
 fn take_in(request: &Request, stage: &mut Stage, log: &mut Log<'_>) -> Result<Done, Error> {
@@ -668,74 +385,13 @@ fn check_key(key: &Key) -> Result<(), Error> {
     if parts == 2 && item >= 2 { Ok(()) } else { Err(Error::Invalid("a key that cannot be kept in etcd")) }
 }
 
-/// What a rare deed writes, and how it is shown.
-struct Plan {
-    /// `None`: the workspace goes.
-    head: Option<Head>,
-    done: Done,
-    show: Box<dyn FnOnce(&Live) + Send>,
-}
-
-fn plan(shared: &Shared, workspace: &WorkspaceId, deed: &Deed) -> Result<Option<Plan>, Error> {
-    let live = &shared.live;
-    let id = workspace.clone();
-    let origin = live.origin();
-    let (head, forgotten, epochs) =
-        live.position(workspace).unwrap_or_else(|| (origin, origin, Epochs::starting_at(origin)));
-    let bare = |head: Revision, forgotten: Revision, epochs: &Epochs| {
-        let head = head.as_u64();
-        let bare = Head {
-            revision: head,
-            forgotten: forgotten.as_u64(),
-            past: Vec::new(),
-            epoch: 0,
-            after: head,
-            ends: Vec::new(),
-            removed: Vec::new(),
-            by: String::new(),
-        };
-        bare.with_epochs(epochs)
-    };
-    match deed {
-        Deed::BeginEpoch(epoch) => {
-            let start = live.epoch_start(workspace, *epoch)?;
-            let epochs = epochs.followed_by(head, start);
-            Ok(Some(Plan {
-                head: Some(bare(start, forgotten, &epochs)),
-                done: Done::Epoch(start),
-                show: Box::new(move |live| live.begin_epoch(&id, start)),
-            }))
-        }
-        Deed::Compact(upto) => {
-            let Some(upto) = live.compaction(workspace, *upto)? else { return Ok(None) };
-            Ok(Some(Plan {
-                head: Some(bare(head, upto, &epochs)),
-                done: Done::Nothing,
-                show: Box::new(move |live| {
-                    live.compact(&id, upto);
-                    live.sweep();
-                }),
-            }))
-        }
-        Deed::Remove if !live.knows(workspace) => Ok(None),
-        Deed::Remove => Ok(Some(Plan {
-            head: None,
-            done: Done::Nothing,
-            show: Box::new(move |live| {
-                live.remove_workspace(&id);
-                live.sweep();
-            }),
-        })),
-        Deed::Commit(_) | Deed::CommitAt(..) => Err(Error::Invalid("a commit is not planned")),
-    }
-}
-
 /// What a store's caller is told of etcd's refusal.
 pub(super) fn store_error(error: ::etcd::Error) -> Error {
     match error {
         ::etcd::Error::NoSpace(why) => Error::NoSpace(why),
         ::etcd::Error::TooLarge(_) => Error::Invalid("larger than etcd takes"),
         ::etcd::Error::Uncertain(why) => Error::Unknown(why),
+        ::etcd::Error::Replaced(why) => Error::Unavailable(super::shared::replaced(&why)),
         other => Error::Unavailable(other.to_string()),
     }
 }

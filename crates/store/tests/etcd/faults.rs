@@ -104,7 +104,7 @@ async fn client(number: usize, stores: Stores, notes: Arc<Notes>, random: Seeded
         let seen = match store.commit(&home(), Commit { guards: vec![], writes }).await {
             Ok(committed) => Seen::Acknowledged(committed[0].revision),
             Err(Error::Unknown(_)) => Seen::Unknown,
-            Err(Error::Conflict { .. } | Error::Unavailable(_)) => Seen::Refused,
+            Err(Error::Conflict { .. } | Error::Unavailable(_) | Error::NoSpace(_)) => Seen::Refused,
             Err(other) => panic!("{other}"),
         };
         let answered = notes.now();
@@ -187,6 +187,7 @@ async fn nemesis(world: Arc<World>, stores: Stores, random: SeededRandom, notes:
                     unanswered: some(150),
                     late: some(100),
                     late_by: Duration::from_secs(pick(&random, 8) as u64),
+                    filling: some(100),
                     beats_lost: some(300),
                     watches_ended: some(100),
                 };

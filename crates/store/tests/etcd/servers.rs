@@ -88,6 +88,100 @@ fn a_server_that_dies_is_replaced_after_its_lease() {
     });
 }
 
+/// What it took, on the clock of the world.
+async fn timed<T>(world: &World, work: impl Future<Output = T>) -> (T, Duration) {
+    let began = world.env.clock.elapsed();
+    let done = work.await;
+    (done, world.env.clock.elapsed() - began)
+}
+
+#[test]
+fn servers_cut_off_from_etcd_say_so_soon() {
+    run(async || {
+        let Options { lease, grace, patience, .. } = Options::default();
+        let world = World::new(12);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        set(&a, "x", "1").await.expect("commits");
+        level(&b).await.expect("etcd answers");
+        for name in ["a", "b"] {
+            world.etcd.cut(name);
+        }
+        // Whoever asks when it is lost waits for about a lease
+        let asked = async { tokio::join!(set(&a, "x", "2"), set(&b, "x", "3"), level(&b)) };
+        let ((sent, passed_on, read), took) = timed(&world, asked).await;
+        assert!(matches!(sent, Err(Error::Unknown(_))), "it may have been done: {sent:?}");
+        assert!(matches!(passed_on, Err(Error::Unknown(_) | Error::Unavailable(_))), "{passed_on:?}");
+        assert!(matches!(read, Err(Error::Unavailable(_))), "{read:?}");
+        assert!(took <= lease + grace && took < patience, "{took:?}");
+        // and from then on it is known that there is nothing to wait for.
+        for store in [&a, &b] {
+            let (write, took) = timed(&world, set(store, "x", "4")).await;
+            assert!(
+                matches!(&write, Err(Error::Unavailable(why)) if why.contains("not heard of")),
+                "{write:?}"
+            );
+            assert!(took <= 2 * grace, "{took:?}");
+            let (read, took) = timed(&world, level(store)).await;
+            assert!(
+                matches!(&read, Err(Error::Unavailable(why)) if why.contains("not heard of")),
+                "{read:?}"
+            );
+            assert!(took <= 2 * grace, "{took:?}");
+            assert!(store.is_well().is_err());
+            assert_eq!(value(store, "x").as_deref(), Some("1"), "who asks for less is answered");
+        }
+        for name in ["a", "b"] {
+            world.etcd.heal(name);
+        }
+        world.env.clock.sleep(lease).await;
+        for store in [&a, &b] {
+            level(store).await.expect("etcd answers");
+            assert!(
+                matches!(value(store, "x").as_deref(), Some("1" | "2" | "3")),
+                "what was refused was not done"
+            );
+        }
+        set(&a, "x", "5").await.expect("commits");
+        set(&b, "x", "6").await.expect("commits");
+    });
+}
+
+#[test]
+fn a_restored_etcd_is_noticed() {
+    run(async || {
+        let world = World::new(13);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        set(&a, "x", "1").await.expect("commits");
+        level(&b).await.expect("etcd answers");
+        let backup = world.etcd.back_up();
+        set(&a, "x", "2").await.expect("commits");
+        level(&b).await.expect("etcd answers");
+        world.etcd.restore(backup);
+        // Whoever asks first finds out, and so does the other when it asks.
+        let told = |error: Result<(), Error>| match error {
+            Err(Error::Unavailable(why)) => why.contains("have to be started again"),
+            _ => false,
+        };
+        assert!(told(level(&b).await));
+        let written = set(&a, "x", "3").await;
+        assert!(matches!(written, Err(Error::Unknown(_) | Error::Unavailable(_))), "{written:?}");
+        world.env.clock.sleep(Options::default().lease).await;
+        for store in [&a, &b] {
+            assert!(told(level(store).await));
+            assert!(told(set(store, "x", "4").await.map(drop)));
+            assert!(store.is_well().is_err_and(|why| why.contains("have to be started again")));
+            assert_eq!(store.standing().led, 0);
+            assert_eq!(value(store, "x").as_deref(), Some("2"), "who asks for less is answered");
+        }
+        // Those that are started in their place go on with what there is.
+        world.post.close("a");
+        world.post.close("b");
+        let again = world.server("c").await;
+        assert_eq!(value(&again, "x").as_deref(), Some("1"));
+        set(&again, "x", "5").await.expect("commits");
+    });
+}
+
 #[test]
 fn a_server_that_missed_forgotten_history_begins_again() {
     run(async || {
@@ -143,6 +237,56 @@ fn a_full_etcd_refuses_writes_and_answers_reads() {
         assert_eq!(value(&a, "x").as_deref(), Some("1"));
         world.etcd.set_full(false);
         set(&a, "x", "3").await.expect("commits");
+    });
+}
+
+#[test]
+fn the_write_that_fills_etcd_is_acknowledged() {
+    run(async || {
+        let world = World::new(9);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        set(&a, "x", "1").await.expect("commits");
+        world.etcd.fill_with_next();
+        set(&a, "x", "2").await.expect("etcd carried it out, whatever it says");
+        assert_eq!(value(&a, "x").as_deref(), Some("2"));
+        level(&b).await.expect("etcd answers");
+        assert_eq!(value(&b, "x").as_deref(), Some("2"));
+        let refused = set(&b, "x", "3").await;
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+        world.etcd.set_full(false);
+        set(&b, "x", "4").await.expect("commits");
+        assert_eq!(value(&b, "x").as_deref(), Some("4"));
+    });
+}
+
+#[test]
+fn who_fills_etcd_by_beginning_to_lead_leads() {
+    run(async || {
+        let world = World::new(10);
+        let a = world.server("a").await;
+        a.duty().expect("shared").wait_for(|duty| *duty).await.expect("nothing else is written");
+        world.etcd.fill_with_next();
+        let refused = set(&a, "x", "1").await;
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+        world.etcd.set_full(false);
+        set(&a, "x", "2").await.expect("commits");
+    });
+}
+
+#[test]
+fn a_large_object_that_fills_etcd_leaves_nothing_behind() {
+    run(async || {
+        let world = World::new(11);
+        let a = world.server("a").await;
+        set(&a, "x", "1").await.expect("commits");
+        world.etcd.fill_with_next();
+        let refused = set(&a, "large", &"x".repeat(2 << 20)).await;
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+        let parts = etcd::Keys::with_prefix(b"/hanse/b/");
+        let left = world.etcd.client("operator").range(etcd::Range::now(parts)).await.expect("reads");
+        assert!(left.kvs.is_empty(), "{:?}", left.kvs.iter().map(|kv| &kv.key).collect::<Vec<_>>());
+        world.etcd.set_full(false);
+        set(&a, "large", &"y".repeat(2 << 20)).await.expect("commits");
     });
 }
 

@@ -127,10 +127,10 @@ impl Error {
         let mut source = error.source();
         let mut text = error.to_string();
         while let Some(cause) = source {
-            if let Some(cause) = cause.downcast_ref::<io::Error>() {
-                if cause.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-                    return Error::distrusted(cause);
-                }
+            if let Some(cause) = cause.downcast_ref::<io::Error>()
+                && cause.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
+            {
+                return Error::distrusted(cause);
             }
             text = format!("{text}: {cause}");
             source = cause.source();
@@ -150,7 +150,8 @@ impl Error {
                 CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                     tls("CertificateNotValidYet", "the certificate of the server is not valid yet")
                 }
-                CertificateError::UnknownIssuer => tls(
+                // An authority of the same name with another key is another one.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => tls(
                     "CertificateUntrusted",
                     "the certificate of the server is signed by none of the authorities in caBundle",
                 ),

@@ -40,13 +40,18 @@ impl Lines {
                 frame = self.body.frame() => frame,
                 () = self.clock.sleep(self.idle) => return Err(Error::Timeout(self.idle)),
             };
-            let Some(frame) = frame else { return Ok(None) };
+            let Some(frame) = frame else { return Ok(take_rest(&mut self.rest)) };
             let frame = frame.map_err(|error| Error::broken(&error))?;
             if let Ok(data) = frame.into_data() {
                 self.rest.extend_from_slice(&data);
             }
         }
     }
+}
+
+/// The last line need not have an end.
+fn take_rest(rest: &mut BytesMut) -> Option<Bytes> {
+    Some(rest.split().freeze()).filter(|rest| !rest.is_empty())
 }
 
 fn take_line(rest: &mut BytesMut, looked_at: &mut usize) -> Option<Bytes> {
@@ -80,6 +85,7 @@ mod tests {
             }
         }
         assert_eq!(lines, ["{\"a\":1}", "{}", "{\"b\":2}"]);
-        assert_eq!(&rest[..], b"tail");
+        assert_eq!(take_rest(&mut rest).as_deref(), Some(&b"tail"[..]));
+        assert_eq!(take_rest(&mut rest), None);
     }
 }

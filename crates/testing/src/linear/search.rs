@@ -6,7 +6,10 @@
 //! that nobody saw are left for later while that is possible: a state reached with fewer of them can do all that the
 //! same state can that has used more.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    cell::Cell as Counter,
+    collections::{BTreeMap, HashMap, HashSet},
+};
 
 use super::{Action, Content, Op, OpId, Outcome, Refusal, Seen, rules::Revisions};
 
@@ -60,6 +63,29 @@ pub(super) enum Verdict {
 
 /// States tried before giving up.
 const BUDGET: usize = 200_000;
+
+/// What is left to be spent on searches, in operations looked at. Counted rather than timed, so that the same history
+/// gets the same verdict on every machine.
+pub(super) struct Effort(Counter<u64>);
+
+impl Effort {
+    pub fn new(most: u64) -> Effort {
+        Effort(Counter::new(most))
+    }
+
+    /// As much as it takes: the search has its own bound.
+    pub fn any() -> Effort {
+        Effort::new(u64::MAX)
+    }
+
+    pub fn spend(&self, looks: usize) {
+        self.0.set(self.0.get().saturating_sub(looks as u64));
+    }
+
+    pub fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+}
 
 /// In place of any writer whose content is in no answer.
 const UNSEEN: OpId = OpId::MAX;
@@ -158,12 +184,12 @@ impl<'a> Problem<'a> {
         Problem { ops, objects_of, keys, revisions: of_ops, known, seen_writers, deletions_are_known }
     }
 
-    pub fn solve(&self, start: &Objects) -> Verdict {
+    pub fn solve(&self, start: &Objects, effort: &Effort) -> Verdict {
         let none = Placed::none(self.ops.len());
         let state = State { objects: start.clone(), taken: 0 };
         let mut furthest = (0, String::new());
         let mut tried = Tried::default();
-        let Some(first) = self.advance(none.clone(), none, state, &mut furthest) else {
+        let Some(first) = self.advance(none.clone(), none, state, &mut furthest, effort) else {
             return Verdict::Explained;
         };
         let mut path = vec![first];
@@ -182,10 +208,10 @@ impl<'a> Problem<'a> {
             if !tried.is_new(&placed, &state, &used) {
                 continue;
             }
-            if tried.count > BUDGET {
+            if tried.count > BUDGET || effort.is_spent() {
                 return Verdict::Undecided;
             }
-            match self.advance(placed, used, state, &mut furthest) {
+            match self.advance(placed, used, state, &mut furthest, effort) {
                 Some(next) => path.push(next),
                 None => return Verdict::Explained,
             }
@@ -200,8 +226,10 @@ impl<'a> Problem<'a> {
         used: Placed,
         state: State,
         furthest: &mut (u32, String),
+        effort: &Effort,
     ) -> Option<Point> {
         loop {
+            effort.spend(self.ops.len().max(1));
             let open = self.open(&placed, &used);
             let fitting: Vec<usize> =
                 open.iter().copied().filter(|index| self.changes_nothing(&state, *index)).collect();

@@ -9,9 +9,11 @@ use std::collections::BTreeSet;
 use super::{
     Action, Op, Outcome, Violation,
     rules::Revisions,
-    search::{Cell, Objects, Problem, Verdict},
+    search::{Cell, Effort, Objects, Problem, Verdict},
 };
 
+/// Evidence is to come in seconds: what it has not been made smaller by then, it stays.
+const EFFORT: u64 = 100_000_000;
 /// Of longer evidence only the end is shown.
 const SHOWN: usize = 40;
 
@@ -21,23 +23,22 @@ pub(super) const UNDECIDED: &str = "undecided: there are too many orders to try"
 /// No order explains these operations, or there are too many to try.
 pub(super) fn explain(ops: &[Op], revisions: &Revisions) -> Result<(), Violation> {
     let problem = Problem::new(&ops.iter().collect::<Vec<_>>(), revisions, 0);
-    match problem.solve(&vec![None; problem.keys.len()]) {
+    match problem.solve(&vec![None; problem.keys.len()], &Effort::any()) {
         Verdict::Explained => Ok(()),
         Verdict::Undecided => Err(Violation {
             rule: UNDECIDED,
             evidence: format!("{} operations on {}", ops.len(), problem.keys.join(", ")),
         }),
-        Verdict::Unexplained { .. } => Err(evidence(ops, revisions)),
+        Verdict::Unexplained { stuck } => Err(evidence(ops, revisions, stuck, &Effort::new(EFFORT))),
     }
 }
 
-fn evidence(ops: &[Op], revisions: &Revisions) -> Violation {
-    let mut piece = Piece { ops: ops.to_vec(), cut: None, revisions };
+pub(super) fn evidence(ops: &[Op], revisions: &Revisions, stuck: String, effort: &Effort) -> Violation {
+    let mut piece = Piece { ops: ops.to_vec(), cut: None, revisions, stuck, effort };
     piece.drop_end();
     piece.drop_objects();
     piece.drop_beginning();
     piece.drop_reads();
-    let stuck = piece.stuck().unwrap_or_default();
     let mut ops: Vec<&Op> = piece.ops.iter().filter(|op| !op.is_void()).collect();
     ops.sort_by_key(|op| op.called);
     let hidden = ops.len().saturating_sub(SHOWN);
@@ -49,7 +50,10 @@ fn evidence(ops: &[Op], revisions: &Revisions) -> Violation {
         evidence.push_str(&format!("({hidden} earlier operations)\n"));
     }
     ops[hidden..].iter().for_each(|op| evidence.push_str(&format!("{op}\n")));
-    evidence.push_str(&stuck);
+    evidence.push_str(&piece.stuck);
+    if effort.is_spent() {
+        evidence.push_str("\n(it may be more than is needed: not everything was tried to leave it out)");
+    }
     Violation { rule: "no order of the operations explains the answers", evidence }
 }
 
@@ -66,19 +70,26 @@ struct Piece<'a> {
     ops: Vec<Op>,
     cut: Option<Cut>,
     revisions: &'a Revisions,
+    /// What no order of it gets beyond.
+    stuck: String,
+    effort: &'a Effort,
 }
 
 impl Piece<'_> {
-    /// What no order gets beyond; `None` if there is one that explains all.
-    fn stuck(&self) -> Option<String> {
+    /// What no order gets beyond; `None` if there is one that explains all, or nothing is left to look for it with.
+    fn find_stuck(&self) -> Option<String> {
         let no_cut = Cut { time: 0, starts: vec![(None, 0)] };
         let mut last = String::new();
         for (start, since) in &self.cut.as_ref().unwrap_or(&no_cut).starts {
+            self.effort.spend(self.ops.len().max(1));
+            if self.effort.is_spent() {
+                return None;
+            }
             let is_past = |op: &&Op| op.is_unknown() && self.revisions.of(op).is_some_and(|at| at < *since);
             let ops: Vec<&Op> = self.ops.iter().filter(|op| !is_past(op)).collect();
             let problem = Problem::new(&ops, self.revisions, *since);
             let objects: Objects = vec![*start; problem.keys.len()];
-            let Verdict::Unexplained { stuck } = problem.solve(&objects) else { return None };
+            let Verdict::Unexplained { stuck } = problem.solve(&objects, self.effort) else { return None };
             last = stuck;
         }
         Some(last)
@@ -86,11 +97,9 @@ impl Piece<'_> {
 
     /// Takes the other instead if it is evidence too.
     fn try_instead(&mut self, other: Self) -> bool {
-        let is_evidence = other.stuck().is_some();
-        if is_evidence {
-            *self = other;
-        }
-        is_evidence
+        let Some(stuck) = other.find_stuck() else { return false };
+        *self = Piece { stuck, ..other };
+        true
     }
 
     /// As it was at a time: what was under way then had no answer yet.
@@ -104,7 +113,7 @@ impl Piece<'_> {
         let mut times: Vec<u64> = self.ops.iter().map(|op| op.answered).collect();
         times.sort_unstable();
         // What has an explanation has one at any earlier time too.
-        let first = times.partition_point(|time| self.until(*time).stuck().is_none());
+        let first = times.partition_point(|time| self.until(*time).find_stuck().is_none());
         if let Some(time) = times.get(first) {
             let shorter = self.until(*time);
             self.try_instead(shorter);
@@ -132,10 +141,11 @@ impl Piece<'_> {
         }
         let is_quiet =
             |time: u64| self.ops.iter().all(|op| op.is_unknown() || op.answered < time || op.called >= time);
+        let effort = self.effort;
         let mut times: Vec<u64> =
             self.ops.iter().map(|op| op.called).filter(|time| is_quiet(*time)).collect();
         times.sort_unstable();
-        for time in times.into_iter().rev() {
+        for time in times.into_iter().rev().take_while(|_| !effort.is_spent()) {
             let other = self.since(time);
             if self.try_instead(other) {
                 return;
@@ -153,7 +163,8 @@ impl Piece<'_> {
         for op in self.ops.iter().filter(|op| op.called < time && op.action.is_write()) {
             starts.extend(self.made_by(op).map(|(cell, since)| (Some(cell), since)));
         }
-        Piece { ops, cut: Some(Cut { time, starts }), revisions: self.revisions }
+        self.effort.spend(starts.len());
+        Piece { ops, cut: Some(Cut { time, starts }), ..self.clone() }
     }
 
     /// All that a write can have made of the object.
@@ -174,7 +185,7 @@ impl Piece<'_> {
 
     fn drop_reads(&mut self) {
         let mut index = 0;
-        while let Some(op) = self.ops.get(index) {
+        while let Some(op) = self.ops.get(index).filter(|_| !self.effort.is_spent()) {
             let mut other = self.clone();
             let droppable = !op.action.is_write() || matches!(op.outcome, Outcome::Refused(_));
             other.ops.remove(index);

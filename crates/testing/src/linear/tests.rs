@@ -1,5 +1,5 @@
 use super::{
-    Action, Content, History, Op, Outcome, Refusal, Seen,
+    Action, Content, History, Op, Outcome, Refusal, Revisions, Seen, search, shrink,
     simulated::{ALL_DAMAGES, Damage, Simulation},
 };
 
@@ -56,6 +56,24 @@ fn the_evidence_is_small() {
         }
         lengths.sort_unstable();
         assert!(lengths[lengths.len() / 2] <= 12, "{damage:?}: {lengths:?}");
+    }
+}
+
+#[test]
+fn evidence_that_takes_too_long_to_make_small_is_shown_as_it_is() {
+    for (most, is_small) in [(0, false), (1000, false), (u64::MAX, true)] {
+        let mut simulation = Simulation::run(3, 4, 300);
+        simulation.suffer(Damage::StaleRead);
+        simulation.go_on(100);
+        let revisions = Revisions::gather(&simulation.history, None).expect("they are in order");
+        let violation = shrink::evidence(
+            &simulation.history.ops,
+            &revisions,
+            "stuck somewhere".to_owned(),
+            &search::Effort::new(most),
+        );
+        assert_eq!(!violation.evidence.contains("may be more than is needed"), is_small, "{violation}");
+        assert!(violation.evidence.lines().count() <= 45, "{violation}");
     }
 }
 

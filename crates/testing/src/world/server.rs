@@ -12,6 +12,7 @@ use rcgen::KeyPair;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
+    patience::STANDSTILL,
     process::{Admin, binary},
     real::{Authority, Process, build},
 };
@@ -35,8 +36,8 @@ enum Credential {
 
 const KUBERNETES: &str = "kube-apiserver";
 const PORT: u16 = 6443;
-/// A server that is told to stop and does not is killed after this.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A kube-apiserver waits a minute for watches to end. Nobody waits for that.
+const KUBERNETES_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Server {
     /// `hanse serve` with these arguments as well; `enter` is the command that runs the rest of its line there.
@@ -122,7 +123,8 @@ impl Server {
     pub fn terminate(&mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         let mut process = self.process.take().context("the server does not run")?;
-        let deadline = Instant::now() + PATIENCE;
+        let is_hanse = self.name != KUBERNETES;
+        let deadline = Instant::now() + if is_hanse { STANDSTILL } else { KUBERNETES_PATIENCE };
         while Instant::now() < deadline {
             if let Some(status) = process.child.try_wait()? {
                 ensure!(status.success(), "{} stopped with {status}: {}", self.name, process.log_tail());
@@ -130,8 +132,7 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        // A kube-apiserver waits a minute for watches to end.
-        ensure!(self.name == KUBERNETES, "{} does not stop when told to: {}", self.name, process.log_tail());
+        ensure!(!is_hanse, "{} does not stop when told to: {}", self.name, process.log_tail());
         Ok(())
     }
 

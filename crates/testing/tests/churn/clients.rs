@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
+use testing::patience::Patience;
 
 /// A running client. Killed when dropped.
 pub struct Follower {
@@ -19,8 +20,6 @@ pub struct Follower {
     stdin: ChildStdin,
     lines: Arc<Mutex<Vec<String>>>,
 }
-
-const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Follower {
     pub fn start(program: &Path, kubeconfig: &Path, namespace: &str) -> Result<Follower> {
@@ -73,14 +72,18 @@ impl Follower {
     }
 
     async fn until<T>(&mut self, what: &str, found: impl Fn(&[String]) -> Option<T>) -> Result<T> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let mut patience = Patience::default();
         loop {
-            if let Some(found) = found(&self.lines.lock()) {
-                return Ok(found);
-            }
+            let told = {
+                let lines = self.lines.lock();
+                if let Some(found) = found(&lines) {
+                    return Ok(found);
+                }
+                lines.len()
+            };
             let ended = self.process.try_wait()?;
             ensure!(ended.is_none(), "{} ended: {ended:?}", self.name);
-            ensure!(tokio::time::Instant::now() < deadline, "{} does not tell {what}", self.name);
+            ensure!(patience.lasts(told), "{} does not tell {what}", self.name);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -11,7 +11,7 @@ mod clients;
 mod history;
 mod writers;
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use clients::Follower;
@@ -21,6 +21,7 @@ use testing::{
     client::Client,
     hub::eventually,
     lasting::{LastingHub, Way},
+    patience::while_it_moves,
 };
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 use writers::{Address, Writer};
@@ -154,10 +155,14 @@ fn ours(listed: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
 
 async fn catches_up(follower: &mut Follower, listed: &BTreeMap<String, u64>) -> Result<()> {
     let name = follower.name.clone();
-    let held = std::sync::Arc::new(tokio::sync::Mutex::new(follower));
-    eventually(&format!("the cache of {name} equals the list"), || {
-        let held = held.clone();
-        async move { Ok((held.lock().await.cache().await? == *listed).then_some(())) }
+    let follower = Arc::new(tokio::sync::Mutex::new(follower));
+    while_it_moves(&format!("the cache of {name} equals the list"), || {
+        let follower = follower.clone();
+        async move {
+            let mut follower = follower.lock().await;
+            let equal = follower.cache().await? == *listed;
+            Ok(if equal { ControlFlow::Break(()) } else { ControlFlow::Continue(follower.told().len()) })
+        }
     })
     .await
 }

@@ -8,6 +8,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use testing::{
     client::{Answer, Client},
+    patience::STANDSTILL,
     process::Admin,
 };
 use tokio::{
@@ -24,9 +25,6 @@ pub struct Address {
     pub collection: String,
 }
 
-/// Longer than any restart takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 impl Address {
     pub fn new(admin: Admin, collection: &str) -> Address {
         Address { admin: Arc::new(admin), collection: collection.to_owned() }
@@ -34,7 +32,7 @@ impl Address {
 
     /// Waits until somebody listens.
     pub async fn connect(&self) -> Result<Client> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STANDSTILL;
         let identity = (self.admin.certificate_pem.as_str(), self.admin.key_pem.as_str());
         loop {
             match Client::connect(&self.admin.url, &self.admin.ca_pem, Some(identity)).await {
@@ -127,7 +125,11 @@ impl Writer {
         loop {
             match self.send(name, act, &value).await {
                 // It is for the client to come back later.
-                Ok(answer) if answer.code == StatusCode::TOO_MANY_REQUESTS => {
+                Ok(answer)
+                    if answer.code == StatusCode::TOO_MANY_REQUESTS
+                        || (answer.code == StatusCode::SERVICE_UNAVAILABLE
+                            && answer.headers.contains_key("retry-after")) =>
+                {
                     sleep(Duration::from_millis(200)).await;
                 }
                 Ok(answer)

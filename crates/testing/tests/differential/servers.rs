@@ -75,7 +75,13 @@ impl Servers {
         }
         // Hanse counts what quotas limit by itself.
         let controllers = vec!["resourcequota-controller".to_owned()];
-        let options = Options { fsync: false, apiserver_args, controller_manager: true, controllers };
+        let options = Options {
+            fsync: false,
+            apiserver_args,
+            controller_manager: true,
+            controllers,
+            ..Options::default()
+        };
         let kube = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
         let store = Arc::new(MemoryStore::new());
         let hanse = TestHub::start_on(store.clone(), server::Options::default()).await?;

@@ -224,3 +224,26 @@ async fn a_member_without_the_others_ends_its_watches_and_takes_nothing() {
     persistently(async || client.txn(put("k", "2")).await).await;
     assert_eq!(value(&client, "k").await.expect("read").as_deref(), Some(&b"2"[..]));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_cluster_in_its_place_is_found_out() {
+    let mut cluster = EtcdCluster::start(EtcdOptions::default()).expect("starts");
+    let etcd = client(options(&cluster));
+    let lease = etcd.grant(Duration::from_secs(600)).await.expect("granted");
+    etcd.txn(put("/one", "1")).await.expect("taken");
+    let cluster = tokio::task::spawn_blocking(move || {
+        cluster.begin_anew("another").expect("begins anew");
+        cluster
+    });
+    let _cluster = cluster.await.expect("it ends well");
+    let replaced = |outcome: Result<(), Error>| match outcome {
+        Err(Error::Replaced(_)) => Ok(()),
+        Err(error @ (Error::Unreachable(_) | Error::Uncertain(_))) => Err(error),
+        other => panic!("{other:?}"),
+    };
+    persistently(async || replaced(value(&etcd, "/one").await.map(drop))).await;
+    persistently(async || replaced(etcd.txn(put("/two", "2")).await.map(drop))).await;
+    persistently(async || replaced(etcd.keep_alive(lease).await.map(drop))).await;
+    persistently(async || replaced(etcd.watch(watch_of("/one", 1)).await.map(drop))).await;
+    persistently(async || replaced(etcd.compact(2).await)).await;
+}

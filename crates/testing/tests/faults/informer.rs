@@ -13,6 +13,7 @@ use serde_json::Value;
 use testing::{
     client::{Client, Lines},
     linear::watched::{Change, Event, Stream, Told},
+    patience::Patience,
 };
 
 use crate::{
@@ -27,25 +28,44 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Where all watchers may stop: the revision of the last write, once there is one.
 pub type End = Arc<AtomicU64>;
 
+/// How much a watcher has been told.
+pub type Progress = Arc<AtomicU64>;
+
 pub struct Informer {
     servers: Servers,
     collection: String,
     /// The server it is at.
     server: usize,
     stream: Stream,
+    pub progress: Progress,
     end: End,
 }
 
 impl Informer {
     pub fn new(name: String, servers: Servers, collection: &str, server: usize, end: End) -> Informer {
         let stream = Stream { name, told: Vec::new() };
-        Informer { servers, collection: collection.to_owned(), server, stream, end }
+        let progress = Progress::default();
+        Informer { servers, collection: collection.to_owned(), server, stream, progress, end }
     }
 
     /// Lists, so that it knows where it begins.
     pub async fn begin(&mut self) -> Result<()> {
-        let client = self.connect().await?;
-        self.list(&client).await
+        let mut patience = Patience::default();
+        loop {
+            let listed = match self.connect().await {
+                Ok(client) => self.list(&client).await,
+                Err(error) => Err(error),
+            };
+            match listed {
+                Err(_) if patience.lasts(()) => tokio::time::sleep(PAUSE).await,
+                other => return other,
+            }
+        }
+    }
+
+    fn take_down(&mut self, told: Told) {
+        self.stream.told.push(told);
+        self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Follows until it has been told everything.
@@ -74,7 +94,7 @@ impl Informer {
         let answer = tokio::time::timeout(SILENCE, client.get(&self.collection)).await??;
         anyhow::ensure!(answer.code == 200, "{}", answer.text());
         let (revision, items) = listed(&answer.json()).context("a list")?;
-        self.stream.told.push(Told::Listed { revision, items });
+        self.take_down(Told::Listed { revision, items });
         Ok(())
     }
 
@@ -90,12 +110,12 @@ impl Informer {
         let mut lines = match opened {
             Ok(lines) => lines,
             Err(error) if error.to_string().starts_with("410") => {
-                self.stream.told.push(Told::Gone);
+                self.take_down(Told::Gone);
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        self.stream.told.push(Told::Resumed { server: self.server, after });
+        self.take_down(Told::Resumed { server: self.server, after });
         while !self.has_all() && self.take(&mut lines).await? {}
         Ok(())
     }
@@ -109,12 +129,12 @@ impl Informer {
             Some("MODIFIED") => Change::Modified,
             Some("DELETED") => |_| Change::Deleted,
             Some("BOOKMARK") => {
-                self.stream.told.push(Told::Bookmark(revision_of(object)?));
+                self.take_down(Told::Bookmark(revision_of(object)?));
                 return Ok(true);
             }
             _ => {
                 if object["code"] == 410 {
-                    self.stream.told.push(Told::Gone);
+                    self.take_down(Told::Gone);
                 }
                 return Ok(false);
             }
@@ -123,7 +143,7 @@ impl Informer {
         let Some((key, seen)) = seen(object) else { return Ok(true) };
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let event = Event { revision: seen.revision, key, uid, change: change(seen.content) };
-        self.stream.told.push(Told::Event(event));
+        self.take_down(Told::Event(event));
         Ok(true)
     }
 }

@@ -1,16 +1,12 @@
 //! Who breaks things: what, when and for how long, all from a seed.
 
-use std::{
-    fmt,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::{fmt, thread::sleep, time::Duration};
 
 use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use env::random::SeededRandom;
 use serde_json::{Value, json};
-use testing::etcd::EtcdCluster;
+use testing::{etcd::EtcdCluster, patience::Patience};
 
 use crate::cluster::{CLIENT, Cluster, QUOTA_BYTES, Subject};
 
@@ -287,13 +283,13 @@ fn lose_packets(cluster: &Cluster, nodes: &[usize]) -> Result<()> {
 
 /// Asks whichever member answers, until one does or all refuse.
 fn ask(etcd: &EtcdCluster, path: &str, body: &Value) -> Result<Value> {
-    let deadline = Instant::now() + PATIENCE;
+    let mut patience = Patience::default();
     loop {
         for member in 0..etcd.endpoints().len() {
             match etcd.gateway(member, path, body) {
                 Ok(answer) => return Ok(answer),
                 // A refusal is an answer; members that elect or hang have none.
-                Err(error) if is_refusal(&error) || Instant::now() > deadline => return Err(error),
+                Err(error) if is_refusal(&error) || !patience.lasts(()) => return Err(error),
                 Err(_) => {}
             }
         }
@@ -305,9 +301,6 @@ fn is_refusal(error: &anyhow::Error) -> bool {
     let text = format!("{error:#}");
     text.contains("space exceeded") || text.contains("has been compacted")
 }
-
-/// How long etcd may take to be of use after a fault, for a run to go on.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 fn compact(etcd: &EtcdCluster) -> Result<()> {
     let key = json!({"key": BASE64_STANDARD.encode("/"), "keys_only": true});

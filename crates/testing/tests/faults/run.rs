@@ -10,25 +10,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow};
-use testing::linear::{
-    Action, History, Outcome,
-    watched::{self, Stream},
+use anyhow::{Context, Result, ensure};
+use testing::{
+    linear::{
+        Action, History, Outcome,
+        watched::{self, Stream},
+    },
+    patience::Patience,
 };
 use tokio::task::JoinHandle;
 
 use crate::{
     cluster::{CLIENT, Cluster, Subject},
-    informer::{End, Informer},
+    informer::{End, Informer, Progress},
     nemesis::{self, Step},
     workload::{Record, Servers, Worker},
 };
 
 const WORKERS: usize = 3;
-/// How long the servers may take to be of use again once nothing is broken any more. Not a promise of theirs: it is
-/// there so that a run ends.
-const PATIENCE: Duration = Duration::from_secs(150);
-
 /// What was done in a run that found nothing wrong.
 #[derive(Debug, Default)]
 pub struct Summary {
@@ -60,7 +59,27 @@ struct Scene {
     record: Arc<Record>,
     end: End,
     workers: Vec<JoinHandle<()>>,
-    informers: Vec<(String, JoinHandle<Stream>)>,
+    informers: Vec<Following>,
+}
+
+struct Following {
+    name: String,
+    progress: Progress,
+    informer: JoinHandle<Stream>,
+}
+
+impl Following {
+    /// What it was told, when that is everything.
+    async fn until_told_all(mut self) -> Result<Stream> {
+        let mut patience = Patience::default();
+        loop {
+            if let Ok(told) = tokio::time::timeout(Duration::from_secs(1), &mut self.informer).await {
+                return Ok(told?);
+            }
+            let is_moving = patience.lasts(self.progress.load(Ordering::Relaxed));
+            ensure!(is_moving, "stream {} was never told of the last write", self.name);
+        }
+    }
 }
 
 /// Blocks until the run is over, and keeps its files if it failed.
@@ -141,7 +160,8 @@ impl Scene {
                 let (servers, end) = (servers.clone(), end.clone());
                 let mut informer = Informer::new(name.clone(), servers, &record.collection, server, end);
                 informer.begin().await?;
-                informers.push((name, tokio::spawn(informer.run())));
+                let progress = informer.progress.clone();
+                informers.push(Following { name, progress, informer: tokio::spawn(informer.run()) });
             }
         }
         let worker = |number| {
@@ -158,15 +178,14 @@ impl Scene {
         }
         let mut reader = Worker::new(WORKERS, 0, servers.clone(), self.record.clone());
         // What is listed lies between two writes that every watcher is told of.
-        reader.write_last("before", PATIENCE).await?;
-        reader.read_all(PATIENCE).await?;
-        let end = reader.write_last("after", PATIENCE).await?;
+        reader.write_last("before").await?;
+        reader.read_all().await?;
+        let end = reader.write_last("after").await?;
         self.end.store(end, Ordering::Relaxed);
         self.record.history().check_rules()?;
         let mut streams = Vec::new();
-        for (name, informer) in self.informers {
-            let told = tokio::time::timeout(PATIENCE, informer).await;
-            streams.push(told.map_err(|_| anyhow!("stream {name} was never told of the last write"))??);
+        for informer in self.informers {
+            streams.push(informer.until_told_all().await?);
         }
         let history = self.record.history();
         summary.add(&history, &streams, &self.record.answers());

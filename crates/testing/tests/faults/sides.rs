@@ -1,16 +1,15 @@
 //! What each side of a partition may do, one partition at a time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testing::client::{Answer, Client, Lines};
+use testing::{
+    client::{Answer, Client, Lines},
+    patience::{Patience, STANDSTILL},
+};
 
 use crate::cluster::{CLIENT, Cluster, Subject};
-
-/// A server waits for itself no longer than this, and neither do we.
-const PATIENCE: Duration = Duration::from_secs(90);
-const TIMEOUT: Duration = Duration::from_secs(70);
 
 /// Blocks until it is over.
 pub fn run() -> Result<()> {
@@ -94,7 +93,7 @@ fn is_told_or_unavailable(answer: &Answer) -> bool {
 }
 
 async fn ask(asked: impl Future<Output = Result<Answer>>) -> Result<Answer> {
-    tokio::time::timeout(TIMEOUT, asked).await.context("no answer at all")?
+    tokio::time::timeout(STANDSTILL, asked).await.context("no answer at all")?
 }
 
 fn revision_of(object: &Value) -> Result<u64> {
@@ -108,21 +107,29 @@ fn has(list: &Answer, name: &str) -> bool {
 
 /// Creates an object, asking again while nobody takes it.
 async fn until_taken(client: &Client, collection: &str, name: &str) -> Result<Value> {
-    let deadline = Instant::now() + PATIENCE;
+    let mut patience = Patience::default();
     loop {
         let made = ask(client.post(collection, &json!({"metadata": {"name": name}}))).await?;
         match made.code.as_u16() {
             201 => return Ok(made.json()),
             // An attempt of ours whose outcome we were not told.
             409 => return Ok(ask(client.get(&format!("{collection}/{name}"))).await?.json()),
-            _ => ensure!(Instant::now() < deadline, "{name} is not taken: {} {}", made.code, made.text()),
+            _ => ensure!(patience.lasts(()), "{name} is not taken: {} {}", made.code, made.text()),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
 async fn until_seen(client: &Client, collection: &str, name: &str) -> Result<()> {
-    let list = ask(client.get(collection)).await?;
+    let mut patience = Patience::default();
+    let list = loop {
+        let list = ask(client.get(collection)).await?;
+        // It may say that it does not know, never something old.
+        if list.code == 200 || !patience.lasts(()) {
+            break list;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
     ensure!(has(&list, name), "{name} is acknowledged and not there: {}", list.text());
     Ok(())
 }
@@ -130,7 +137,7 @@ async fn until_seen(client: &Client, collection: &str, name: &str) -> Result<()>
 /// The object of the event that tells of it; no other end of the watch will do.
 async fn until_told(lines: &mut Lines, name: &str) -> Result<Value> {
     loop {
-        let line = tokio::time::timeout(PATIENCE, lines.next()).await.context("no event comes")??;
+        let line = tokio::time::timeout(STANDSTILL, lines.next()).await.context("no event comes")??;
         let line = line.context("the watch ended")?;
         ensure!(line["type"] != "ERROR", "{line}");
         if line["object"]["metadata"]["name"] == name {

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use testing::{
     client::{Answer, Client},
     linear::{Action, Content, History, Op, Outcome, Refusal, Seen},
+    patience::Patience,
     process::Admin,
 };
 
@@ -131,13 +132,13 @@ impl Worker {
     }
 
     /// Reads everything at every server, and asks until it is answered or patience ends.
-    pub async fn read_all(&mut self, patience: Duration) -> Result<()> {
+    pub async fn read_all(&mut self) -> Result<()> {
         for server in 0..self.servers.len() {
-            let deadline = Instant::now() + patience;
             let keys = (0..KEYS).map(|number| (key_name(number), Action::Get));
             for (key, action) in keys.chain([(String::new(), Action::List)]) {
+                let mut patience = Patience::default();
                 while self.perform(server, &key, action.clone()).await == Outcome::Unknown {
-                    anyhow::ensure!(Instant::now() < deadline, "server {server} does not answer reads");
+                    anyhow::ensure!(patience.lasts(()), "server {server} does not answer reads");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             }
@@ -146,8 +147,8 @@ impl Worker {
     }
 
     /// Writes until one is acknowledged; its revision.
-    pub async fn write_last(&mut self, name: &str, patience: Duration) -> Result<u64> {
-        let deadline = Instant::now() + patience;
+    pub async fn write_last(&mut self, name: &str) -> Result<u64> {
+        let mut patience = Patience::default();
         for attempt in 0.. {
             let server = attempt % self.servers.len();
             // A name that was used already may belong to a write that is under way.
@@ -156,7 +157,7 @@ impl Worker {
             {
                 return Ok(seen.revision);
             }
-            anyhow::ensure!(Instant::now() < deadline, "no server takes a write");
+            anyhow::ensure!(patience.lasts(()), "no server takes a write");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         unreachable!("attempts have no end")

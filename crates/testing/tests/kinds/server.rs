@@ -94,6 +94,7 @@ impl Server {
             apiserver_args,
             controller_manager: true,
             controllers: CONTROLLERS.map(str::to_owned).to_vec(),
+            ..Options::default()
         };
         let cluster = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
         let identity = (cluster.admin_cert_pem.as_str(), cluster.admin_key_pem.as_str());

@@ -6,4 +6,5 @@ mod bad;
 mod crowd;
 mod joining;
 mod sessions;
+mod showing;
 mod world;

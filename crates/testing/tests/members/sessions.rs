@@ -7,6 +7,9 @@ use testing::hub::eventually;
 
 use crate::world::{CLUSTERS, Members, World, cluster, ready};
 
+/// What a hub says it is.
+const RELEASE: &str = concat!("v1.36.4+hanse-", env!("CARGO_PKG_VERSION"));
+
 /// Waits until the object at `path` is as it should be; what it is instead is said.
 async fn until(world: &World, path: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
     let found = eventually(what, || async {
@@ -41,7 +44,7 @@ async fn a_cluster_says_what_it_is_and_what_it_has() -> Result<()> {
     assert_eq!(ready(&seen)["status"], "True");
     let learned = |cluster: &Value| cluster["status"]["apis"].as_array().is_some_and(|apis| !apis.is_empty());
     let seen = until(&world, &path, "its APIs are known", learned).await?;
-    assert_eq!(seen["status"]["version"], "v1.36.4");
+    assert_eq!(seen["status"]["version"], RELEASE);
     let apps =
         seen["status"]["apis"].as_array().into_iter().flatten().find(|it| it["groupVersion"] == "apps/v1");
     let resources = apps.map(|it| it["resources"].clone()).unwrap_or_default();
@@ -69,14 +72,14 @@ async fn a_table_of_clusters_is_for_people() -> Result<()> {
     world.join("eu-1", &members.access("one")).await?;
     let path = format!("{CLUSTERS}/eu-1");
     until(&world, &path, "all is known", |it| {
-        it["status"]["version"] == "v1.36.4" && it["status"]["nodes"]["total"] == 1
+        it["status"]["version"] == RELEASE && it["status"]["nodes"]["total"] == 1
     })
     .await?;
     let accept = [("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")];
     let table = world.admin.call(http::Method::GET, CLUSTERS, &accept, "").await?.json();
     let cells = table["rows"][0]["cells"].as_array().cloned().unwrap_or_default();
     let shown: Vec<&Value> = cells.iter().enumerate().filter(|(at, _)| *at != 8).map(|(_, it)| it).collect();
-    assert_eq!(json!(shown), json!(["eu-1", "True", "v1.36.4", "eu", "", 1, "0/4", "0/8Gi", ""]));
+    assert_eq!(json!(shown), json!(["eu-1", "True", RELEASE, "eu", "", 1, "0/4", "0/8Gi", ""]));
     // By its short name too, in every workspace.
     let group = world.admin.get("/apis/hanse.io/v1alpha1").await?.json();
     let found = group["resources"].as_array().into_iter().flatten().find(|it| it["name"] == "clusters");
@@ -91,7 +94,7 @@ async fn a_cluster_is_a_node_to_whoever_looks() -> Result<()> {
     world.join("eu-1", &members.access("one")).await?;
     let node = "/api/v1/nodes/eu-1";
     let complete = |it: &Value| {
-        it["status"]["allocatable"]["cpu"] == "4" && it["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.4"
+        it["status"]["allocatable"]["cpu"] == "4" && it["status"]["nodeInfo"]["kubeletVersion"] == RELEASE
     };
     let seen = until(&world, node, "the node is complete", complete).await?;
     assert_eq!(seen["metadata"]["labels"][api::REGION_LABEL], "eu");

@@ -21,7 +21,8 @@ async fn pods(world: &World, workspace: &str) -> Result<Vec<String>> {
 }
 
 async fn until_pods(world: &World, workspace: &str, expected: &[&str]) -> Result<()> {
-    let found = eventually(&format!("{workspace} shows {expected:?}"), || async {
+    let what = format!("{workspace} shows {expected:?}");
+    let found = eventually(&what, || async {
         let mut shown = pods(world, workspace).await?;
         shown.sort();
         Ok((shown == expected).then_some(()))

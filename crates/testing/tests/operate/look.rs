@@ -102,3 +102,15 @@ async fn a_heap_that_was_not_sampled_says_how_to() -> Result<()> {
     assert!(heap.text().contains("_RJEM_MALLOC_CONF=prof:true"), "{}", heap.text());
     Ok(())
 }
+
+#[test]
+fn it_has_as_many_files_open_as_it_may() -> Result<()> {
+    let (_directory, data) = mk_place()?;
+    let mut command = Command::new("bash");
+    command.args(["-c", r#"ulimit -Sn 200 && ulimit -Hn 3000 && exec "$0" "$@""#]).arg(binary()?);
+    let hub = HubProcess::start_as(command, &data)?;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", hub.pid()))?;
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
+    assert_eq!(line.split_whitespace().nth(3), Some("3000"), "{line}");
+    hub.stop()
+}

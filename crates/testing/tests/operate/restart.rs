@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use testing::{
     client::{Client, dial},
     hub::eventually,
+    patience::STANDSTILL,
     process::{Admin, HubProcess, binary, free_port},
 };
 
@@ -307,7 +308,7 @@ fn a_supervisor_is_told_when_it_is_ready_and_when_it_stops() -> Result<()> {
     let (directory, data) = mk_place()?;
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path)?;
-    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    socket.set_read_timeout(Some(STANDSTILL))?;
     let told = || -> Result<String> {
         let mut buffer = [0; 256];
         let length = socket.recv(&mut buffer).context("nothing was told")?;

@@ -1,4 +1,6 @@
-//! Two servers as processes on three etcd members.
+//! Servers as processes on etcd members.
+
+use std::{path::Path, process::Command};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -133,4 +135,63 @@ async fn letters_are_for_servers_alone() -> Result<()> {
     }
     ensure!(region.clients[0].get("/clusters/root/api/v1/namespaces").await?.code == 200);
     Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status()?;
+    ensure!(copied.success(), "cp: {copied}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_restored_under_a_server_is_noticed() -> Result<()> {
+    // Given a server, a backup of its etcd, and something that was written after it
+    let mut cluster = EtcdCluster::start(EtcdOptions { fsync: true, ..EtcdOptions::default() })?;
+    let directory = tempfile::tempdir()?;
+    let (data, backup) = (directory.path().join("a"), directory.path().join("backup"));
+    let (port, flags) = (free_port()?, ["--store".to_owned(), format!("etcd://{}/eu", cluster.address(0))]);
+    let server = HubProcess::start_with(&data, port, &flags)?;
+    let client = server.client().await?;
+    ensure!(client.post(MAPS, &map("one", "1")).await?.code == 201);
+    tokio::task::block_in_place(|| -> Result<()> {
+        cluster.kill(0);
+        copy(&cluster.data(0), &backup)?;
+        cluster.restart(0)
+    })?;
+    eventually("it takes writes again", || async {
+        let code = client.post(MAPS, &map("two", "1")).await?.code;
+        Ok((code == 201 || code == 409).then_some(()))
+    })
+    .await?;
+    // When the backup is restored
+    tokio::task::block_in_place(|| -> Result<()> {
+        cluster.kill(0);
+        std::fs::remove_dir_all(cluster.data(0))?;
+        copy(&backup, &cluster.data(0))?;
+        cluster.restart(0)
+    })?;
+    // Then the server refuses, and says why
+    let what_to_do = "the servers have to be started again";
+    eventually("it is noticed", || async {
+        let read = client.get(MAPS).await?;
+        Ok((read.code == 503 && read.text().contains(what_to_do)).then_some(()))
+    })
+    .await?;
+    let write = client.post(MAPS, &map("three", "1")).await?;
+    ensure!(write.code == 503 && write.text().contains(what_to_do), "{} {}", write.code, write.text());
+    let ready = client.get("/readyz").await?;
+    ensure!(ready.code == 500 && ready.text().contains(what_to_do), "{}", ready.text());
+    let any = client.get(&format!("{MAPS}?resourceVersion=0")).await?;
+    ensure!(any.code == 200, "who does not ask for the latest is answered: {}", any.text());
+    // until it is started again.
+    server.stop()?;
+    let server = HubProcess::start_with(&data, port, &flags)?;
+    let client = server.client().await?;
+    ensure!(client.get(&format!("{MAPS}/one")).await?.code == 200);
+    ensure!(
+        client.get(&format!("{MAPS}/two")).await?.code == 404,
+        "it was lost with what was not in the backup"
+    );
+    ensure!(client.post(MAPS, &map("three", "1")).await?.code == 201);
+    server.stop()
 }

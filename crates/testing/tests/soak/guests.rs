@@ -1,14 +1,14 @@
 //! Things that come and go, one life after the other: definitions, namespaces, workspaces, service accounts and their
 //! tokens, pods under a quota, objects that a webhook is asked about.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
-use testing::webhook::{Asked, Reply, Webhook};
+use testing::{
+    patience::Patience,
+    webhook::{Asked, Reply, Webhook},
+};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::world::{Gone, JSON, Session, WORKSPACES, World, staying};
@@ -209,13 +209,13 @@ impl Guest {
     }
 
     async fn used(&mut self, quota: &str, pods: usize) -> Result<(), Gone> {
-        let (started, wanted) = (Instant::now(), pods.to_string());
+        let (mut patience, wanted) = (Patience::default(), pods.to_string());
         loop {
             let found = self.session.get(quota, &[200]).await?.json();
             if found["status"]["used"]["pods"] == wanted.as_str() {
                 return Ok(());
             }
-            if started.elapsed() > Duration::from_secs(60) {
+            if !patience.lasts(found["status"].clone()) {
                 self.session.world.ledger.problem(format!("{pods} pods are there, and counted: {found}"));
                 return Err(Gone::Wrong);
             }

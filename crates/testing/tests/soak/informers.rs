@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::Value;
+use testing::patience::Patience;
 use tokio::time::sleep;
 
 use crate::world::{Gone, Session, World};
@@ -19,8 +20,6 @@ pub struct Informer {
 
 /// Nothing comes for so long when nothing is written.
 const QUIET: Duration = Duration::from_millis(500);
-/// How often a cache is compared with the list before it counts as wrong.
-const ATTEMPTS: usize = 100;
 
 impl Informer {
     pub async fn new(world: &Arc<World>, workspace: &str) -> Informer {
@@ -35,7 +34,7 @@ impl Informer {
     /// Follows until all is over; then its cache must be what the server lists.
     pub async fn run(mut self) {
         let world = self.session.world.clone();
-        let mut attempts = 0;
+        let mut patience = Patience::default();
         loop {
             self.follow().await;
             if !world.is_over() {
@@ -43,8 +42,8 @@ impl Informer {
             }
             match self.equals_the_list().await {
                 Ok(true) => return,
-                Ok(false) if attempts == ATTEMPTS => break,
-                _ => attempts += 1,
+                Ok(false) if !patience.lasts(self.version) => break,
+                _ => {}
             }
         }
         world.ledger.problem(format!("an informer's cache of {} is not what is listed", self.collection));

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use testing::{
     client::{Answer, Client},
+    patience::{Patience, STANDSTILL},
     process::Admin,
 };
 use tokio::{
@@ -26,10 +27,6 @@ pub const WORKSPACES: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
 /// Workspaces that stay.
 pub const STAYING: usize = 20;
 
-/// Longer than any request may take, and than any restart takes.
-const PATIENCE: Duration = Duration::from_secs(90);
-/// After a restart, until everybody has noticed.
-const AFTERMATH: Duration = Duration::from_secs(15);
 const MOST_PROBLEMS: usize = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +82,9 @@ impl World {
     /// Returns when nobody is in the middle of anything.
     pub async fn begin(&self, phase: Phase) -> Result<()> {
         self.phase.send_replace(phase);
-        let started = Instant::now();
+        let mut patience = Patience::default();
         while phase != Phase::Load && self.busy.load(Ordering::Acquire) > 0 {
-            anyhow::ensure!(started.elapsed() < 2 * PATIENCE, "somebody does not come to rest");
+            anyhow::ensure!(patience.lasts(self.ledger.counts()), "somebody does not come to rest");
             sleep(Duration::from_millis(20)).await;
         }
         Ok(())
@@ -97,16 +94,17 @@ impl World {
         *self.phase.borrow() == Phase::Over
     }
 
-    async fn connect(&self, as_admin: bool) -> Client {
+    async fn connect(&self, as_admin: bool) -> Connection {
         let identity = (self.admin.certificate_pem.as_str(), self.admin.key_pem.as_str());
         let mut failing = None;
         loop {
+            let since = Instant::now();
             match Client::connect(&self.admin.url, &self.admin.ca_pem, as_admin.then_some(identity)).await {
-                Ok(client) => return client,
+                Ok(client) => return Connection { client, since },
                 Err(error) => {
-                    let since = *failing.get_or_insert_with(Instant::now);
-                    self.ledger.lost(&format!("connecting: {error:#}"));
-                    if since.elapsed() > PATIENCE {
+                    let failing_since = *failing.get_or_insert_with(Instant::now);
+                    self.ledger.lost(since, &format!("connecting: {error:#}"));
+                    if failing_since.elapsed() > STANDSTILL {
                         self.ledger.problem(format!("nobody listens: {error:#}"));
                     }
                     sleep(Duration::from_millis(100)).await;
@@ -138,11 +136,11 @@ impl Ledger {
         }
     }
 
-    /// A connection that broke: what a restart does, and nothing else may.
-    pub fn lost(&self, why: &str) {
+    /// A connection broke that there has been, or was to be, since then: what a restart does, and nothing else may.
+    pub fn lost(&self, since: Instant, why: &str) {
         self.count("lost connections");
         let last = self.absences.lock().last().copied();
-        let excused = last.is_some_and(|(_, back)| back.is_none_or(|back| back.elapsed() < AFTERMATH));
+        let excused = last.is_some_and(|(_, back)| back.is_none_or(|back| since < back));
         if !excused {
             self.problem(format!("a connection broke without a restart: {why}"));
         }
@@ -176,10 +174,16 @@ pub enum Gone {
     Wrong,
 }
 
+struct Connection {
+    client: Client,
+    /// When somebody began to make it.
+    since: Instant,
+}
+
 /// One worker's connection; made again when it breaks.
 pub struct Session {
     pub world: Arc<World>,
-    client: Client,
+    connection: Connection,
     as_admin: bool,
 }
 
@@ -187,21 +191,21 @@ pub const JSON: &str = "application/json";
 
 impl Session {
     pub async fn open(world: &Arc<World>) -> Session {
-        Session { client: world.connect(true).await, world: world.clone(), as_admin: true }
+        Session { connection: world.connect(true).await, world: world.clone(), as_admin: true }
     }
 
     /// Without a certificate.
     pub async fn open_as_nobody(world: &Arc<World>) -> Session {
-        Session { client: world.connect(false).await, world: world.clone(), as_admin: false }
+        Session { connection: world.connect(false).await, world: world.clone(), as_admin: false }
     }
 
     pub fn client(&self) -> Client {
-        self.client.clone()
+        self.connection.client.clone()
     }
 
     pub async fn reconnect(&mut self, why: &str) {
-        self.world.ledger.lost(why);
-        self.client = self.world.connect(self.as_admin).await;
+        self.world.ledger.lost(self.connection.since, why);
+        self.connection = self.world.connect(self.as_admin).await;
     }
 
     pub async fn get(&mut self, path: &str, wanted: &[u16]) -> Result<Answer, Gone> {
@@ -217,7 +221,7 @@ impl Session {
         self.ask(Method::DELETE, path, &[], &Value::Null, &[200, 202, 404, 409]).await
     }
 
-    /// Asks until the answer is one of `wanted`, or it is a problem. 429 is for the client to come back later.
+    /// Asks until the answer is one of `wanted`, or it is a problem.
     pub async fn ask(
         &mut self,
         method: Method,
@@ -229,8 +233,8 @@ impl Session {
         let text = if body.is_null() { String::new() } else { body.to_string() };
         loop {
             let asked = Instant::now();
-            let call = self.client.call(method.clone(), path, headers, text.clone());
-            let answer = match timeout(PATIENCE, call).await {
+            let call = self.connection.client.call(method.clone(), path, headers, text.clone());
+            let answer = match timeout(STANDSTILL, call).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(error)) => {
                     self.reconnect(&format!("{method} {path}: {error:#}")).await;
@@ -243,8 +247,8 @@ impl Session {
                 }
             };
             self.world.ledger.count("requests");
-            if answer.code == StatusCode::TOO_MANY_REQUESTS {
-                self.world.ledger.count("429");
+            if is_for_later(&answer) {
+                self.world.ledger.count("come back later");
                 sleep(retry_after(&answer.headers)).await;
                 continue;
             }
@@ -269,7 +273,7 @@ impl Session {
             match self.get(path, &[200, 403, 404]).await {
                 Ok(answer) if answer.code == wanted => return Ok(answer),
                 Err(Gone::Wrong) => return Err(Gone::Wrong),
-                Ok(_) | Err(Gone::Lost) if started.elapsed() < PATIENCE => {
+                Ok(_) | Err(Gone::Lost) if started.elapsed() < STANDSTILL => {
                     sleep(Duration::from_millis(50)).await;
                 }
                 Ok(_) | Err(Gone::Lost) => {
@@ -279,6 +283,13 @@ impl Session {
             }
         }
     }
+}
+
+/// Nothing was done, and the client is told to come back.
+fn is_for_later(answer: &Answer) -> bool {
+    let told_when = answer.headers.contains_key("retry-after");
+    answer.code == StatusCode::TOO_MANY_REQUESTS
+        || (answer.code == StatusCode::SERVICE_UNAVAILABLE && told_when)
 }
 
 fn retry_after(headers: &HeaderMap) -> Duration {

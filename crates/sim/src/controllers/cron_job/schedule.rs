@@ -73,7 +73,7 @@ impl Schedule {
         if let Some(duration) = text.strip_prefix("@every ") {
             let nanos = machinery::schema::parse_duration(duration).ok()?;
             // A second is the shortest, and whole seconds are all there are.
-            let seconds = i64::try_from(nanos / 1_000_000_000).ok()?.max(1);
+            let seconds = (nanos / 1_000_000_000).max(1);
             return Some(Schedule::Every(SignedDuration::from_secs(seconds)));
         }
         let text = WORDS.iter().find(|(word, _)| *word == text).map_or(text, |(_, fields)| fields);

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    HEADLESS, KIND, TRIGGER, hostname, is_headless, port_number, publishes_unready, selector, target,
+    HEADLESS, KIND, hostname, is_headless, port_number, publishes_unready, selector, target, trigger,
 };
 use crate::{
     Action, Kind, Plan, Pod, World,
@@ -63,13 +63,17 @@ impl Controller for Endpoints {
         if same && !is_new {
             return plan;
         }
+        let news = pods.iter().filter(|pod| is_news(&object, service, pod));
+        let time =
+            trigger(news).or_else(|| tree::time(service, "/metadata/creationTimestamp").filter(|_| is_new));
         object["subsets"] = subsets;
         object["metadata"]["labels"] = labels;
-        let annotations = &mut object["metadata"]["annotations"];
-        annotations[TRIGGER] = tree::time_text(world.now()).into();
+        super::set_trigger(&mut object, time);
         if is_cut {
-            annotations[OVER_CAPACITY] = "truncated".into();
-        } else if let Some(annotations) = annotations.as_object_mut() {
+            object["metadata"]["annotations"][OVER_CAPACITY] = "truncated".into();
+        } else if let Some(annotations) =
+            object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+        {
             annotations.remove(OVER_CAPACITY);
         }
         plan.then(match is_new {
@@ -78,6 +82,13 @@ impl Controller for Endpoints {
         });
         plan
     }
+}
+
+/// It was not there, or not as it is now.
+fn is_news(stored: &Value, service: &Value, pod: &Pod) -> bool {
+    let place = if pod.ready || publishes_unready(service) { "/addresses" } else { "/notReadyAddresses" };
+    let mut addresses = tree::items(stored, "/subsets").flat_map(|subset| tree::items(subset, place));
+    !addresses.any(|address| tree::text(address, "/targetRef/uid") == pod.uid)
 }
 
 fn labels(service: &Value) -> Value {

@@ -1,7 +1,11 @@
 //! EndpointSlices: up to a hundred endpoints each, changed as little as possible.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -47,7 +51,10 @@ impl Controller for Slices {
         let mut stored = world.owned(kind::SLICES, tree::namespace(service), tree::uid(service));
         stored.retain(|slice| tree::label(slice, MANAGED_BY) == MANAGER);
         let families = families(service);
-        let mut work = Work { world, service, plan: Plan::nothing() };
+        let time = super::trigger(pods.iter().filter(|pod| is_news(&stored, pod)));
+        let is_new = stored.is_empty();
+        let time = time.or_else(|| tree::time(service, "/metadata/creationTimestamp").filter(|_| is_new));
+        let mut work = Work { world, service, trigger: time, plan: Plan::nothing() };
         for family in &families {
             let of_family = |slice: &&Value| tree::text(slice, "/addressType") == *family;
             let stored: Vec<Value> = stored.iter().filter(of_family).cloned().collect();
@@ -67,6 +74,15 @@ fn families(service: &Value) -> Vec<&str> {
     if families.is_empty() { vec!["IPv4"] } else { families }
 }
 
+/// It was not there, or not as it is now.
+fn is_news(stored: &[Value], pod: &Pod) -> bool {
+    let mut endpoints = stored.iter().flat_map(|slice| tree::items(slice, "/endpoints"));
+    !endpoints.any(|endpoint| {
+        tree::text(endpoint, "/targetRef/uid") == pod.uid
+            && tree::flag(endpoint, "/conditions/serving") == pod.ready
+    })
+}
+
 fn is_of_family(address: &str, family: &str) -> bool {
     address.contains(':') == (family == "IPv6")
 }
@@ -77,11 +93,13 @@ type Wanted = BTreeMap<String, (Value, BTreeMap<String, Value>)>;
 struct Work<'a> {
     world: &'a dyn World,
     service: &'a Value,
+    /// What made them change, if it was a pod that became ready or not.
+    trigger: Option<Timestamp>,
     plan: Plan,
 }
 
 impl Work<'_> {
-    fn wanted(&self, pods: &[std::sync::Arc<Pod>], family: &str) -> Wanted {
+    fn wanted(&self, pods: &[Arc<Pod>], family: &str) -> Wanted {
         let mut wanted = Wanted::new();
         let mut zones: BTreeMap<&str, Option<String>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| is_of_family(&pod.ip, family)) {
@@ -199,7 +217,7 @@ impl Work<'_> {
             if changed {
                 slice["endpoints"] = endpoints.into();
                 slice["metadata"]["labels"] = self.labels();
-                slice["metadata"]["annotations"][TRIGGER] = tree::time_text(self.world.now()).into();
+                super::set_trigger(&mut slice, self.trigger);
                 self.plan.then(Action::Replace { kind: kind::SLICES, object: slice });
             }
         }
@@ -234,13 +252,17 @@ impl Work<'_> {
     }
 
     fn slice(&self, family: &str, ports: Value, endpoints: Vec<Value>) -> Value {
+        let annotations = match self.trigger {
+            Some(time) => json!({ TRIGGER: tree::time_text(time) }),
+            None => json!({}),
+        };
         json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {
                 "generateName": format!("{}-", tree::name(self.service)),
                 "namespace": tree::namespace(self.service),
                 "labels": self.labels(),
-                "annotations": { TRIGGER: tree::time_text(self.world.now()) },
+                "annotations": annotations,
                 "ownerReferences": [tree::controller_reference(KIND, self.service)],
             },
             "addressType": family, "ports": ports, "endpoints": endpoints,
