@@ -388,7 +388,7 @@ pub async fn delete_collection(context: &Context, bytes: Bytes) -> Result<Respon
             collection: context.collection(),
             item: store::ItemKey::new(&object.head.namespace, &object.head.name),
         };
-        let outcome = match views::deleted(context, &key, &options, &mut notes).await {
+        let outcome = match Box::pin(views::deleted(context, &key, &options, &mut notes)).await {
             Some(outcome) => outcome,
             None => delete_one(context, &key, &options, &mut notes).await.map(|_| ()),
         };

@@ -491,7 +491,7 @@ where
         return watch::watch(&context).await;
     }
     if streams::is_stream(&context) {
-        return streams::open(&context).await;
+        return Box::pin(streams::open(&context)).await;
     }
     let asked = context.query.timeout(most)?;
     if verb.is_write() {
@@ -541,7 +541,10 @@ where
 }
 
 async fn write_verb(context: &Context, verb: Verb, bytes: Bytes) -> Result<Response<Body>, Status> {
-    if let Some(answer) = views::write(context, verb, &bytes).await {
+    // Boxed, so that writes of other objects keep no room for it.
+    if context.view.is_some()
+        && let Some(answer) = Box::pin(views::write(context, verb, &bytes)).await
+    {
         return answer;
     }
     match verb {

@@ -38,7 +38,7 @@ pub async fn open(context: &Context) -> Result<Response<Body>, Status> {
     if context.target.subresource != "log" {
         may_create(context)?;
     }
-    if let Some(answer) = views::stream(context).await {
+    if let Some(answer) = Box::pin(views::stream(context)).await {
         return answer;
     }
     let pod = context.space.get(&context.key(name)).ok_or_else(|| Status::not_found(context.about(name)))?;
