@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -236,7 +237,8 @@ impl Engine {
         let seen = Seen { space: &space, pods: &pods, now: self.hub.now(), refusal: None };
         for number in numbers {
             let Some(controller) = self.controllers.get(usize::from(*number)) else { continue };
-            for (namespace, name) in controller.wakes(&seen, &changed) {
+            let woken = self.guarded(controller.name(), || controller.wakes(&seen, &changed));
+            for (namespace, name) in woken.unwrap_or_default() {
                 self.ask(&cluster.id, *number, &namespace, &name);
             }
         }
@@ -319,11 +321,22 @@ impl Engine {
             self.refusals.lock().remove(work);
             return None;
         };
-        let plan = controller.reconcile(&seen, &object);
+        let plan = self.guarded(controller.name(), || controller.reconcile(&seen, &object));
         if let Some(refusal) = self.refusals.lock().get_mut(work) {
             refusal.fresh = false;
         }
-        Some(plan)
+        plan
+    }
+
+    /// A controller that panics at one object goes on with the others; this one is looked at when it changes again.
+    fn guarded<T>(&self, controller: &str, step: impl FnOnce() -> T) -> Option<T> {
+        // What is shared is only read, and locks are not poisoned.
+        let done = catch_unwind(AssertUnwindSafe(step));
+        if done.is_err() {
+            self.hub.metrics.controller_panics.inc();
+            tracing::error!(controller, "a simulated controller panicked");
+        }
+        done.ok()
     }
 }
 

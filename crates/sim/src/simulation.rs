@@ -47,6 +47,9 @@ use crate::{
 /// Who sets up clusters.
 const INSTALLER: &str = "cluster-installer";
 
+/// How long it may take until nothing is left of a cluster.
+const LONGEST_END: Duration = Duration::from_secs(60);
+
 /// The Kubernetes release that simulated nodes say they are of.
 const VERSION: &str = "v1.36.4";
 
@@ -61,6 +64,8 @@ pub enum SimError {
     Refused(#[from] Refused),
     #[error("cannot listen for cluster {name}: {source}")]
     Listen { name: String, source: std::io::Error },
+    #[error("{0} does not come to its end")]
+    Lingers(String),
     #[error("there is no cluster {0}")]
     NoSuch(String),
 }
@@ -330,10 +335,15 @@ impl Simulation {
             _ => {}
         }
         // Its content goes in the background; the name is free when that is done.
+        let began = self.env.clock.elapsed();
         loop {
             match api.send(api::ROOT, INSTALLER, http::Method::GET, &path, "application/json", None).await {
                 Err(refused) if refused.code == 404 => break,
-                _ => self.env.clock.sleep(Duration::from_millis(10)).await,
+                Err(refused) => return Err(refused.into()),
+                Ok(_) if self.env.clock.elapsed().saturating_sub(began) > LONGEST_END => {
+                    return Err(SimError::Lingers(name.to_owned()));
+                }
+                Ok(_) => self.env.clock.sleep(Duration::from_millis(10)).await,
             }
         }
         let id = self.get(name)?.known.lock().id.clone();
