@@ -69,6 +69,10 @@ pub trait Member: Send + Sync + 'static {
     /// The name of its `Cluster`.
     fn cluster(&self) -> &str;
 
+    /// The workspace that its `Cluster` is in. Clusters of the platform show in other workspaces too, which may have one of
+    /// the same name.
+    fn home(&self) -> &WorkspaceId;
+
     /// Sends a request on to the member with the session's own credential; its path and query are as the member has
     /// them, without scheme and host. The answer is streamed: dropping its body ends the stream at the member.
     /// Where the request asks for an upgrade and the answer is 101, its extensions hold hyper's `OnUpgrade`.
@@ -263,9 +267,16 @@ impl Views {
     }
 
     /// A session with the cluster has begun; `identity` is the UID of the member's `kube-system` namespace. What was
-    /// known of it before stays, unconfirmed; if it was another cluster by that name, all of it goes.
-    pub fn join(&self, workspace: &WorkspaceId, member: Arc<dyn Member>, identity: &str) {
-        self.view(workspace).join(member, identity);
+    /// known of it before stays, unconfirmed; if it was another cluster by that name, all of it goes. False: a cluster of
+    /// that name that is joined elsewhere shows here, and this one must report nothing.
+    #[must_use]
+    pub fn join(&self, workspace: &WorkspaceId, member: Arc<dyn Member>, identity: &str) -> bool {
+        self.view(workspace).join(member, identity)
+    }
+
+    /// Whether there is a session with the cluster of that name, whoever's it is.
+    pub fn is_held(&self, workspace: &WorkspaceId, cluster: &str) -> bool {
+        self.of(workspace).is_some_and(|view| view.is_held(cluster))
     }
 
     /// All objects of one collection at the member: what is not among them is gone. Pods are best reported before

@@ -231,7 +231,7 @@ fn step(words: &[String], around: &Surroundings, run: &mut Run) -> bool {
         }
         _ => return false,
     }
-    run.ends = Some((at + took, code));
+    run.ends = Some((at.saturating_add(took), code));
     true
 }
 

@@ -35,6 +35,9 @@ pub struct Homes {
     generation: watch::Sender<u64>,
 }
 
+/// Objects in more namespaces than this, of which nothing is known, wait for the next list.
+const MOST_AWAITED: usize = 10_000;
+
 #[derive(Default)]
 struct State {
     /// False until the namespaces were listed once.
@@ -82,7 +85,9 @@ impl Homes {
     pub fn of(&self, namespace: &str) -> Home {
         let mut state = self.state.lock();
         let Some(label) = state.labels.get(namespace) else {
-            state.awaited.insert(namespace.into());
+            if state.awaited.len() < MOST_AWAITED {
+                state.awaited.insert(namespace.into());
+            }
             return Home::Unknown;
         };
         let Some(name) = label.clone() else { return Home::Shown(self.own.clone()) };
@@ -108,7 +113,7 @@ impl Homes {
         });
         drop(state);
         if changed {
-            self.begin_anew();
+            self.list_again();
         }
     }
 
@@ -134,7 +139,7 @@ impl Homes {
         state.awaited.clear();
         drop(state);
         if moved || awaited || first {
-            self.begin_anew();
+            self.list_again();
         }
     }
 
@@ -145,11 +150,12 @@ impl Homes {
         let old = state.labels.insert(name, label.clone());
         drop(state);
         if was_awaited || old.is_some_and(|old| old != label) {
-            self.begin_anew();
+            self.list_again();
         }
     }
 
-    fn begin_anew(&self) {
+    /// All objects must be listed again.
+    pub fn list_again(&self) {
         self.generation.send_modify(|generation| *generation += 1);
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 pub const JOINED_BY: &str = "hanse.io/joined-by";
 pub const ACCOUNT: &str = "hanse-session";
 pub const ROLE: &str = "hanse:session";
-const TOKEN_SECRET: &str = "hanse-session-token";
+pub const TOKEN_SECRET: &str = "hanse-session-token";
 const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 pub const CLUSTERS: &str = "/apis/hanse.io/v1alpha1/clusters";
 /// How long the member may take to make a token.
@@ -179,14 +179,17 @@ fn held_by(held: &str, owner: &str) -> String {
 /// What a session may do in a member. `docs/clusters.md` says why.
 pub fn rules() -> Value {
     const READ: [&str; 3] = ["get", "list", "watch"];
+    const READ_AND_TIDY: [&str; 5] = ["get", "list", "watch", "patch", "delete"];
     const WRITE: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
     json!([
         // Looking at it: what it is, what it has room for, what it runs.
         {"nonResourceURLs": ["/readyz", "/livez", "/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"],
          "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["nodes", "events", "persistentvolumes"], "verbs": READ},
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": READ},
-        {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": READ},
+        {"apiGroups": [""], "resources": ["nodes", "persistentvolumes"], "verbs": READ},
+        // What is made by others there, and shown here.
+        {"apiGroups": [""], "resources": ["events"], "verbs": READ_AND_TIDY},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": READ_AND_TIDY},
+        {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": READ_AND_TIDY},
         {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": READ},
         {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": READ},
         {"apiGroups": ["networking.k8s.io"], "resources": ["ingressclasses"], "verbs": READ},

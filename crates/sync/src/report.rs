@@ -126,7 +126,7 @@ impl Session {
     }
 
     async fn write_status(&self, wanted: &Wanted, summary: &Summary) -> Result<(), Refused> {
-        let status = {
+        let mut status = {
             let known = self.known.lock();
             json!({
                 "identity": known.identity,
@@ -144,6 +144,11 @@ impl Session {
                 "peer": self.shared.hub.options.issuer,
             })
         };
+        if status["identity"] == ""
+            && let Some(status) = status.as_object_mut()
+        {
+            status.remove("identity");
+        }
         let patch = json!([
             {"op": "test", "path": "/metadata/uid", "value": wanted.uid},
             {"op": "add", "path": "/status", "value": status},

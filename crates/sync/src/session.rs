@@ -28,6 +28,7 @@ use machinery::status::{Reason, Status};
 use parking_lot::Mutex;
 use serde_json::Value;
 use server::{Hub, body::Body, views::Member};
+use store::WorkspaceId;
 use tokio::sync::{Notify, watch};
 
 use crate::{
@@ -165,6 +166,18 @@ impl Session {
             doubt: Notify::new(),
             place,
             shared,
+        }
+    }
+
+    /// The `Cluster` says which cluster was joined: whoever made it wrote that a moment later.
+    pub fn adopt(&self, status: &Value) {
+        let identity = status["identity"].as_str().unwrap_or_default();
+        let mut known = self.known.lock();
+        if known.identity.is_empty() && !identity.is_empty() {
+            known.identity = identity.to_owned();
+            drop(known);
+            // Whoever comes later with the same is told when it is probed.
+            let _ = self.shared.claims.claim(identity, &self.place);
         }
     }
 
@@ -347,7 +360,8 @@ impl Session {
         match (is_open, usable) {
             (false, true) => {
                 let identity = self.known.lock().identity.clone();
-                let member = Reached { cluster: self.name().to_string(), client: client.clone() };
+                let (home, cluster) = self.place.clone();
+                let member = Reached { cluster: cluster.into(), home, client: client.clone() };
                 self.shown.begin(Arc::new(member), &identity);
                 self.gate.send_replace(true);
             }
@@ -409,13 +423,20 @@ impl Session {
         let mut gate = self.gate.subscribe();
         let mut generation = self.homes.generation();
         loop {
+            if gate.has_changed().unwrap_or(false) {
+                reflector.begin_anew();
+            }
             opened(&mut gate).await;
             if !self.homes.is_complete() {
                 // An error would mean that the session is gone, and this with it.
                 let _ = generation.changed().await;
                 continue;
             }
-            generation.mark_unchanged();
+            // Changed while nobody watched: after an error, or while the member was away.
+            if generation.has_changed().unwrap_or(false) {
+                generation.mark_unchanged();
+                reflector.begin_anew();
+            }
             let metrics = &self.shared.hub.metrics.members;
             let error = tokio::select! {
                 error = reflector.run(client, &self.shared.options, metrics) => error,
@@ -472,12 +493,17 @@ async fn closed(gate: &mut watch::Receiver<bool>) {
 /// The member as views know it.
 struct Reached {
     cluster: String,
+    home: WorkspaceId,
     client: Client,
 }
 
 impl Member for Reached {
     fn cluster(&self) -> &str {
         &self.cluster
+    }
+
+    fn home(&self) -> &WorkspaceId {
+        &self.home
     }
 
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>> {

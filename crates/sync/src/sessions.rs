@@ -191,6 +191,7 @@ impl Sessions {
                 (now.uid == wanted.uid, now.secret.clone())
             };
             if is_same {
+                running.session.adopt(&status(object));
                 self.note_secret(&place, Some(&known_secret), Some(&wanted.secret));
                 running_change(&self.running, &place, wanted);
                 return;
@@ -199,7 +200,7 @@ impl Sessions {
             self.leave(&place);
         }
         self.note_secret(&place, None, Some(&wanted.secret));
-        let status = object.tree().ok().and_then(|mut tree| tree.remove("status")).unwrap_or_default();
+        let status = status(object);
         let (sender, receiver) = watch::channel(wanted);
         let name = space.name().to_owned();
         let session = Arc::new(Session::new(self.shared.clone(), name, place.clone(), receiver, &status));
@@ -267,4 +268,8 @@ fn running_change(running: &HashMap<Place, Running>, place: &Place, wanted: Want
             changed
         });
     }
+}
+
+fn status(object: &Object) -> Value {
+    object.tree().ok().and_then(|mut tree| tree.remove("status")).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! What one session shows in workspaces. After its end nothing is shown any more, however late it comes.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -19,7 +19,8 @@ struct State {
     over: bool,
     /// The session that is under way: the member, and its identity.
     joined: Option<(Arc<dyn Member>, String)>,
-    workspaces: HashSet<WorkspaceId>,
+    /// Where it shows; false: where it would, but for another one of its name or because it is out of reach.
+    workspaces: HashMap<WorkspaceId, bool>,
 }
 
 impl Shown {
@@ -29,7 +30,7 @@ impl Shown {
         if was_seen {
             views.expect(&own, cluster);
         }
-        let state = State { workspaces: HashSet::from([own]), ..State::default() };
+        let state = State { workspaces: HashMap::from([(own, false)]), ..State::default() };
         Shown { views, cluster: cluster.to_owned(), state: Mutex::new(state) }
     }
 
@@ -39,52 +40,57 @@ impl Shown {
         if state.over {
             return;
         }
-        for workspace in &state.workspaces {
-            self.views.join(workspace, member.clone(), identity);
+        for (workspace, shows) in &mut state.workspaces {
+            *shows = self.views.join(workspace, member.clone(), identity);
         }
         state.joined = Some((member, identity.to_owned()));
     }
 
+    /// Makes it show in a workspace; true if it did not before, so that all kinds must be listed for it.
     fn enter(&self, state: &mut State, workspace: &WorkspaceId) -> bool {
         let Some((member, identity)) = &state.joined else { return false };
-        if !state.over && !state.workspaces.contains(workspace) {
-            self.views.join(workspace, member.clone(), identity);
-            state.workspaces.insert(workspace.clone());
+        if state.over || state.workspaces.contains_key(workspace) {
+            return false;
         }
-        !state.over
+        let shows = self.views.join(workspace, member.clone(), identity);
+        state.workspaces.insert(workspace.clone(), shows);
+        shows
     }
 
-    /// All objects of a collection, by workspace. Where none of them is, none is left.
-    pub fn replace(&self, collection: &Collection, objects: Vec<(WorkspaceId, Bytes)>) {
+    /// All objects of a collection, by workspace. Where none of them is, none is left. True: they are shown where none of
+    /// this cluster were, and what else there is must be listed again.
+    #[must_use]
+    pub fn replace(&self, collection: &Collection, objects: Vec<(WorkspaceId, Bytes)>) -> bool {
         let mut state = self.state.lock();
-        let mut by_workspace = std::collections::HashMap::<WorkspaceId, Vec<Bytes>>::new();
+        if state.over || state.joined.is_none() {
+            return false;
+        }
+        let mut by_workspace = HashMap::<WorkspaceId, Vec<Bytes>>::new();
         for (workspace, object) in objects {
             by_workspace.entry(workspace).or_default().push(object);
         }
-        for workspace in by_workspace.keys() {
-            if !self.enter(&mut state, workspace) {
-                return;
-            }
-        }
-        if state.over || state.joined.is_none() {
-            return;
-        }
-        for workspace in &state.workspaces {
+        let entered: Vec<bool> =
+            by_workspace.keys().map(|workspace| self.enter(&mut state, workspace)).collect();
+        for (workspace, _) in state.workspaces.iter().filter(|(_, shows)| **shows) {
             let objects = by_workspace.remove(workspace).unwrap_or_default();
             self.views.replace(workspace, &self.cluster, collection, objects);
         }
+        entered.contains(&true)
     }
 
-    pub fn put(&self, workspace: &WorkspaceId, collection: &Collection, object: Bytes) {
+    /// As [`Shown::replace`], of one.
+    #[must_use]
+    pub fn put(&self, workspace: &WorkspaceId, collection: &Collection, object: Bytes) -> bool {
         let mut state = self.state.lock();
-        if self.enter(&mut state, workspace) {
+        let entered = self.enter(&mut state, workspace);
+        if state.shows_in(workspace) {
             self.views.put(workspace, &self.cluster, collection, object);
         }
+        entered
     }
 
     pub fn remove(&self, workspace: &WorkspaceId, collection: &Collection, object: Bytes) {
-        let mut state = self.state.lock();
-        if self.enter(&mut state, workspace) {
+        if self.state.lock().shows_in(workspace) {
             self.views.remove(workspace, &self.cluster, collection, object);
         }
     }
@@ -92,8 +98,13 @@ impl Shown {
     /// The connection is lost; what was reported stays.
     pub fn lost(&self) {
         let mut state = self.state.lock();
-        if !state.over && state.joined.take().is_some() {
-            state.workspaces.iter().for_each(|workspace| self.views.lost(workspace, &self.cluster));
+        if state.over || state.joined.take().is_none() {
+            return;
+        }
+        for (workspace, shows) in &mut state.workspaces {
+            if std::mem::take(shows) {
+                self.views.lost(workspace, &self.cluster);
+            }
         }
     }
 
@@ -106,8 +117,20 @@ impl Shown {
     /// The cluster is not joined any more.
     pub fn leave(&self) {
         let mut state = self.state.lock();
-        if !std::mem::replace(&mut state.over, true) {
-            state.workspaces.iter().for_each(|workspace| self.views.leave(workspace, &self.cluster));
+        if std::mem::replace(&mut state.over, true) {
+            return;
         }
+        for (workspace, shows) in &state.workspaces {
+            // Another one of its name may show there.
+            if *shows || !self.views.is_held(workspace, &self.cluster) {
+                self.views.leave(workspace, &self.cluster);
+            }
+        }
+    }
+}
+
+impl State {
+    fn shows_in(&self, workspace: &WorkspaceId) -> bool {
+        !self.over && self.joined.is_some() && self.workspaces.get(workspace) == Some(&true)
     }
 }

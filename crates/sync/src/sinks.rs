@@ -135,7 +135,9 @@ impl Sink for ViewSink {
     }
 
     fn end(&mut self) {
-        self.session.shown.replace(&self.collection, std::mem::take(&mut self.listing));
+        if self.session.shown.replace(&self.collection, std::mem::take(&mut self.listing)) {
+            self.session.homes.list_again();
+        }
         if self.is_pods() {
             let listed = std::mem::take(&mut self.listed_pods);
             self.session.capacity.lock().take_pods(listed);
@@ -149,7 +151,9 @@ impl Sink for ViewSink {
             self.session.news.notify_one();
         }
         if let Some((workspace, object)) = self.place(object) {
-            self.session.shown.put(&workspace, &self.collection, object);
+            if self.session.shown.put(&workspace, &self.collection, object) {
+                self.session.homes.list_again();
+            }
         }
     }
 

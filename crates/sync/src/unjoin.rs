@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     NAMESPACE,
     client::{Access, Client, Error, Identity, JSON, MERGE},
-    join::{CLUSTERS, JOINED_BY, Refusal, secret_path, uid},
+    join::{ACCOUNT, CLUSTERS, JOINED_BY, ROLE, Refusal, TOKEN_SECRET, secret_path, uid},
 };
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -118,24 +118,53 @@ async fn leave_member(
     Ok(())
 }
 
-/// The account's namespace goes, and what it owns with it. `Some`: it stays, and why.
+/// What `join` made goes: the namespace with what is in it, if that is all that is in it, else the account alone. `Some`:
+/// something stays, and why.
 async fn remove_account(member: &Client, owner: &str) -> Result<Option<String>, Error> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}");
     let Some(namespace) = member.find(&path).await? else { return Ok(None) };
-    let held = namespace["metadata"]["annotations"][JOINED_BY].as_str();
-    if held.is_some_and(|held| held != owner) {
-        return Ok(Some(format!("its namespace {NAMESPACE} belongs to another hub")));
+    if namespace["metadata"]["annotations"][JOINED_BY].as_str() != Some(owner) {
+        return Ok(Some(format!("its namespace {NAMESPACE} is not this hub's")));
     }
-    let pods = member.get(&format!("{path}/pods?limit=1")).await?;
-    if pods["items"].as_array().is_some_and(|pods| !pods.is_empty()) {
-        let mark = json!({"metadata": {"annotations": {JOINED_BY: null}}});
-        member.call(Method::PATCH, &path, MERGE, Some(&mark)).await?;
-        return Ok(Some(format!(
-            "pods run in its namespace {NAMESPACE}: delete it when they are not needed"
-        )));
+    if !others_in(member, &path).await? {
+        delete(member, &path, &namespace).await?;
+        return Ok(None);
     }
-    delete(member, &path, &namespace).await?;
-    Ok(None)
+    let mark = json!({"metadata": {"annotations": {JOINED_BY: null}}});
+    member.call(Method::PATCH, &path, MERGE, Some(&mark)).await?;
+    // Its roles go last, by an admin: without them nothing could be deleted here.
+    for below in [format!("{path}/secrets/{TOKEN_SECRET}"), format!("{path}/serviceaccounts/{ACCOUNT}")] {
+        if let Some(object) = member.find(&below).await? {
+            delete(member, &below, &object).await?;
+        }
+    }
+    Ok(Some(format!(
+        "its namespace {NAMESPACE} holds what others put there: it stays, and so do the ClusterRole and \
+         ClusterRoleBinding {ROLE}, which nobody has any more"
+    )))
+}
+
+/// Whether there is anything in the namespace that neither `join` made nor every namespace has.
+async fn others_in(member: &Client, path: &str) -> Result<bool, Error> {
+    let own: [(&str, &[&str]); 6] = [
+        ("pods", &[]),
+        ("secrets", &[TOKEN_SECRET]),
+        ("configmaps", &["kube-root-ca.crt"]),
+        ("serviceaccounts", &["default", ACCOUNT]),
+        ("services", &[]),
+        ("persistentvolumeclaims", &[]),
+    ];
+    for (resource, own) in own {
+        let list = member.get(&format!("{path}/{resource}")).await?;
+        let names = list["items"].as_array().into_iter().flatten().map(|it| &it["metadata"]["name"]);
+        // Some clusters make a secret for each account.
+        let is_own =
+            |name: &str| own.contains(&name) || (resource == "secrets" && name.starts_with("default-token-"));
+        if names.into_iter().any(|name| !is_own(name.as_str().unwrap_or_default())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 async fn delete(member: &Client, path: &str, object: &Value) -> Result<(), Error> {

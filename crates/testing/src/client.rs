@@ -134,6 +134,11 @@ impl Client {
         Ok(Client { sender, authority: authority.to_owned() })
     }
 
+    /// The server has hung up.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     pub async fn send(
         &self,
         method: Method,

@@ -351,6 +351,9 @@ impl<'a> Forwarded<'a> {
     }
 
     fn said(&self, target: &Target, code: StatusCode, tree: Option<Tree>, bytes: &Bytes) -> Status {
+        if code == StatusCode::UNAUTHORIZED {
+            return unauthorized(target);
+        }
         let Some(mut tree) = tree.filter(|tree| text(tree, "kind") == "Status") else {
             let words = String::from_utf8_lossy(bytes);
             let words: String = words.chars().take(500).collect();
@@ -362,6 +365,8 @@ impl<'a> Forwarded<'a> {
         {
             details.insert("name".into(), json!(self.name()));
         }
+        // What counts is how it was answered, whatever the words say.
+        tree.insert("code".into(), json!(code.as_u16()));
         Status::said(tree)
     }
 
@@ -556,4 +561,10 @@ mod tests {
             json!({"metadata": {"name": "web", "uid": "u1", "resourceVersion": "17", "labels": {"app": "web"}}})
         );
     }
+}
+
+/// It is the session that is not known there, not whoever asks.
+pub(super) fn unauthorized(target: &Target) -> Status {
+    let why = format!("cluster {} refuses the credential of its session", target.cluster);
+    Status::new(Reason::ServiceUnavailable, why).retry_after(5)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use bytes::Bytes;
@@ -51,6 +51,11 @@ impl Member for Silent {
         self.0
     }
 
+    fn home(&self) -> &WorkspaceId {
+        static HOME: LazyLock<WorkspaceId> = LazyLock::new(|| WorkspaceId("home".into()));
+        &HOME
+    }
+
     fn send(&self, _: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         Box::pin(async { Err(Status::no_such_path()) })
     }
@@ -80,7 +85,7 @@ impl Bench {
         let origin = Revision::start_of_epoch(40_000);
         let view = View::new(id(), Arc::new(store.clone()), MemoryStore::new(), origin);
         for name in CLUSTERS {
-            view.join(Arc::new(Silent(name)), name);
+            assert!(view.join(Arc::new(Silent(name)), name));
         }
         let span = Span { collection: Kind::Pods.collection(), namespace: None };
         let watch = view.watch(span, origin).unwrap();
@@ -125,7 +130,7 @@ impl Bench {
             Op::Leave { cluster } => {
                 self.truth.retain(|(whose, _), _| *whose != Some(*cluster));
                 self.view.leave(CLUSTERS[*cluster]);
-                self.view.join(Arc::new(Silent(CLUSTERS[*cluster])), "again");
+                assert!(self.view.join(Arc::new(Silent(CLUSTERS[*cluster])), "again"));
             }
             Op::Store { name, content } => {
                 let Value::Object(tree) = self.pod(None, *name, *content) else { unreachable!() };

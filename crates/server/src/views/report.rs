@@ -115,9 +115,18 @@ impl View {
         self.level().cluster(cluster);
     }
 
-    pub(super) fn join(&self, member: Arc<dyn Member>, identity: &str) {
+    pub(super) fn is_held(&self, cluster: &str) -> bool {
+        self.level().clusters.get(cluster).is_some_and(|it| it.member.is_some())
+    }
+
+    pub(super) fn join(&self, member: Arc<dyn Member>, identity: &str) -> bool {
         let name = member.cluster().to_owned();
         let mut known = self.level();
+        let holder = known.clusters.get(name.as_str()).and_then(|it| it.member.as_ref());
+        if holder.is_some_and(|holder| holder.home() != member.home()) {
+            tracing::warn!(cluster = name, home = %member.home(), "another cluster of that name shows here");
+            return false;
+        }
         self.changed.store(true, Ordering::Relaxed);
         let known_as = known.cluster(&name).identity.clone();
         if !known_as.is_empty() && known_as != identity {
@@ -128,6 +137,7 @@ impl View {
         cluster.identity = identity.to_owned();
         cluster.member = Some(member);
         cluster.seen.values_mut().for_each(|seen| seen.confirmed = false);
+        true
     }
 
     pub(super) fn replace(&self, cluster: &str, kind: Kind, objects: &[Bytes]) {
@@ -142,7 +152,10 @@ impl View {
         let seen = known.seen(cluster, kind);
         (seen.whole, seen.confirmed, seen.stale) = (true, true, None);
         self.changed.store(true, Ordering::Relaxed);
-        let gone: Vec<ItemKey> = seen.names.keys().filter(|name| !here.contains(*name)).cloned().collect();
+        // What cannot be read may be any of those that are missing.
+        let is_readable = reported.len() == objects.len();
+        let missing = |name: &&ItemKey| is_readable && !here.contains(*name);
+        let gone: Vec<ItemKey> = seen.names.keys().filter(missing).cloned().collect();
         for name in gone {
             self.forget(&mut known, cluster, kind, &name, &mut step);
         }

@@ -124,6 +124,9 @@ async fn read_log(context: &Context, target: &Target) -> Result<Response<Body>, 
         .body(Bytes::new())
         .map_err(Status::internal)?;
     let (head, body) = forward::send(context, target, request).await?.into_parts();
+    if head.status == StatusCode::UNAUTHORIZED {
+        return Err(forward::unauthorized(target));
+    }
     let mut response = passed_on(&head, body);
     if context.query.flag("follow") && head.status == StatusCode::OK {
         response.extensions_mut().insert(Endless);

@@ -122,7 +122,7 @@ impl Session {
     async fn hold(&self, mut socket: Socket) -> io::Result<()> {
         let code = match script::run(&self.words, &self.around) {
             Some(Run { ends: None, .. }) if self.stdin => self.converse(&mut socket).await?,
-            Some(run) => self.play(&mut socket, run).await?,
+            Some(run) => self.play(&mut socket, run, false).await?,
             None => {
                 let name = self.words.first().map_or("", String::as_str);
                 let why = format!(
@@ -160,8 +160,8 @@ impl Session {
         }
     }
 
-    /// Writes what a command writes, in its time, and waits for its end.
-    async fn play(&self, socket: &mut Socket, run: Run) -> io::Result<i32> {
+    /// Writes what a command writes, in its time, and waits for its end. `reads_on`: somebody wants what comes meanwhile.
+    async fn play(&self, socket: &mut Socket, run: Run, reads_on: bool) -> io::Result<i32> {
         let clock = &self.runtime.env.clock;
         let mut now = std::time::Duration::ZERO;
         for (at, text) in &run.output {
@@ -171,7 +171,7 @@ impl Session {
         }
         match run.ends {
             // What is typed meanwhile is for whoever reads it next.
-            Some((at, code)) if self.stdin || at <= now => {
+            Some((at, code)) if reads_on || at <= now => {
                 clock.sleep(at.saturating_sub(now)).await;
                 Ok(code)
             }
@@ -250,7 +250,7 @@ impl Session {
     async fn command(&self, socket: &mut Socket, text: &str) -> io::Result<i32> {
         let words = ["sh".to_owned(), "-c".to_owned(), text.to_owned()];
         match script::run(&words, &self.around) {
-            Some(run) => self.play(socket, run).await,
+            Some(run) => self.play(socket, run, true).await,
             None => Ok(127),
         }
     }

@@ -12,7 +12,7 @@ use super::{Client, Error, Lines, get};
 const PAGE: usize = 250;
 /// Longer pages and lists are not of a cluster that can be looked after.
 const MAX_PAGE: usize = 64 << 20;
-const MAX_LIST: usize = 1 << 30;
+const MAX_LIST: usize = 256 << 20;
 
 /// One page of a list.
 pub struct Page {

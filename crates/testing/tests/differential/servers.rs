@@ -133,7 +133,8 @@ impl Server {
             return self.connect(None).await;
         }
         let mut clients = self.clients.lock().await;
-        if let Some(client) = clients.get(user) {
+        // The real server hangs up on clients that are quiet for long.
+        if let Some(client) = clients.get(user).filter(|client| !client.is_closed()) {
             return Ok(client.clone());
         }
         let client = self.connect(user.as_deref()).await?;

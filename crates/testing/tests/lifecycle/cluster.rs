@@ -168,7 +168,7 @@ impl Cluster {
         }
     }
 
-    async fn snapshot(&self, namespace: &str) -> Result<Snapshot> {
+    pub async fn snapshot(&self, namespace: &str) -> Result<Snapshot> {
         let mut objects: BTreeMap<&'static str, Vec<Value>> = BTreeMap::new();
         let mut events = Vec::new();
         for (api, plural, _) in KINDS {

@@ -10,7 +10,7 @@ mod cluster;
 mod snapshot;
 mod table;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use tokio::task::JoinSet;
@@ -27,7 +27,8 @@ const AT_ONCE: usize = 8;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workloads_come_to_rest_as_on_a_real_cluster() -> Result<()> {
     let (real, simulated) = tokio::try_join!(Cluster::real(), Cluster::simulated())?;
-    let (expected, found) = tokio::try_join!(rest(real), rest(simulated))?;
+    let (real, simulated) = (Arc::new(real), Arc::new(simulated));
+    let (expected, found) = tokio::try_join!(rest(real.clone()), rest(simulated.clone()))?;
     let mut used = vec![false; ACCEPTED.len()];
     let mut problems = Vec::new();
     for (case, expected) in &expected {
@@ -37,6 +38,8 @@ async fn workloads_come_to_rest_as_on_a_real_cluster() -> Result<()> {
             });
             match known {
                 Some(at) => used[at] = true,
+                None if difference.place.starts_with("events/")
+                    && comes_late(&real, case, &found[case], &difference.place).await? => {}
                 None => problems.push(format!("{case}: {difference}")),
             }
         }
@@ -49,9 +52,20 @@ async fn workloads_come_to_rest_as_on_a_real_cluster() -> Result<()> {
     Ok(())
 }
 
+/// Upstream writes events when it finds the time.
+async fn comes_late(real: &Cluster, case: &str, found: &Snapshot, place: &str) -> Result<bool> {
+    for _ in 0..60 {
+        let now = real.snapshot(case).await?;
+        if !snapshot::differences(&now, found).iter().any(|difference| difference.place == place) {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(false)
+}
+
 /// Runs all cases, some at a time, and returns what is there in the end.
-async fn rest(cluster: Cluster) -> Result<BTreeMap<&'static str, Snapshot>> {
-    let cluster = Arc::new(cluster);
+async fn rest(cluster: Arc<Cluster>) -> Result<BTreeMap<&'static str, Snapshot>> {
     let mut snapshots = BTreeMap::new();
     let mut running = JoinSet::new();
     for case in CASES {

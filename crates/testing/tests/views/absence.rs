@@ -1,7 +1,10 @@
 //! What was not seen is not absent.
 
-use anyhow::Result;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
 use http::StatusCode;
+use store::WorkspaceId;
 
 use crate::{Cluster, PODS, World, create, mk_pod, names, pods, warnings};
 
@@ -149,5 +152,19 @@ async fn nonsense_from_a_member_is_left_out() -> Result<()> {
     views.put(&world.workspace(), "nobody", &pods(), odd.into());
     assert!(world.names(PODS).await?.contains(&"web".to_owned()));
     drop(eu);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_of_the_same_name_that_is_joined_elsewhere_gets_no_say() -> Result<()> {
+    let world = World::start().await?;
+    let _eu = Cluster::joined(&world, "eu", &["web"]).await?;
+    let mut other = Cluster::start("eu").await?;
+    let session = Arc::get_mut(&mut other.session).context("nobody else has it")?;
+    session.home = WorkspaceId("elsewhere".into());
+    let joined = world.views().join(&world.workspace(), other.session.clone(), "another identity");
+    assert!(!joined, "requests about what the first shows must never go to the second");
+    assert_eq!(world.names(PODS).await?, ["web"]);
+    assert!(world.views().is_held(&world.workspace(), "eu"));
     Ok(())
 }

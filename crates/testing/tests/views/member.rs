@@ -18,7 +18,7 @@ use machinery::status::{Reason, Status};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use server::{body::Body, views::Member};
-use store::Collection;
+use store::{Collection, WorkspaceId};
 use testing::{
     client::Client,
     hub::{TestHub, outfitted},
@@ -38,6 +38,8 @@ pub struct Cluster {
 /// What the hub under test sends requests by.
 pub struct Session {
     name: String,
+    /// Where it is joined.
+    pub home: WorkspaceId,
     hub: Arc<TestHub>,
     client: Client,
     /// Method, path with query, and body of all that was sent.
@@ -51,6 +53,10 @@ pub struct Session {
 impl Member for Session {
     fn cluster(&self) -> &str {
         &self.name
+    }
+
+    fn home(&self) -> &WorkspaceId {
+        &self.home
     }
 
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
@@ -156,6 +162,7 @@ impl Cluster {
         outfitted(&client, "/api/v1/namespaces/shop").await?;
         let session = Session {
             name: name.to_owned(),
+            home: server::hub::default_id(),
             hub: hub.clone(),
             client: client.clone(),
             asked: Mutex::default(),
@@ -182,7 +189,7 @@ impl Cluster {
     }
 
     pub fn join(&self, world: &World) {
-        world.views().join(&world.workspace(), self.session.clone(), &self.identity.lock());
+        assert!(world.views().join(&world.workspace(), self.session.clone(), &self.identity.lock()));
     }
 
     /// Another cluster answers by that name.
