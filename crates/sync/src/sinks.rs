@@ -150,10 +150,10 @@ impl Sink for ViewSink {
             self.session.capacity.lock().put_pod(object);
             self.session.news.notify_one();
         }
-        if let Some((workspace, object)) = self.place(object) {
-            if self.session.shown.put(&workspace, &self.collection, object) {
-                self.session.homes.list_again();
-            }
+        if let Some((workspace, object)) = self.place(object)
+            && self.session.shown.put(&workspace, &self.collection, object)
+        {
+            self.session.homes.list_again();
         }
     }
 

@@ -488,6 +488,12 @@ async fn read_all(mut body: Body) -> Result<Bytes, Status> {
     Ok(all.freeze())
 }
 
+/// It is the session that is not known there, not whoever asks.
+pub(super) fn unauthorized(target: &Target) -> Status {
+    let why = format!("cluster {} refuses the credential of its session", target.cluster);
+    Status::new(Reason::ServiceUnavailable, why).retry_after(5)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -561,10 +567,4 @@ mod tests {
             json!({"metadata": {"name": "web", "uid": "u1", "resourceVersion": "17", "labels": {"app": "web"}}})
         );
     }
-}
-
-/// It is the session that is not known there, not whoever asks.
-pub(super) fn unauthorized(target: &Target) -> Status {
-    let why = format!("cluster {} refuses the credential of its session", target.cluster);
-    Status::new(Reason::ServiceUnavailable, why).retry_after(5)
 }
