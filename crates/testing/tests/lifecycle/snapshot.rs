@@ -104,6 +104,19 @@ impl Snapshot {
         snapshot
     }
 
+    pub fn has(&self, place: &str) -> bool {
+        self.leaves.contains_key(place)
+    }
+
+    /// Whether an event of the same kind of object, type and reason as `place` is there.
+    pub fn says_such(&self, place: &str) -> bool {
+        let sort = |place: &str| -> Option<(String, String)> {
+            let (kind, rest) = place.strip_prefix("events/")?.split_once('/')?;
+            Some((kind.to_owned(), rest.split_once(' ')?.1.to_owned()))
+        };
+        sort(place).is_some_and(|wanted| self.leaves.keys().any(|it| sort(it).as_ref() == Some(&wanted)))
+    }
+
     fn add(&mut self, place: &str, value: &Value) {
         match value {
             Value::Object(members) if !members.is_empty() => {
