@@ -7,10 +7,9 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Hands out addresses of `127.X.0.0/9`, where X is chosen when the process starts so that two do not get in each
-/// other's way.
+/// Hands out addresses of 127.0.0.0/8, one after the other from a place that is chosen by chance, so that two who do so on
+/// one machine hardly ever meet.
 pub struct Addresses {
-    base: u32,
     state: Mutex<State>,
 }
 
@@ -23,13 +22,14 @@ struct State {
 }
 
 /// So many addresses there are.
-const ROOM: u32 = 1 << 22;
+const ROOM: u32 = 1 << 24;
+/// The first are everybody's.
+const USED_BY_OTHERS: u32 = 1 << 16;
 
 impl Addresses {
-    /// `chance` chooses among the ranges, of which the first, that of `127.0.0.1`, is never used.
-    pub fn new(chance: u8) -> Addresses {
-        let range = u32::from(chance % 3) + 1;
-        Addresses { base: u32::from(Ipv4Addr::new(127, 0, 0, 0)) + range * ROOM, state: Mutex::default() }
+    /// `chance` chooses where it begins.
+    pub fn new(chance: u32) -> Addresses {
+        Addresses { state: Mutex::new(State { next: chance % ROOM, ..State::default() }) }
     }
 
     /// The pod's own, from now on; `None` if there are no more.
@@ -40,9 +40,9 @@ impl Addresses {
         }
         for _ in 0..ROOM {
             state.next = (state.next + 1) % ROOM;
-            let address = self.base + state.next;
+            let address = u32::from(Ipv4Addr::new(127, 0, 0, 0)) + state.next;
             // As networks do, none that ends with 0 or 255.
-            let usable = !matches!(address & 0xff, 0 | 0xff);
+            let usable = state.next >= USED_BY_OTHERS && !matches!(address & 0xff, 0 | 0xff);
             if usable && state.taken.insert(address) {
                 state.given.insert(uid.to_owned(), address);
                 return Some(Ipv4Addr::from(address));
@@ -75,7 +75,8 @@ mod tests {
     fn every_pod_has_its_own() {
         let addresses = Addresses::new(0);
         let first = addresses.give("a").unwrap();
-        assert!(first.is_loopback() && first != Ipv4Addr::LOCALHOST);
+        assert_eq!(first, Ipv4Addr::new(127, 1, 0, 1), "the first are everybody's");
+        assert_eq!(Addresses::new(u32::MAX).give("z"), Some(Ipv4Addr::new(127, 1, 0, 1)), "around and on");
         assert_eq!(addresses.give("a"), Some(first));
         let all: BTreeSet<_> = (0..2000).filter_map(|number| addresses.give(&number.to_string())).collect();
         assert_eq!(all.len(), 2000);

@@ -170,9 +170,9 @@ impl Simulation {
             sharing: None,
         };
         let peer = Peer::start(env, store, options).await?;
-        let mut chance = [0];
+        let mut chance = [0; 4];
         env.random.fill(&mut chance);
-        let addresses = Arc::new(Addresses::new(chance[0]));
+        let addresses = Arc::new(Addresses::new(u32::from_le_bytes(chance)));
         let runtime = Arc::new(Runtime::new(env.clone(), addresses.clone()));
         let mut all = controllers::all();
         all.push(Box::new(Scheduler));
