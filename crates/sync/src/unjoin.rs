@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    NAMESPACE,
+    MANAGER, NAMESPACE,
     client::{Access, Client, Error, Identity, JSON, MERGE},
     join::{ACCOUNT, CLUSTERS, JOINED_BY, ROLE, Refusal, TOKEN_SECRET, secret_path, uid},
 };
@@ -126,7 +126,9 @@ async fn remove_account(member: &Client, owner: &str) -> Result<Option<String>, 
     if namespace["metadata"]["annotations"][JOINED_BY].as_str() != Some(owner) {
         return Ok(Some(format!("its namespace {NAMESPACE} is not this hub's")));
     }
-    if !others_in(member, &path).await? {
+    // One that was there before is somebody else's, whatever is in it.
+    let is_own = namespace["metadata"]["labels"]["app.kubernetes.io/managed-by"] == MANAGER;
+    if is_own && !others_in(member, &path).await? {
         delete(member, &path, &namespace).await?;
         return Ok(None);
     }
@@ -139,7 +141,7 @@ async fn remove_account(member: &Client, owner: &str) -> Result<Option<String>, 
         }
     }
     Ok(Some(format!(
-        "its namespace {NAMESPACE} holds what others put there: it stays, and so do the ClusterRole and \
+        "its namespace {NAMESPACE} is also used by others: it stays, and so do the ClusterRole and \
          ClusterRoleBinding {ROLE}, which nobody has any more"
     )))
 }
