@@ -134,11 +134,10 @@ async fn remove_account(member: &Client, owner: &str) -> Result<Option<String>, 
     }
     let mark = json!({"metadata": {"annotations": {JOINED_BY: null}}});
     member.call(Method::PATCH, &path, MERGE, Some(&mark)).await?;
-    // Its roles go last, by an admin: without them nothing could be deleted here.
-    for below in [format!("{path}/secrets/{TOKEN_SECRET}"), format!("{path}/serviceaccounts/{ACCOUNT}")] {
-        if let Some(object) = member.find(&below).await? {
-            delete(member, &below, &object).await?;
-        }
+    // It may be the account itself that asks, so this is the last it can do. Its token goes with it.
+    let account = format!("{path}/serviceaccounts/{ACCOUNT}");
+    if let Some(object) = member.find(&account).await? {
+        delete(member, &account, &object).await?;
     }
     Ok(Some(format!(
         "its namespace {NAMESPACE} is also used by others: it stays, and so do the ClusterRole and \

@@ -171,6 +171,33 @@ async fn unjoining_takes_back_what_joining_made_and_nothing_else() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unjoining_leaves_a_namespace_that_others_use() -> Result<()> {
+    let (world, members) = (World::start().await?, Members::start(&["one", "two"]).await?);
+    let client = members.hub.admin().await?;
+    let below = |member: &str| format!("/clusters/{member}/api/v1/namespaces");
+    // One was there before; into the other something is put after.
+    let made = client.post(&below("one"), &json!({"metadata": {"name": NAMESPACE}})).await?;
+    assert_eq!(made.code, 201, "{}", made.text());
+    for (name, member) in [("first", "one"), ("second", "two")] {
+        world.join(name, &members.access(member)).await?;
+        world.until(name, "Ready").await?;
+    }
+    let secret = json!({"metadata": {"name": "precious"}});
+    let kept = client.post(&format!("{}/{NAMESPACE}/secrets", below("two")), &secret).await?;
+    assert_eq!(kept.code, 201, "{}", kept.text());
+    for (name, member) in [("first", "one"), ("second", "two")] {
+        let unjoined = world.unjoin(name).await?;
+        assert!(unjoined.left_behind.is_some_and(|why| why.contains("used by others")), "{name}");
+        let place = format!("/api/v1/namespaces/{NAMESPACE}");
+        assert_eq!(members.get(member, &place).await?.code, 200);
+        assert_eq!(members.get(member, &format!("{place}/serviceaccounts/hanse-session")).await?.code, 404);
+    }
+    let precious = format!("/api/v1/namespaces/{NAMESPACE}/secrets/precious");
+    assert_eq!(members.get("two", &precious).await?.code, 200);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_member_out_of_reach_is_forgotten_only_when_told_so() -> Result<()> {
     let (world, members) = (World::start().await?, Members::start(&["one"]).await?);
     world.join("eu-1", &members.access("one")).await?;
