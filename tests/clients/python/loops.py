@@ -203,6 +203,11 @@ def watches():
     want(seen == ["ADDED", "MODIFIED", "DELETED"], f"three events, not {seen}")
 
 
+def heard(told, kind, name):
+    while told.get(timeout=LIMIT) != (kind, name):
+        pass
+
+
 @check("an informer follows")
 def informs():
     core = client.CoreV1Api()
@@ -212,17 +217,14 @@ def informs():
         follower.add_event_handler(kind, lambda seen, kind=kind: told.put((kind, seen.metadata.name)))
     follower.start()
     try:
+        # Each change is awaited: the informer lists at a time of its own, and a list tells of no change before it.
         core.create_namespaced_config_map(NAMESPACE, config_map("followed"))
+        heard(told, informer.ADDED, "followed")
         core.patch_namespaced_config_map("followed", NAMESPACE, {"data": {"a": "1"}})
-        wanted = [informer.ADDED, informer.MODIFIED]
-        while wanted:
-            kind, name = told.get(timeout=LIMIT)
-            if name == "followed" and kind == wanted[0]:
-                wanted.pop(0)
+        heard(told, informer.MODIFIED, "followed")
         want(follower.cache.get_by_key(f"{NAMESPACE}/followed").data == {"a": "1"}, "the change in the cache")
         core.delete_namespaced_config_map("followed", NAMESPACE)
-        while told.get(timeout=LIMIT) != (informer.DELETED, "followed"):
-            pass
+        heard(told, informer.DELETED, "followed")
     finally:
         follower.stop()
 
