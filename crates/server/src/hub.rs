@@ -25,7 +25,7 @@ use crate::{
     audit::{AuditError, AuditOptions, Auditor},
     base,
     fairness::Fairness,
-    letters::Letters,
+    letters::{Connections, Letters},
     level::{self, Strangers},
     login::Login,
     metrics::Metrics,
@@ -143,6 +143,8 @@ pub struct Hub {
     pub fairness: Arc<Fairness>,
     /// Of other servers on the same store; `None`: there are none.
     pub letters: Option<Arc<dyn Letters>>,
+    /// Connections with them.
+    pub servers: Connections,
     pub operating: Operating,
     pub shares: Shares,
     pub strangers: Strangers,
@@ -244,6 +246,7 @@ impl Hub {
         let shares = Shares::new(options.max_request_bytes_inflight);
         let views = Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         let loopback_endpoints = options.loopback_endpoints;
+        let servers = Connections::new(env.clone());
         Ok(Arc::new(Hub {
             env,
             store,
@@ -261,6 +264,7 @@ impl Hub {
             auditor,
             fairness,
             letters,
+            servers,
             operating,
             shares,
             strangers: Strangers::default(),

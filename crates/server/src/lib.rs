@@ -46,6 +46,7 @@ pub mod rbac;
 mod read;
 mod recent;
 pub mod registry;
+mod relay;
 mod replace;
 pub mod request;
 mod reviews;

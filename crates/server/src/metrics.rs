@@ -141,6 +141,7 @@ pub struct Metrics {
     pub work: WorkMetrics,
     pub allowed: Counter,
     pub denied: Counter,
+    pub relayed: Counter,
     pub handshake_errors: Counter,
     pub connections: Gauge,
     pub connections_refused: Counter,
@@ -177,6 +178,12 @@ impl Default for Metrics {
             decisions.clone(),
         );
         let decision = |result| decisions.get_or_create(&AuthorizationLabels { result }).clone();
+        let relayed = Counter::default();
+        registry.register(
+            "hanse_relayed_requests",
+            "Requests that the server on duty was asked to answer",
+            relayed.clone(),
+        );
         let handshake_errors = Counter::default();
         registry.register(
             "apiserver_tls_handshake_errors",
@@ -266,6 +273,7 @@ impl Default for Metrics {
             work,
             allowed: decision("allowed"),
             denied: decision("denied"),
+            relayed,
             handshake_errors,
             connections,
             connections_refused,
