@@ -78,6 +78,10 @@ pub trait Member: Send + Sync + 'static {
     /// Where the request asks for an upgrade and the answer is 101, its extensions hold hyper's `OnUpgrade`.
     /// `Err`: the member was not reached; whatever it answers itself, refusals too, is `Ok`.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>>;
+
+    /// Resolves when nothing may come from the member any more: it was unjoined. Bodies of answers end by themselves
+    /// then; what left HTTP behind is ended by whoever has it.
+    fn over(&self) -> BoxFuture<'static, ()>;
 }
 
 /// What a member's object was placed from.
@@ -264,6 +268,12 @@ impl Views {
     pub fn workspaces(&self) -> Vec<WorkspaceId> {
         let views = self.0.views.read();
         views.values().filter(|view| view.cluster_counts().0 > 0).map(|view| view.id.clone()).collect()
+    }
+
+    /// The workspaces in which something was seen of the cluster of that name and identity.
+    pub fn seen_in(&self, cluster: &str, identity: &str) -> Vec<WorkspaceId> {
+        let views = self.all().into_iter().filter(|view| view.has_seen(cluster, identity));
+        views.map(|view| view.id.clone()).collect()
     }
 
     /// A session with the cluster has begun; `identity` is the UID of the member's `kube-system` namespace. What was

@@ -208,9 +208,7 @@ impl Sessions {
         let ended = self.ended.clone();
         self.hub.env.tasks.spawn(Box::pin(async move {
             during(ended, work.run()).await;
-            // Where it goes on, if anywhere, is another process. The last it did may have been to claim its cluster.
-            work.shown.end();
-            work.shared.claims.release(&work.place);
+            work.end();
         }));
         self.running.insert(place, Running { session, wanted: sender });
     }
@@ -246,8 +244,7 @@ impl Sessions {
         let Some(running) = self.running.remove(place) else { return };
         let secret = running.wanted.borrow().secret.clone();
         self.note_secret(place, Some(&secret), None);
-        running.session.shown.leave();
-        self.shared.claims.release(place);
+        running.session.leave();
     }
 
     fn forget(&mut self, workspace: &WorkspaceId) {
