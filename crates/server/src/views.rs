@@ -339,6 +339,14 @@ impl Views {
         }
     }
 
+    /// The session cannot keep up with a collection: what it reported of it stays, marked as stale, until it reports all
+    /// of it again.
+    pub fn outdated(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection) {
+        if let Some((view, kind)) = self.about(workspace, collection) {
+            view.outdated(cluster, kind, &seconds_text(self.0.env.clock.now()));
+        }
+    }
+
     /// The cluster is not joined any more: all it reported goes.
     pub fn leave(&self, workspace: &WorkspaceId, cluster: &str) {
         if let Some(view) = self.of(workspace) {

@@ -42,6 +42,7 @@ use crate::{
     homes::Homes,
     objects,
     reflect::{METADATA, Reflector, Sink, Source, WHOLE},
+    room::Room,
     sessions::Options,
     shown::Shown,
     sinks::{Kind, NamespaceSink, NodeSink, ViewSink},
@@ -96,6 +97,7 @@ pub struct Session {
     pub capacity: Mutex<Capacity>,
     pub homes: Homes,
     pub shown: Shown,
+    pub room: Arc<Room>,
     /// Open: the member can be used.
     gate: watch::Sender<bool>,
     /// Something is to be reported.
@@ -164,6 +166,7 @@ impl Session {
             capacity: Mutex::default(),
             homes: Homes::new(hub.clone(), place.0.clone()),
             shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
+            room: Arc::new(Room::new(shared.options.most_bytes)),
             gate: watch::channel(false).0,
             news: Notify::new(),
             node_changed: AtomicBool::new(false),
@@ -254,10 +257,13 @@ impl Session {
         let mut all: FuturesUnordered<BoxFuture<'_, Infallible>> = FuturesUnordered::new();
         all.push(Box::pin(self.probe(&client)));
         all.push(Box::pin(self.learn(&client)));
-        all.push(Box::pin(self.follow(&client, Reflector::new(namespaces, NamespaceSink::new(self)))));
-        all.push(Box::pin(self.follow(&client, Reflector::new(nodes, NodeSink::new(self)))));
+        let namespaces = Reflector::new(namespaces, NamespaceSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, namespaces)));
+        let nodes = Reflector::new(nodes, NodeSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, nodes)));
         for (path, kind) in VIEWS {
-            let reflector = Reflector::new(Source { path, accept: WHOLE }, ViewSink::new(self, kind));
+            let source = Source { path, accept: WHOLE };
+            let reflector = Reflector::new(source, ViewSink::new(self, kind), self.room.clone());
             all.push(Box::pin(self.follow_view(&client, reflector)));
         }
         match all.next().await {
@@ -483,8 +489,19 @@ impl Session {
 
     async fn recover(&self, client: &Client, error: &Error) {
         tracing::debug!(cluster = %self.name(), %error, "a stream from a member ended");
-        self.doubt.notify_one();
-        let pause = error.retry_after().unwrap_or_default().clamp(self.shared.options.retry_after, MAX_WAIT);
+        let options = &self.shared.options;
+        let pause = match error {
+            // It is well, and nothing that is done here makes it smaller.
+            Error::Overfull(_) => {
+                tracing::warn!(cluster = %self.name(), why = self.room.complaint(), "a member is too large");
+                self.news.notify_one();
+                options.learn_every
+            }
+            _ => {
+                self.doubt.notify_one();
+                error.retry_after().unwrap_or_default().clamp(options.retry_after, MAX_WAIT)
+            }
+        };
         client.env().clock.sleep(pause).await;
     }
 }

@@ -43,6 +43,8 @@ pub struct Options {
     pub watch_lasts: Duration,
     /// A watch that is silent for longer, bookmarks included, is taken for dead.
     pub watch_idle: Duration,
+    /// Of one member, how many bytes of objects are looked at, as they are sent.
+    pub most_bytes: usize,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             learn_every: Duration::from_secs(300),
             watch_lasts: Duration::from_secs(600),
             watch_idle: Duration::from_secs(150),
+            most_bytes: 1 << 30,
         }
     }
 }

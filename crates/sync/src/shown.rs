@@ -124,6 +124,14 @@ impl Shown {
         }
     }
 
+    /// What was reported of a collection is not kept up with.
+    pub fn outdated(&self, collection: &Collection) {
+        let state = self.state.lock();
+        for (workspace, _) in state.workspaces.iter().filter(|(workspace, _)| state.shows_in(workspace)) {
+            self.views.outdated(workspace, &self.cluster, collection);
+        }
+    }
+
     /// The connection is lost; what was reported stays.
     pub fn lost(&self) {
         let mut state = self.state.lock();
