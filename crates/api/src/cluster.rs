@@ -26,6 +26,8 @@ pub mod condition {
     pub const REACHABLE: &str = "Reachable";
     /// Another cluster answers at its address.
     pub const IDENTITY_CHANGED: &str = "IdentityChanged";
+    /// All that it has of the kinds that show is seen; it is said only where that is not so.
+    pub const COMPLETE: &str = "Complete";
 }
 
 const fn column(name: &'static str, description: &'static str, cell: Cell) -> Column {

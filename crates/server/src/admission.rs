@@ -3,8 +3,8 @@
 //! ```text
 //!   decode ──> track managers ──> mutate ──> prepare, default, validate ──> validate ──> commit
 //!                                 │                                         │
-//!                                 namespace, limits, accounts, classes,     pod security, policies, webhooks,
-//!                                 policies, webhooks                        quota
+//!                                 namespace, limits, accounts, classes,     virtual nodes, pod security, policies,
+//!                                 policies, webhooks                        webhooks, quota
 //! ```
 //!
 //! Every step sees the same [`Admission`]. Steps of one kind look at that first, so that a request pays only for what
@@ -22,6 +22,7 @@ mod priorities;
 pub mod quota;
 pub mod seen;
 mod service_accounts;
+mod virtual_nodes;
 pub mod webhooks;
 
 use http::Response;
@@ -182,6 +183,7 @@ pub async fn validate(
 ) -> Result<(), Status> {
     let context = admission.context;
     policies::may_refer(admission, object)?;
+    virtual_nodes::check(admission, object)?;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);

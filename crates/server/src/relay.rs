@@ -71,7 +71,7 @@ fn read(bytes: &[u8]) -> Option<User> {
         uid: value["uid"].as_str()?.to_owned(),
         groups: serde_json::from_value(value["groups"].clone()).ok()?,
         extra: serde_json::from_value(value["extra"].clone()).ok()?,
-        own: false,
+        is_hub: false,
     })
 }
 
@@ -247,11 +247,11 @@ mod tests {
             uid: "7".into(),
             groups: vec!["team a".into(), "system:authenticated".into()],
             extra: [("scopes".to_owned(), vec!["read".to_owned()])].into(),
-            own: true,
+            is_hub: true,
         };
         let sent = written(&user).expect("any text can be sent");
         let bytes = STANDARD.decode(sent.as_bytes()).expect("as it was encoded");
-        assert_eq!(read(&bytes), Some(User { own: false, ..user }));
+        assert_eq!(read(&bytes), Some(User { is_hub: false, ..user }));
         for wrong in ["", "{}", r#"{"name": "a"}"#, r#"{"name": 7, "uid": "", "groups": [], "extra": {}}"#] {
             assert_eq!(read(wrong.as_bytes()), None, "{wrong}");
         }

@@ -542,7 +542,7 @@ where
 /// What Hanse alone writes nobody else does, whatever roles say.
 fn check_writer(context: &Context) -> Result<(), Status> {
     let row = &context.resource.row;
-    if !row.system_written || context.user.own {
+    if !row.system_written || context.user.is_hub {
         return Ok(());
     }
     let target = &context.target;

@@ -78,9 +78,13 @@ async fn connect(context: &Context, target: &Target) -> Result<Response<Body>, S
     let member = head.extensions.remove::<OnUpgrade>();
     let member = member.ok_or_else(|| Status::internal("the session cannot leave HTTP behind"))?;
     let mut stopping = context.hub.stopping.clone();
+    let over = target.member.as_ref().map(|member| member.over());
+    // If there is none now, it was there a moment ago.
+    let over = async move { futures_util::future::OptionFuture::from(over).await.unwrap_or_default() };
     context.hub.env.tasks.spawn(Box::pin(async move {
         tokio::select! {
             () = join(client, member) => {}
+            () = over => {}
             () = hub::stopped(&mut stopping) => {}
         }
     }));
