@@ -37,6 +37,7 @@ mod negotiate;
 mod openapi;
 pub mod operate;
 mod options;
+mod parsed;
 mod patch;
 pub mod peer;
 pub mod pki;
