@@ -133,6 +133,46 @@ fn what_a_command_does_decides_the_end() {
 }
 
 #[test]
+fn what_a_run_left_on_a_volume_is_there_for_the_next() {
+    let fails_once = |path: &str| {
+        let script = format!("if [[ -r {path} ]]\nthen\n\texit 0\nelse\n\ttouch {path}\n\texit 1\nfi");
+        Bench::new(json!({"spec": {
+            "restartPolicy": "OnFailure", "volumes": [{"name": "data", "emptyDir": {}}],
+            "containers": [{
+                "name": "c", "command": ["sh", "-c"], "args": [script],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+        }}))
+    };
+    for (path, expected) in [
+        ("/data/foo", "Succeeded terminated:Completed ready=False"),
+        ("/tmp/foo", "Running waiting:CrashLoopBackOff ready=False"),
+    ] {
+        let mut bench = fails_once(path);
+        bench.settle();
+        assert_eq!(bench.after(2), "Running waiting:CrashLoopBackOff ready=False", "{path}");
+        assert_eq!(bench.after(10), expected, "{path}");
+    }
+}
+
+#[test]
+fn a_script_knows_what_its_pod_says_of_itself() {
+    let mut bench = Bench::new(json!({
+        "metadata": {"labels": {"batch.kubernetes.io/job-completion-index": "3"}},
+        "spec": {"restartPolicy": "Never", "containers": [{
+            "name": "c", "command": ["sh", "-c", "exit $INDEX"],
+            "env": [{"name": "INDEX", "valueFrom": {"fieldRef": {
+                "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']",
+            }}}],
+        }]},
+    }));
+    bench.settle();
+    assert_eq!(bench.after(2), "Failed terminated:Error ready=False");
+    let code = bench.pod().pointer("/status/containerStatuses/0/state/terminated/exitCode").cloned();
+    assert_eq!(code, Some(json!(3)));
+}
+
+#[test]
 fn the_containers_of_a_job_come_to_an_end() {
     let mut bench = Bench::new(json!({
         "metadata": {"annotations": {START_AFTER: "0s"}, "ownerReferences": [
