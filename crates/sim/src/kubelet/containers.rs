@@ -51,6 +51,14 @@ fn until(due: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(due.duration_since(now)).unwrap_or_default()
 }
 
+/// Why a container of a pod waits that has not been started; upstream says the same of all.
+pub fn not_yet(pod: &Value) -> &'static str {
+    match tree::items(pod, "/spec/initContainers").len() {
+        0 => "ContainerCreating",
+        _ => "PodInitializing",
+    }
+}
+
 /// Later, or as late as time goes.
 fn after(time: Timestamp, duration: Duration) -> Timestamp {
     time.checked_add(whole(duration)).unwrap_or(Timestamp::MAX)
@@ -237,7 +245,7 @@ impl Container<'_> {
             let again = Some(until(due, now));
             let status = match self.status {
                 Some(status) => status.clone(),
-                None => self.waiting("ContainerCreating", ""),
+                None => self.waiting(not_yet(self.pod), ""),
             };
             return Advanced { status, again, notes: Vec::new() };
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Life,
-    containers::{Advanced, Container, Role},
+    containers::{Advanced, Container, Role, not_yet},
     needs,
 };
 use crate::{World, tree};
@@ -98,7 +98,7 @@ fn advance_all(
         let container = Container { world, pod, spec, status, role: Role::Main, may_start };
         let mut advanced = container.advance(life);
         if since.is_none() && status.is_none() {
-            advanced.status["state"] = json!({"waiting": {"reason": "ContainerCreating"}});
+            advanced.status["state"] = json!({"waiting": {"reason": not_yet(pod)}});
         }
         let advanced = progress.take(advanced);
         progress.main.push(advanced);

@@ -207,6 +207,16 @@ fn init_containers_go_first_and_sidecars_stay() {
 }
 
 #[test]
+fn where_something_must_go_first_all_wait_for_the_pod() {
+    let mut bench = Bench::new(json!({"spec": {"initContainers": [{"name": "a"}, {"name": "b"}]}}));
+    assert_eq!(bench.after(0), "Pending waiting:PodInitializing ready=False");
+    let pod = bench.pod();
+    for status in tree::items(&pod, "/status/initContainerStatuses") {
+        assert_eq!(tree::text(status, "/state/waiting/reason"), "PodInitializing", "{status}");
+    }
+}
+
+#[test]
 fn nothing_starts_without_what_it_is_made_of() {
     let spec = json!({"metadata": {"annotations": {START_AFTER: "0s", READY_AFTER: "0s"}}, "spec": {
         "volumes": [{"name": "v", "configMap": {"name": "settings"}}],
