@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
@@ -25,11 +25,40 @@ struct Progress {
     main: Vec<Value>,
     initialized: bool,
     init_failed: bool,
+    /// It has been active for as long as it may be.
+    late: bool,
     again: Option<Duration>,
     notes: Vec<(bool, &'static str, String)>,
 }
 
+/// The code of a program that was stopped by force.
+const KILLED: i32 = 137;
+const LATE: &str = "Pod was active on the node longer than the specified deadline";
+
 impl Progress {
+    /// Ends what runs if the pod's time is over.
+    fn mind_deadline(&mut self, pod: &Value, started: Timestamp, now: Timestamp) {
+        let Some(seconds) = tree::number(pod, "/spec/activeDeadlineSeconds") else { return };
+        let due = started.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+        if now < due {
+            let left = Duration::try_from(due.duration_since(now)).unwrap_or_default();
+            self.again = Some(self.again.map_or(left, |again| again.min(left)));
+            return;
+        }
+        self.late = true;
+        self.again = None;
+        self.notes.push((false, "DeadlineExceeded", LATE.to_owned()));
+        for status in self.init.iter_mut().chain(&mut self.main) {
+            let Some(began) = status.pointer("/state/running/startedAt").cloned() else { continue };
+            status["state"] = json!({"terminated": {
+                "exitCode": KILLED, "reason": "Error", "startedAt": began, "finishedAt": tree::time_text(now),
+                "containerID": status.get("containerID").cloned().unwrap_or_default(),
+            }});
+            status["ready"] = json!(false);
+            status["started"] = json!(false);
+        }
+    }
+
     fn take(&mut self, advanced: Advanced) -> Value {
         self.again = self.again.into_iter().chain(advanced.again).min();
         self.notes.extend(advanced.notes);
@@ -45,6 +74,7 @@ pub fn next(world: &dyn World, pod: &Value, node: &Value, life: &Life, address: 
         main: Vec::new(),
         initialized: true,
         init_failed: false,
+        late: false,
         again: None,
         notes: Vec::new(),
     };
@@ -56,6 +86,7 @@ pub fn next(world: &dyn World, pod: &Value, node: &Value, life: &Life, address: 
         }
     }
     advance_all(world, pod, life, unmounted.is_none().then_some(started), &mut progress);
+    progress.mind_deadline(pod, started, now);
     let status = summary(pod, node, address, started, now, &progress);
     let known = pod.get("status").cloned().unwrap_or_default();
     let differs =
@@ -111,7 +142,7 @@ fn is(status: &Value, member: &str) -> bool {
 
 fn phase(pod: &Value, progress: &Progress) -> &'static str {
     let never = tree::text(pod, "/spec/restartPolicy") == "Never";
-    if progress.init_failed && never {
+    if progress.late || (progress.init_failed && never) {
         return "Failed";
     }
     let ended = |it: &&Value| is(it, "terminated");
@@ -161,6 +192,10 @@ fn summary(
         "containerStatuses": progress.main,
         "conditions": conditions(pod, now, phase, finished, progress, &unready),
     });
+    if progress.late {
+        status["reason"] = json!("DeadlineExceeded");
+        status["message"] = json!(LATE);
+    }
     if let Some(generation) = tree::number(pod, "/metadata/generation") {
         status["observedGeneration"] = json!(generation);
     }

@@ -243,6 +243,17 @@ fn nothing_starts_without_what_it_is_made_of() {
 }
 
 #[test]
+fn a_pod_ends_when_its_time_is_over() {
+    let mut bench = Bench::new(json!({"spec": {"activeDeadlineSeconds": 8}}));
+    bench.settle();
+    bench.after(2);
+    assert_eq!(bench.after(5), "Running running ready=True");
+    assert_eq!(bench.after(1), "Failed terminated:Error ready=False");
+    assert_eq!(tree::text(&bench.pod(), "/status/reason"), "DeadlineExceeded");
+    assert_eq!(bench.notes.last().map(String::as_str), Some("DeadlineExceeded"));
+}
+
+#[test]
 fn a_pod_that_is_to_go_goes_after_its_containers() {
     let mut bench = Bench::new(json!({}));
     bench.after(0);
