@@ -121,7 +121,7 @@ impl Controller for Kubelet {
         };
         let life = Life::of(pod, &self.pace);
         if tree::is_deleting(pod) {
-            self.stop(world, pod, &life, &mut plan);
+            self.stop(world, pod, &node, &life, &mut plan);
             return plan;
         }
         if matches!(tree::text(pod, "/status/phase"), "Succeeded" | "Failed") {
@@ -156,7 +156,7 @@ pub fn is_down(node: &Value) -> bool {
 
 impl Kubelet {
     /// A pod that is to go is gone when its containers have stopped, and its grace period is the longest that takes.
-    fn stop(&self, world: &dyn World, pod: &Value, life: &Life, plan: &mut Plan) {
+    fn stop(&self, world: &dyn World, pod: &Value, node: &Value, life: &Life, plan: &mut Plan) {
         let grace = tree::number(pod, "/metadata/deletionGracePeriodSeconds").unwrap_or(0).max(0) as u64;
         let takes = life.stop_after.min(Duration::from_secs(grace));
         let due = tree::time(pod, "/metadata/deletionTimestamp");
@@ -169,6 +169,17 @@ impl Kubelet {
         if !matches!(tree::text(pod, "/status/phase"), "Succeeded" | "Failed") {
             let message = "Stopping container".to_owned();
             plan.then(Action::Event { object: pod.clone(), warning: false, reason: "Killing", message });
+            // Those who keep it wait for its end; nobody else would see it.
+            if tree::items(pod, "/metadata/finalizers").len() > 0 {
+                plan.then(Action::PatchStatus {
+                    kind: PODS,
+                    namespace: tree::namespace(pod).into(),
+                    name: tree::name(pod).into(),
+                    patch: json!({
+                        "metadata": {"uid": tree::uid(pod)}, "status": status::stopped(pod, node, world.now()),
+                    }),
+                });
+            }
         }
         plan.then(Action::Delete {
             kind: PODS,

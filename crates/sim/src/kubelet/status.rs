@@ -25,8 +25,8 @@ struct Progress {
     main: Vec<Value>,
     initialized: bool,
     init_failed: bool,
-    /// It has been active for as long as it may be.
-    late: bool,
+    /// Its containers were stopped: why, if it was not asked to go.
+    stopped: Option<Option<(&'static str, &'static str)>>,
     again: Option<Duration>,
     notes: Vec<(bool, &'static str, String)>,
 }
@@ -45,9 +45,13 @@ impl Progress {
             self.again = Some(self.again.map_or(left, |again| again.min(left)));
             return;
         }
-        self.late = true;
         self.again = None;
         self.notes.push((false, "DeadlineExceeded", LATE.to_owned()));
+        self.stop(Some(("DeadlineExceeded", LATE)), now);
+    }
+
+    fn stop(&mut self, why: Option<(&'static str, &'static str)>, now: Timestamp) {
+        self.stopped = Some(why);
         for status in self.init.iter_mut().chain(&mut self.main) {
             let Some(began) = status.pointer("/state/running/startedAt").cloned() else { continue };
             status["state"] = json!({"terminated": {
@@ -74,7 +78,7 @@ pub fn next(world: &dyn World, pod: &Value, node: &Value, life: &Life, address: 
         main: Vec::new(),
         initialized: true,
         init_failed: false,
-        late: false,
+        stopped: None,
         again: None,
         notes: Vec::new(),
     };
@@ -93,6 +97,24 @@ pub fn next(world: &dyn World, pod: &Value, node: &Value, life: &Life, address: 
         |(key, value): (&String, &Value)| !tree::same(value, known.get(key).unwrap_or(&Value::Null));
     let changes = status.as_object().is_some_and(|it| it.iter().any(differs));
     Step { status: changes.then_some(status), again: progress.again, notes: progress.notes }
+}
+
+/// The status of a pod whose containers were stopped because it is to go.
+pub fn stopped(pod: &Value, node: &Value, now: Timestamp) -> Value {
+    let all = |pointer: &str| tree::items(pod, pointer).cloned().collect();
+    let mut progress = Progress {
+        init: all("/status/initContainerStatuses"),
+        main: all("/status/containerStatuses"),
+        initialized: tree::condition(pod, "Initialized")
+            .is_some_and(|it| tree::text(it, "/status") == "True"),
+        init_failed: false,
+        stopped: None,
+        again: None,
+        notes: Vec::new(),
+    };
+    progress.stop(None, now);
+    let started = tree::time(pod, "/status/startTime").unwrap_or(now);
+    summary(pod, node, tree::text(pod, "/status/podIP"), started, now, &progress)
 }
 
 fn status_of<'a>(pod: &'a Value, pointer: &str, spec: &Value) -> Option<&'a Value> {
@@ -142,7 +164,7 @@ fn is(status: &Value, member: &str) -> bool {
 
 fn phase(pod: &Value, progress: &Progress) -> &'static str {
     let never = tree::text(pod, "/spec/restartPolicy") == "Never";
-    if progress.late || (progress.init_failed && never) {
+    if progress.stopped.is_some() || (progress.init_failed && never) {
         return "Failed";
     }
     let ended = |it: &&Value| is(it, "terminated");
@@ -192,9 +214,9 @@ fn summary(
         "containerStatuses": progress.main,
         "conditions": conditions(pod, now, phase, finished, progress, &unready),
     });
-    if progress.late {
-        status["reason"] = json!("DeadlineExceeded");
-        status["message"] = json!(LATE);
+    if let Some((reason, message)) = progress.stopped.flatten() {
+        status["reason"] = json!(reason);
+        status["message"] = json!(message);
     }
     if let Some(generation) = tree::number(pod, "/metadata/generation") {
         status["observedGeneration"] = json!(generation);

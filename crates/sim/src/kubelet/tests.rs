@@ -267,6 +267,20 @@ fn a_pod_that_is_to_go_goes_after_its_containers() {
 }
 
 #[test]
+fn a_pod_that_others_keep_has_ended() {
+    let mut bench = Bench::new(json!({"metadata": {"finalizers": ["example.com/kept"]}}));
+    bench.settle();
+    assert_eq!(bench.after(2), "Running running ready=False");
+    let mut pod = bench.pod();
+    pod["metadata"]["deletionTimestamp"] = json!(tree::time_text(bench.world.now));
+    pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+    bench.world.put(PODS, pod);
+    assert!(bench.settle());
+    assert_eq!(bench.after(0), "Failed terminated:Error ready=False");
+    assert_eq!(bench.notes.iter().filter(|note| *note == "Killing").count(), 1);
+}
+
+#[test]
 fn a_node_that_is_down_does_nothing() {
     let mut bench = Bench::new(json!({}));
     let mut node = bench.world.get(NODES, "", "n").unwrap();
