@@ -26,7 +26,7 @@ use crate::{
 pub struct Pace {
     /// Until containers run.
     pub start_after: Duration,
-    /// Until a running container is ready.
+    /// Until a running container is ready; one without a probe for that is ready when it runs.
     pub ready_after: Duration,
     /// Until the containers of a job have done their work.
     pub job_takes: Duration,
@@ -59,7 +59,8 @@ pub const DOWN: &str = "sim.hanse.io/down";
 /// The life that one pod is to have.
 pub(crate) struct Life {
     start_after: Duration,
-    ready_after: Duration,
+    /// As it says itself, or else what a probe takes.
+    ready_after: (Option<Duration>, Duration),
     stop_after: Duration,
     exit_after: Option<Duration>,
     exit_code: i32,
@@ -73,7 +74,7 @@ impl Life {
         let said = |key: &str| script::duration(tree::annotation(pod, key));
         Life {
             start_after: said(START_AFTER).unwrap_or(pace.start_after),
-            ready_after: said(READY_AFTER).unwrap_or(pace.ready_after),
+            ready_after: (said(READY_AFTER), pace.ready_after),
             stop_after: said(STOP_AFTER).unwrap_or(pace.stop_after),
             exit_after: said(EXIT_AFTER),
             exit_code: tree::annotation(pod, EXIT_CODE).parse().unwrap_or(0),

@@ -296,7 +296,9 @@ impl Container<'_> {
             let ended = Container { status: Some(&status), ..*self };
             return ended.after_end(&terminated);
         }
-        let ready_at = after(started, life.ready_after);
+        let (said, probed) = life.ready_after;
+        let has_probe = self.spec.get("readinessProbe").is_some();
+        let ready_at = after(started, said.unwrap_or(if has_probe { probed } else { Duration::ZERO }));
         let is_ready = ready_at <= now;
         let mut again = ends.map(|(takes, _)| until(after(started, takes), now));
         if !is_ready {

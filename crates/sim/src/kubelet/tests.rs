@@ -18,7 +18,7 @@ impl Bench {
         pod["metadata"]["uid"] = json!("u");
         pod["spec"]["nodeName"] = json!("n");
         if pod["spec"]["containers"].is_null() {
-            pod["spec"]["containers"] = json!([{"name": "c", "image": "web:1"}]);
+            pod["spec"]["containers"] = json!([{"name": "c", "image": "web:1", "readinessProbe": {}}]);
         }
         let node = json!({"metadata": {"name": "n"}, "status": {"addresses": [
             {"type": "InternalIP", "address": "10.0.0.1"},
