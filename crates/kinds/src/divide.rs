@@ -1,0 +1,1 @@
+//! How a whole number of replicas is divided over clusters.
