@@ -196,4 +196,6 @@ pub struct MemberStatus {
     pub status: Value,
     /// Whether the cluster answers. If not, `status` is what was seen last.
     pub reachable: bool,
+    /// Whether it is to lose its copy: what is still there counts, but nothing waits for it.
+    pub leaving: bool,
 }
