@@ -219,8 +219,8 @@ fn condition(status: &Value) -> Condition {
 }
 
 fn quantities(value: &Value) -> Resources {
-    let read =
-        members(value).filter_map(|(name, value)| Some((name.clone(), Quantity::parse(value.as_str()?).ok()?)));
+    let read = members(value)
+        .filter_map(|(name, value)| Some((name.clone(), Quantity::parse(value.as_str()?).ok()?)));
     read.collect()
 }
 

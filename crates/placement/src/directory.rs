@@ -69,6 +69,21 @@ impl Directory {
             Ok(at) => (self.entries[at].cluster, self.entries[at].offer) = (cluster, offer),
             Err(at) => self.entries.insert(at, Entry { cluster, offer, reserved: BTreeMap::new() }),
         }
+        if self.offers.len() > 2 * self.entries.len() + 16 {
+            self.forget_offers();
+        }
+    }
+
+    /// Those that no cluster has any more.
+    fn forget_offers(&mut self) {
+        let mut kept: Vec<Offer> = Vec::new();
+        for entry in &mut self.entries {
+            entry.offer = kept.iter().position(|it| *it == entry.cluster.offer).unwrap_or(kept.len());
+            if entry.offer == kept.len() {
+                kept.push(entry.cluster.offer.clone());
+            }
+        }
+        self.offers = kept;
     }
 
     /// Nothing is known of the cluster from now on.

@@ -20,7 +20,8 @@ impl Fields {
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
         let types = Types::builtin();
-        let (Some(message), Some(object)) = (types.get_kind(group, version, text("kind")), object.as_object())
+        let (Some(message), Some(object)) =
+            (types.get_kind(group, version, text("kind")), object.as_object())
         else {
             return fields;
         };
@@ -46,17 +47,16 @@ impl Fields {
             (Type::List(inner), Value::Array(list)) => {
                 list.iter().for_each(|it| self.inside(types, inner, it));
             }
-            (Type::Map(inner), Value::Object(map)) => map.values().for_each(|it| self.inside(types, inner, it)),
+            (Type::Map(inner), Value::Object(map)) => {
+                map.values().for_each(|it| self.inside(types, inner, it))
+            }
             (Type::Wrapped(inner), value) => self.inside(types, inner, value),
             _ => {}
         }
     }
 
     /// The first that is lacked.
-    pub fn first_in<'l>(
-        &self,
-        lacks: &'l BTreeMap<String, BTreeSet<String>>,
-    ) -> Option<(&'l str, &'l str)> {
+    pub fn first_in<'l>(&self, lacks: &'l BTreeMap<String, BTreeSet<String>>) -> Option<(&'l str, &'l str)> {
         lacks.iter().find_map(|(ty, missing)| {
             let used = self.0.get(ty.as_str())?;
             missing.iter().find(|field| used.contains(*field)).map(|field| (ty.as_str(), field.as_str()))
@@ -77,15 +77,17 @@ mod tests {
             "spec": {"template": {"spec": {"hostUsers": false, "containers": [{"name": "a", "image": "b"}]}}},
         });
         let fields = Fields::used(&object);
-        let lacks = |ty: &str, field: &str| {
-            BTreeMap::from([(ty.to_owned(), BTreeSet::from([field.to_owned()]))])
-        };
+        let lacks =
+            |ty: &str, field: &str| BTreeMap::from([(ty.to_owned(), BTreeSet::from([field.to_owned()]))]);
         assert_eq!(
             fields.first_in(&lacks("core/v1.PodSpec", "hostUsers")),
             Some(("core/v1.PodSpec", "hostUsers"))
         );
         assert!(fields.first_in(&lacks("core/v1.Container", "image")).is_some());
         assert!(fields.first_in(&lacks("core/v1.PodSpec", "os")).is_none());
-        assert_eq!(Fields::used(&json!({"apiVersion": "a.b/v1", "kind": "Thing", "spec": {}})), Fields::none());
+        assert_eq!(
+            Fields::used(&json!({"apiVersion": "a.b/v1", "kind": "Thing", "spec": {}})),
+            Fields::none()
+        );
     }
 }

@@ -2,26 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kinds::{Share, Subject};
+use kinds::{Share, Subject, Travel};
 
 use crate::policy::labels;
 
-const FOLLOWERS: &[(&str, &str)] = &[
-    ("", "Service"),
-    ("", "ConfigMap"),
-    ("", "Secret"),
-    ("", "ServiceAccount"),
-    ("", "PersistentVolumeClaim"),
-    ("", "LimitRange"),
-    ("autoscaling", "HorizontalPodAutoscaler"),
-    ("networking.k8s.io", "Ingress"),
-    ("networking.k8s.io", "NetworkPolicy"),
-    ("policy", "PodDisruptionBudget"),
-];
-
 /// Whether, with no policy of its own, it goes where others are.
 pub fn is_follower(subject: &Subject) -> bool {
-    FOLLOWERS.contains(&(subject.group.as_str(), subject.kind.as_str()))
+    matches!(travel(subject), Travel::Follows | Travel::WithNamespace)
+}
+
+pub fn travel(subject: &Subject) -> Travel {
+    kinds::of(&subject.group, &subject.kind).travel
 }
 
 pub fn is_claim(subject: &Subject) -> bool {
@@ -55,13 +46,13 @@ fn is_about(follower: &Subject, leader: &Subject) -> bool {
     let has_pods = leader.replicas.is_some() || leader.every_node;
     let selects = || references.pods.as_ref().is_some_and(|it| it.matches(&labels(&leader.pod_labels)));
     let targets = || {
-        references.targets.iter().any(|it| {
-            it.group == leader.group && it.kind == leader.kind && it.name == leader.name
-        })
+        references
+            .targets
+            .iter()
+            .any(|it| it.group == leader.group && it.kind == leader.kind && it.name == leader.name)
     };
-    let serves = || {
-        leader.group.is_empty() && leader.kind == "Service" && references.services.contains(&leader.name)
-    };
+    let serves =
+        || leader.group.is_empty() && leader.kind == "Service" && references.services.contains(&leader.name);
     (has_pods && selects()) || targets() || serves()
 }
 

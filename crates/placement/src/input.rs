@@ -22,8 +22,6 @@ pub struct Input<'a> {
     pub resource: Option<&'a str>,
     /// The fields that the object uses.
     pub fields: &'a Fields,
-    /// It is of a definition made in the workspace, and stays in the hub unless a `Placement` selects it.
-    pub custom: bool,
     pub namespace: &'a Namespace,
     /// Whose workspace it is; `None`: the administrators'.
     pub account: Option<&'a str>,
@@ -60,7 +58,6 @@ impl<'a> Input<'a> {
             directory,
             resource: None,
             fields: &NO_FIELDS,
-            custom: false,
             namespace: &NO_NAMESPACE,
             account: None,
             workspace: &[],

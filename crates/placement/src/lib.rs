@@ -10,12 +10,31 @@
 //! ```
 
 pub mod cluster;
+mod decide;
 pub mod dialect;
-pub mod directory;
+mod directory;
+mod explain;
+mod fields;
+pub mod follow;
+mod home;
+mod input;
+mod parts;
+mod place;
 pub mod policy;
+mod resolve;
+mod select;
 mod spread;
 
+pub use cluster::Cluster;
+pub use decide::{Confined, Decision, Outcome, decide};
+pub use directory::Directory;
+pub use explain::{ClusterExplanation, ClusterVerdict, Explanation, ScoreExplanation};
+pub use fields::Fields;
+pub use input::{Input, Namespace};
 pub use kinds::divide::{Algorithm, Division, Plan, Preference, Preferences, divide};
+pub use policy::{Choice, Policy, Rule, Strategy};
+pub use resolve::{CLUSTERS, Layer, Means, PLACEMENT, Resolved, resolve};
+pub use select::{Objection, Score, Stance, Verdict, Verdicts, feasible, select};
 
 /// Says why what a user wrote cannot be followed. Nothing moves because of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 
 use kinds::{
     Split, Subject,
-    divide::{Slot, fair},
+    divide::{Algorithm, Slot},
 };
 
 use crate::{
     cluster::Cluster,
     follow::is_claim,
     input::Input,
-    ordinals,
+    parts,
     policy::{By, Rule, Spread, Strategy},
     select::{Stance, Verdict, Verdicts},
     spread::{Divider, Level},
@@ -47,11 +47,16 @@ pub fn strategy(rule: &Rule, subject: &Subject, shared_volumes: bool) -> Strateg
         (Some(Strategy::Duplicate), _) if is_claim(subject) && is_one => Strategy::Single,
         (Some(Strategy::Single), _) => Strategy::Single,
         (Some(Strategy::Duplicate), _) => Strategy::Duplicate,
-        (_, Split::Whole | Split::Budget) if is_one => Strategy::Single,
-        (_, Split::Whole | Split::Budget) => Strategy::Duplicate,
+        _ if is_indivisible(subject) && is_one => Strategy::Single,
+        _ if is_indivisible(subject) => Strategy::Duplicate,
         (None, Split::Ordinals) => Strategy::Single,
         (Some(Strategy::Divide), _) | (None, _) => Strategy::Divide,
     }
+}
+
+/// It is in a cluster with all of its pods, or not at all.
+pub fn is_indivisible(subject: &Subject) -> bool {
+    matches!(subject.splits, Split::Whole | Split::Budget)
 }
 
 /// Places by a rule.
@@ -102,10 +107,16 @@ impl<'a> Placer<'a> {
             (leaves, group, !stays(it), !holds_all, Reverse(it.score.total()), it.rank, it.cluster)
         };
         let candidates = self.verdicts().filter(|it| it.is_feasible());
-        if let Some(best) = candidates.min_by_key(order) {
+        if let Some(best) = candidates.min_by_key(order).filter(|it| self.suffices(it)) {
             placed.give(best.cluster, self.most(best));
         }
         placed
+    }
+
+    /// Whether its room is worth sending it there: for some of what can be divided, else for all.
+    fn suffices(&self, verdict: &Verdict) -> bool {
+        let least = if is_indivisible(self.input.subject) { self.total } else { self.total.min(1) };
+        verdict.present || self.most(verdict) >= least
     }
 
     /// All clusters of the first group that has one, as far as the constraints let them.
@@ -122,7 +133,7 @@ impl<'a> Placer<'a> {
         if members.is_empty() {
             members = leaving.collect();
         }
-        for member in members {
+        for member in members.into_iter().filter(|it| self.suffices(it)) {
             placed.give(member.cluster, self.most(member));
         }
         placed
@@ -145,7 +156,7 @@ impl<'a> Placer<'a> {
             slots: &slots,
             levels: vec![self.level(spread, &members)],
             rebalance: false,
-            algorithm: kinds::divide::Algorithm::Fair,
+            algorithm: Algorithm::Fair,
             key: self.key,
         };
         let taken = divider.divide(members.len() as u64);
@@ -229,7 +240,12 @@ impl<'a> Placer<'a> {
         sum
     }
 
-    fn divider<'s>(&'s self, members: &[&Verdict], slots: &'s [Slot<'a>], rebalance: bool) -> Divider<'s, 'a> {
+    fn divider<'s>(
+        &'s self,
+        members: &[&Verdict],
+        slots: &'s [Slot<'a>],
+        rebalance: bool,
+    ) -> Divider<'s, 'a> {
         let useful = self.verdicts.spread.iter();
         let levels = useful.map(|spread| self.level(spread, members)).collect();
         Divider { slots, levels, rebalance, algorithm: self.rule.algorithm, key: self.key }
@@ -272,11 +288,12 @@ impl<'a> Placer<'a> {
         running.sort_by_key(|it| (start(it), it.cluster));
         let bound = |it: &Verdict| {
             let slot = self.slot(it);
-            self.most(it).min(slot.max.unwrap_or(u64::MAX))
+            let most = if slot.weight > 0 { u64::MAX } else { slot.min.max(slot.current) };
+            self.most(it).min(slot.max.unwrap_or(u64::MAX)).min(most)
         };
         let kept: Vec<u64> = running.iter().map(|it| it.current.min(bound(it))).collect();
         let most_of_last = running.last().map_or(0, |it| bound(it));
-        let (shares, left) = ordinals::keep(self.total, &kept, most_of_last);
+        let (shares, left) = parts::keep_ordinals(self.total, &kept, most_of_last);
         for (member, share) in running.iter().zip(shares).filter(|(_, share)| *share > 0) {
             placed.give(member.cluster, share);
         }
@@ -285,11 +302,29 @@ impl<'a> Placer<'a> {
         self.keep_leaving(left - taken, placed);
     }
 
+    /// What there is, and no more.
+    pub fn as_it_is(&self) -> Placed {
+        let mut placed = Placed::nothing(self.verdicts.all.len());
+        let present = self.verdicts().filter(|it| it.present && it.is_feasible());
+        present.for_each(|it| placed.give(it.cluster, it.current));
+        placed
+    }
+
+    /// The first that has room for all of it, and if it is there already, it.
+    pub fn first_of(&self, order: &[&Verdict]) -> Placed {
+        let mut placed = Placed::nothing(self.verdicts.all.len());
+        let first = order.iter().find(|it| it.present).or_else(|| order.iter().find(|it| self.suffices(it)));
+        if let Some(first) = first {
+            placed.give(first.cluster, self.most(first));
+        }
+        placed
+    }
+
     /// Fills clusters one after the other, what runs first: those that are there keep what they have.
     pub fn in_order(&self, order: &[&Verdict]) -> Placed {
         let mut placed = Placed::nothing(self.verdicts.all.len());
         let mut left = self.total;
-        for member in order.iter().filter(|it| it.present) {
+        for member in order.iter().filter(|it| it.present && it.stance() != Stance::Leaves) {
             let share = member.current.min(self.most(member)).min(left);
             placed.give(member.cluster, share);
             left -= share;
@@ -307,31 +342,4 @@ impl<'a> Placer<'a> {
         }
         placed
     }
-}
-
-/// Divides the bounds of an autoscaler over the clusters of what it scales, by its replicas there. Every cluster has at
-/// least one; where the most is less than the clusters, those with fewest replicas get none.
-pub fn autoscaler_bounds(min: u64, max: u64, targets: &[(&str, u64)], key: &str) -> Vec<Option<(u64, u64)>> {
-    let mut order: Vec<usize> = (0..targets.len()).collect();
-    order.sort_by_key(|at| (Reverse(targets[*at].1), kinds::divide::rank(targets[*at].0, key), targets[*at].0));
-    order.truncate(usize::try_from(max).unwrap_or(usize::MAX));
-    order.sort_unstable();
-    let used: Vec<(&str, u64)> = order.iter().map(|at| targets[*at]).collect();
-    let slots = |most: Option<&[u64]>| -> Vec<Slot<'_>> {
-        let each = used.iter().enumerate();
-        each.map(|(at, (name, weight))| Slot {
-            weight: (*weight).max(1),
-            min: 1,
-            max: most.map(|most| most[at]),
-            ..Slot::open(name, key)
-        })
-        .collect()
-    };
-    let most = fair(max, &slots(None), true);
-    let least = fair(min.max(used.len() as u64).min(max), &slots(Some(&most)), true);
-    let mut bounds = vec![None; targets.len()];
-    for (place, at) in order.into_iter().enumerate() {
-        bounds[at] = Some((least[place], most[place]));
-    }
-    bounds
 }

@@ -191,9 +191,8 @@ impl Policy {
 
 impl Selection {
     fn aim(&self, subject: &Subject, namespace_labels: &Labels) -> Option<Aim> {
-        let listed = |list: &[String], value: &str| {
-            list.is_empty() || list.iter().any(|it| it == value || it == "*")
-        };
+        let listed =
+            |list: &[String], value: &str| list.is_empty() || list.iter().any(|it| it == value || it == "*");
         let holds = listed(&self.groups, &subject.group)
             && listed(&self.kinds, &subject.kind)
             && listed(&self.names, &subject.name)
@@ -353,8 +352,10 @@ impl Spec {
                 namespace_labels: selector(it.namespace_selector)?,
             })
         });
-        let groups =
-            self.groups.into_iter().map(|it| Ok(Group { name: it.name, choice: choice(it.names, it.selector)? }));
+        let groups = self
+            .groups
+            .into_iter()
+            .map(|it| Ok(Group { name: it.name, choice: choice(it.names, it.selector)? }));
         let shares = self.divide.shares.into_iter().map(share_rule);
         let clusters = self.clusters.unwrap_or_default();
         let rule = Rule {

@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap};
 
+use kinds::Travel;
+
 use crate::{
     Problem, dialect, follow,
     input::Input,
@@ -87,8 +89,8 @@ pub fn resolve<'a>(input: &Input<'a>) -> Resolved<'a> {
             return Resolved::new(layer, policy.name.as_str(), Means::Rule(Cow::Borrowed(&policy.rule)));
         }
     }
-    if input.custom {
-        let why = "its definition was made in this workspace, and no Placement selects it";
+    if follow::travel(input.subject) == Travel::IfSelected {
+        let why = "objects of its kind are synced only if a Placement selects them";
         return Resolved::new(Layer::Default, "", Means::Above(why));
     }
     if follows {
@@ -103,14 +105,9 @@ pub fn resolve<'a>(input: &Input<'a>) -> Resolved<'a> {
 
 /// What the hub keeps to itself whatever is written.
 fn never_synced(input: &Input<'_>) -> Option<&'static str> {
-    let subject = input.subject;
-    match (subject.group.as_str(), subject.kind.as_str()) {
-        ("rbac.authorization.k8s.io", _) => Some("access is granted in the hub alone"),
-        ("hanse.io", _) => Some("it is the hub's own"),
-        ("", "ResourceQuota") => Some("quotas are counted in the hub"),
-        ("", "Event") | ("events.k8s.io", _) => Some("events are the members' own"),
-        ("coordination.k8s.io", _) => Some("leases are the hub's own"),
-        _ if subject.namespace.is_empty() => Some("objects without a namespace are not synced"),
+    match follow::travel(input.subject) {
+        Travel::Stays => Some("objects of its kind stay in the hub"),
+        _ if input.subject.namespace.is_empty() => Some("objects without a namespace are not synced"),
         _ => None,
     }
 }
@@ -126,7 +123,12 @@ fn annotated<'a>(
     }
     let names = annotations.get(CLUSTERS).map(|text| list(text)).filter(|names| !names.is_empty());
     if let Some(names) = names {
-        let rule = Rule { clusters: Choice::names(names), rebalance: true, ..Rule::default() };
+        let rule = Rule {
+            clusters: Choice::names(names),
+            strategy: Some(Strategy::Divide),
+            rebalance: true,
+            ..Rule::default()
+        };
         return Some(Resolved::new(layer, CLUSTERS, Means::Rule(Cow::Owned(rule))));
     }
     if let Some(name) = annotations.get(PLACEMENT).map(|it| it.trim()).filter(|it| !it.is_empty()) {

@@ -7,7 +7,7 @@ use crate::{
     cluster::{Cluster, Condition, Effect, HOSTNAME_LABEL, Labels, Offer, units},
     directory::{Directory, Entry},
     input::Input,
-    policy::{Rule, Spread},
+    policy::{By, Rule, Spread},
 };
 
 const REGION_LABEL: &str = "topology.kubernetes.io/region";
@@ -100,6 +100,8 @@ pub struct Verdict {
     pub room: Option<u64>,
     /// Of which resource there is least: its place in [`Verdicts::needs`].
     pub scarce: usize,
+    /// What the policy lets it have: `Some(0)` if it has no share.
+    pub max: Option<u64>,
     /// A taint asks to prefer others.
     pub avoided: bool,
     /// A taint is borne for so many seconds only.
@@ -203,6 +205,7 @@ impl Verdict {
             score: Score::default(),
             room: None,
             scarce: 0,
+            max: None,
             avoided: false,
             leaves_after: None,
             present: false,
@@ -241,7 +244,12 @@ fn offers(input: &Input<'_>) -> Vec<Option<Objection>> {
         group => format!("{group}/{}", subject.version),
     };
     let resource = input.resource.or_else(|| plural(subject));
-    input.directory.offers().iter().map(|offer| objection_to(offer, input, &group_version, resource)).collect()
+    input
+        .directory
+        .offers()
+        .iter()
+        .map(|offer| objection_to(offer, input, &group_version, resource))
+        .collect()
 }
 
 fn objection_to(
@@ -379,7 +387,15 @@ impl Demand<'_> {
             verdict.room = Some(verdict.current.saturating_add(fits));
             verdict.scarce = scarce;
         }
-        let wished = self.subject.preferred_affinity.iter().filter(|it| holds(&it.term, &entry.cluster.labels));
+        if !self.rule.shares.is_empty() {
+            let share = self.rule.shares.of(&entry.cluster.name, &entry.cluster.labels);
+            let is_without =
+                share.map_or(self.rule.by == By::Weight, |it| it.weight == 0 && self.rule.by == By::Weight);
+            verdict.max = share.and_then(|it| if is_without { Some(it.min) } else { it.max });
+            verdict.max = verdict.max.or(is_without.then_some(0));
+        }
+        let wished =
+            self.subject.preferred_affinity.iter().filter(|it| holds(&it.term, &entry.cluster.labels));
         verdict.score = Score {
             here: if verdict.present { 100 } else { 0 },
             affinity: wished.map(|it| it.weight).fold(0, i64::saturating_add),

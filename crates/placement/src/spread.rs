@@ -183,10 +183,16 @@ fn level_out(spread: &Spread, places: &[Place<'_>], mut divided: Vec<u64>, total
         let middle = floor + ((above - u128::from(floor)) / 2) as u64;
         if sum(&|at| cut(at, middle)) <= wanted { floor = middle } else { above = u128::from(middle) }
     }
-    let slots: Vec<Slot<'_>> = open
-        .iter()
-        .map(|at| Slot { min: cut(*at, floor), max: Some(most(*at, floor)), weight: 1, ..places[*at].slot })
-        .collect();
+    // Between two floors: either what lies at the lower one is raised, or what lies above the higher one is cut more.
+    let range = |at: usize| match sum(&|at| most(at, floor)) >= wanted {
+        true => (cut(at, floor), most(at, floor)),
+        false => ((floor + 1).min(places[at].room), cut(at, floor + 1)),
+    };
+    let slot = |at: &usize| {
+        let (min, max) = range(*at);
+        Slot { min, max: Some(max), weight: 1, ..places[*at].slot }
+    };
+    let slots: Vec<Slot<'_>> = open.iter().map(slot).collect();
     let levelled = fair(u64::try_from(wanted).unwrap_or(u64::MAX), &slots, true);
     open.iter().zip(levelled).for_each(|(at, share)| divided[*at] = share);
     fill_exempt(places, &mut divided, total);
@@ -280,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn the_skew_is_kept_and_all_is_placed_that_can_be(
