@@ -159,7 +159,11 @@ fn replica_failure(whole: &Whole<'_>) -> Option<Value> {
 pub(crate) fn replica_set(whole: &Whole<'_>) -> Value {
     let mut status = whole.base();
     put(&mut status, "observedGeneration", whole.observed());
-    put(&mut status, "replicas", whole.present(&["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]));
+    put(
+        &mut status,
+        "replicas",
+        whole.present(&["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]),
+    );
     for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
         set(&mut status, field, whole.within_shares(field));
     }
