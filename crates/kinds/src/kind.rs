@@ -40,7 +40,7 @@ pub enum Travel {
 pub(crate) type Retain = fn(&mut Value, &Value) -> Result<(), Problem>;
 
 /// A row of the table.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Row {
     pub group: &'static str,
     /// Empty in the generic row.
@@ -68,7 +68,7 @@ pub struct Row {
 }
 
 /// What placement and sync know of a kind: its row, and what its definition says if it has no row of its own.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Kind {
     row: &'static Row,
     scale: Option<ScalePaths>,
