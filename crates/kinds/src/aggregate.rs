@@ -124,9 +124,9 @@ impl<'a> Whole<'a> {
     /// Whether there is one cluster, and it has all of it.
     pub fn sole(&self) -> Option<&Member<'a>> {
         match self.members.as_slice() {
-            [one] if !one.known.leaving => Some(one).filter(|one| {
-                self.kind.replicas.is_none() || one.share() == self.wanted()
-            }),
+            [one] if !one.known.leaving => {
+                Some(one).filter(|one| self.kind.replicas().is_none() || one.share() == self.wanted())
+            }
             _ => None,
         }
     }
@@ -273,7 +273,7 @@ pub(crate) fn generic(whole: &Whole<'_>) -> Value {
             put(&mut status, field, whole.within_shares(field));
         }
     }
-    if let Some(path) = &whole.kind.status_replicas {
+    if let Some(path) = whole.kind.status_replicas() {
         let field = path.trim_start_matches('.').trim_start_matches("status.");
         put(&mut status, field, whole.together_at_most(field));
     }

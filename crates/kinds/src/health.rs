@@ -27,7 +27,7 @@ impl Kind {
         let mut copy = object.clone();
         put(&mut copy, "metadata.generation", member.generation);
         put(&mut copy, "status", member.status.clone());
-        if let Some(path) = self.replicas.as_ref().filter(|_| self.split != Split::Whole) {
+        if let Some(path) = self.replicas().filter(|_| self.split != Split::Whole) {
             put(&mut copy, path, member.assigned.replicas);
         }
         (self.health)(&copy)
@@ -82,7 +82,8 @@ pub(crate) fn deployment(object: &Value) -> Health {
     if let Some(waiting) = unobserved(object) {
         return waiting;
     }
-    let stuck = condition(object, "Progressing").filter(|it| text(it, "reason") == "ProgressDeadlineExceeded");
+    let stuck =
+        condition(object, "Progressing").filter(|it| text(it, "reason") == "ProgressDeadlineExceeded");
     if let Some(stuck) = stuck {
         return Health::Degraded(said(stuck));
     }

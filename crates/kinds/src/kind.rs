@@ -1,6 +1,6 @@
 //! The table of kinds. A kind is a row; what has none has the generic one.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{collections::BTreeMap, ops::Deref};
 
 use machinery::resource::ScalePaths;
 use serde_json::Value;
@@ -39,15 +39,15 @@ pub enum Travel {
 
 pub(crate) type Retain = fn(&mut Value, &Value) -> Result<(), Problem>;
 
-/// What placement and sync know of a kind.
-#[derive(Clone)]
-pub struct Kind {
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
     pub group: &'static str,
     /// Empty in the generic row.
     pub kind: &'static str,
     pub travel: Travel,
     /// Where the wanted number of pods stands.
-    pub replicas: Option<Cow<'static, str>>,
+    replicas: Option<&'static str>,
     pub pods: Pods,
     pub split: Split,
     /// Where the specification of the Job stands, if the kind is one or makes some.
@@ -57,8 +57,6 @@ pub struct Kind {
     pub every_node: bool,
     /// Whether its status says which generation it is about.
     pub observes: bool,
-    /// What the status of a copy counts, if the definition of the kind says so.
-    pub(crate) status_replicas: Option<Cow<'static, str>>,
     /// Reads what it refers to beside what its pods do.
     pub(crate) refer: fn(&Value, &mut Subject) -> Result<(), Problem>,
     /// Takes out of a copy what the hub chose for itself.
@@ -69,7 +67,22 @@ pub struct Kind {
     pub(crate) aggregate: fn(&Whole<'_>) -> Value,
 }
 
-const PLAIN: Kind = Kind {
+/// What placement and sync know of a kind: its row, and what its definition says if it has no row of its own.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    row: &'static Row,
+    scale: Option<ScalePaths>,
+}
+
+impl Deref for Kind {
+    type Target = Row;
+
+    fn deref(&self) -> &Row {
+        self.row
+    }
+}
+
+const PLAIN: Row = Row {
     group: "",
     kind: "",
     travel: Travel::IfSelected,
@@ -80,7 +93,6 @@ const PLAIN: Kind = Kind {
     stateful: false,
     every_node: false,
     observes: false,
-    status_replicas: None,
     refer: subject::refers_to_nothing,
     strip: split::strip::nothing_more,
     retain: retain::nothing_more,
@@ -88,19 +100,21 @@ const PLAIN: Kind = Kind {
     aggregate: aggregate::none,
 };
 
-const REPLICAS: Option<Cow<'static, str>> = Some(Cow::Borrowed("spec.replicas"));
+const REPLICAS: Option<&str> = Some("spec.replicas");
 const TEMPLATE: Pods = Pods::Template("spec.template");
 
 /// Whatever has no row of its own.
-static GENERIC: Kind =
-    Kind { observes: true, health: health::generic, aggregate: aggregate::generic, ..PLAIN };
+static GENERIC: Row = Row { observes: true, health: health::generic, aggregate: aggregate::generic, ..PLAIN };
 
-const fn row(group: &'static str, kind: &'static str, travel: Travel) -> Kind {
-    Kind { group, kind, travel, ..PLAIN }
+/// Whatever has no row but a subresource `scale`.
+static SCALED: Row = Row { split: Split::Replicas, ..GENERIC };
+
+const fn row(group: &'static str, kind: &'static str, travel: Travel) -> Row {
+    Row { group, kind, travel, ..PLAIN }
 }
 
-static KINDS: &[Kind] = &[
-    Kind {
+static ROWS: &[Row] = &[
+    Row {
         replicas: REPLICAS,
         pods: TEMPLATE,
         split: Split::Replicas,
@@ -110,7 +124,7 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::workloads::deployment,
         ..row("apps", "Deployment", Travel::Placed)
     },
-    Kind {
+    Row {
         replicas: REPLICAS,
         pods: TEMPLATE,
         split: Split::Replicas,
@@ -119,7 +133,7 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::workloads::replica_set,
         ..row("apps", "ReplicaSet", Travel::Placed)
     },
-    Kind {
+    Row {
         replicas: REPLICAS,
         pods: TEMPLATE,
         split: Split::Replicas,
@@ -128,7 +142,7 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::workloads::replica_set,
         ..row("", "ReplicationController", Travel::Placed)
     },
-    Kind {
+    Row {
         replicas: REPLICAS,
         pods: TEMPLATE,
         split: Split::Ordinals,
@@ -139,7 +153,7 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::workloads::stateful_set,
         ..row("apps", "StatefulSet", Travel::Placed)
     },
-    Kind {
+    Row {
         pods: TEMPLATE,
         every_node: true,
         observes: true,
@@ -147,8 +161,8 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::workloads::daemon_set,
         ..row("apps", "DaemonSet", Travel::Placed)
     },
-    Kind {
-        replicas: Some(Cow::Borrowed("spec.parallelism")),
+    Row {
+        replicas: Some("spec.parallelism"),
         pods: TEMPLATE,
         split: Split::JobCounts,
         job: "spec",
@@ -158,8 +172,8 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::jobs::job,
         ..row("batch", "Job", Travel::Placed)
     },
-    Kind {
-        replicas: Some(Cow::Borrowed("spec.jobTemplate.spec.parallelism")),
+    Row {
+        replicas: Some("spec.jobTemplate.spec.parallelism"),
         pods: Pods::Template("spec.jobTemplate.spec.template"),
         split: Split::JobCounts,
         job: "spec.jobTemplate.spec",
@@ -167,7 +181,7 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::jobs::cron_job,
         ..row("batch", "CronJob", Travel::Placed)
     },
-    Kind {
+    Row {
         pods: Pods::Itself,
         strip: split::strip::pod,
         retain: retain::pod,
@@ -175,7 +189,7 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::phases::pod,
         ..row("", "Pod", Travel::Placed)
     },
-    Kind {
+    Row {
         split: Split::MinMax,
         observes: true,
         refer: subject::autoscaler,
@@ -183,7 +197,7 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::autoscaler::autoscaler,
         ..row("autoscaling", "HorizontalPodAutoscaler", Travel::Follows)
     },
-    Kind {
+    Row {
         split: Split::Budget,
         observes: true,
         refer: subject::budget,
@@ -191,7 +205,7 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::others::budget,
         ..row("policy", "PodDisruptionBudget", Travel::Follows)
     },
-    Kind {
+    Row {
         refer: subject::claim,
         strip: split::strip::claim,
         retain: retain::claim,
@@ -199,14 +213,14 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::phases::claim,
         ..row("", "PersistentVolumeClaim", Travel::Follows)
     },
-    Kind {
+    Row {
         strip: split::strip::volume,
         retain: retain::volume,
         health: health::volume,
         aggregate: aggregate::phases::volume,
         ..row("", "PersistentVolume", Travel::IfSelected)
     },
-    Kind {
+    Row {
         refer: subject::service,
         strip: split::strip::service,
         retain: retain::service,
@@ -214,27 +228,23 @@ static KINDS: &[Kind] = &[
         aggregate: aggregate::others::balanced,
         ..row("", "Service", Travel::Follows)
     },
-    Kind {
+    Row {
         refer: subject::ingress,
         health: health::ingress,
         aggregate: aggregate::others::balanced,
         ..row("networking.k8s.io", "Ingress", Travel::Follows)
     },
     row("", "ConfigMap", Travel::Follows),
-    Kind {
-        strip: split::strip::secret,
-        retain: retain::secret,
-        ..row("", "Secret", Travel::Follows)
-    },
-    Kind {
+    Row { strip: split::strip::secret, retain: retain::secret, ..row("", "Secret", Travel::Follows) },
+    Row {
         refer: subject::service_account,
         strip: split::strip::service_account,
         retain: retain::service_account,
         ..row("", "ServiceAccount", Travel::Follows)
     },
-    Kind { refer: subject::network_policy, ..row("networking.k8s.io", "NetworkPolicy", Travel::Follows) },
+    Row { refer: subject::network_policy, ..row("networking.k8s.io", "NetworkPolicy", Travel::Follows) },
     row("", "LimitRange", Travel::WithNamespace),
-    Kind {
+    Row {
         strip: split::strip::namespace,
         retain: retain::namespace,
         aggregate: aggregate::as_it_was,
@@ -268,28 +278,33 @@ static KINDS: &[Kind] = &[
     row("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", Travel::Stays),
 ];
 
-/// The row of a kind; the generic one if it has none.
-pub fn of(group: &str, kind: &str) -> &'static Kind {
-    KINDS.iter().find(|row| row.kind == kind && row.group == group).unwrap_or(&GENERIC)
+/// What is known of a kind; what holds for any if it has no row.
+pub fn of(group: &str, kind: &str) -> Kind {
+    let row = ROWS.iter().find(|row| row.kind == kind && row.group == group);
+    Kind { row: row.unwrap_or(&GENERIC), scale: None }
 }
 
 /// Every kind that has a row.
-pub fn known() -> &'static [Kind] {
-    KINDS
+pub fn known() -> &'static [Row] {
+    ROWS
 }
 
-/// The row of a kind that a definition makes: with the paths of its subresource `scale` its replicas are divided.
+/// What is known of a kind that a definition makes: with the paths of its subresource `scale` its replicas are divided.
 pub fn generic(scale: Option<ScalePaths>) -> Kind {
-    let Some(scale) = scale else { return GENERIC.clone() };
-    Kind {
-        replicas: Some(Cow::Owned(scale.spec_replicas)),
-        status_replicas: Some(Cow::Owned(scale.status_replicas)),
-        split: Split::Replicas,
-        ..GENERIC.clone()
-    }
+    Kind { row: if scale.is_some() { &SCALED } else { &GENERIC }, scale }
 }
 
 impl Kind {
+    /// Where the wanted number of pods stands.
+    pub fn replicas(&self) -> Option<&str> {
+        self.scale.as_ref().map(|scale| scale.spec_replicas.as_str()).or(self.row.replicas)
+    }
+
+    /// Where the status counts them, if the definition of the kind says so.
+    pub(crate) fn status_replicas(&self) -> Option<&str> {
+        self.scale.as_ref().map(|scale| scale.status_replicas.as_str())
+    }
+
     /// How an object of this kind does, judged by its own status.
     pub fn health(&self, object: &Value) -> Health {
         (self.health)(object)
@@ -322,8 +337,8 @@ mod tests {
 
     #[test]
     fn every_kind_has_one_row_and_others_the_generic_one() {
-        for (at, row) in KINDS.iter().enumerate() {
-            let same = KINDS.iter().skip(at + 1).find(|it| (it.group, it.kind) == (row.group, row.kind));
+        for (at, row) in ROWS.iter().enumerate() {
+            let same = ROWS.iter().skip(at + 1).find(|it| (it.group, it.kind) == (row.group, row.kind));
             assert!(same.is_none(), "two rows for {}/{}", row.group, row.kind);
             assert_eq!((of(row.group, row.kind).group, of(row.group, row.kind).kind), (row.group, row.kind));
         }

@@ -18,18 +18,21 @@ pub mod divide;
 mod fields;
 mod health;
 mod kind;
+pub mod overrides;
+pub mod propagation;
 pub mod retain;
+pub mod running;
 pub mod split;
 mod subject;
 mod types;
 
 pub use aggregate::{aggregate, stamp};
 pub use health::health;
-pub use kind::{Kind, Pods, Travel, generic, known, of};
+pub use kind::{Kind, Pods, Row, Travel, generic, known, of};
 pub use retain::retain;
 pub use split::split;
 pub use subject::subject;
 pub use types::{
     ClassKind, Extent, Health, MemberStatus, NodeTerm, PreferredTerm, Problem, References, Resources, Share,
-    SpreadConstraint, Split, Subject, Target, Toleration,
+    Split, SpreadConstraint, Subject, Target, Toleration,
 };

@@ -19,7 +19,7 @@ pub fn retain(kind: &Kind, desired: &mut Value, member: &Value) -> Result<(), Pr
 /// The replicas that the member has, for an object whose replicas somebody in the member decides, an autoscaler for
 /// example.
 pub fn replicas(kind: &Kind, desired: &mut Value, member: &Value) {
-    if let Some(path) = &kind.replicas
+    if let Some(path) = kind.replicas()
         && let Some(replicas) = at(member, path)
     {
         put(desired, path, replicas.clone());
@@ -117,7 +117,9 @@ pub(crate) fn service_account(desired: &mut Value, member: &Value) -> Result<(),
 
 /// Nearly nothing of a pod can be changed, so what the member has added stays.
 pub(crate) fn pod(desired: &mut Value, member: &Value) -> Result<(), Problem> {
-    for path in ["nodeName", "serviceAccountName", "serviceAccount", "priority", "preemptionPolicy", "overhead"] {
+    for path in
+        ["nodeName", "serviceAccountName", "serviceAccount", "priority", "preemptionPolicy", "overhead"]
+    {
         absent(desired, member, &format!("spec.{path}"));
     }
     for path in ["spec.volumes", "spec.tolerations"] {

@@ -55,7 +55,7 @@ fn replicas(
     copies: impl Iterator<Item = (String, Value)>,
     shares: &BTreeMap<String, Share>,
 ) -> BTreeMap<String, Value> {
-    let Some(path) = &kind.replicas else { return copies.collect() };
+    let Some(path) = kind.replicas() else { return copies.collect() };
     let divided = copies.map(|(cluster, mut copy)| {
         put(&mut copy, path, shares.get(&cluster).map_or(0, |share| share.replicas));
         (cluster, copy)
@@ -146,10 +146,7 @@ fn autoscalers(
     copies
 }
 
-fn budgets(
-    mut copies: BTreeMap<String, Value>,
-    shares: &BTreeMap<String, Share>,
-) -> BTreeMap<String, Value> {
+fn budgets(mut copies: BTreeMap<String, Value>, shares: &BTreeMap<String, Share>) -> BTreeMap<String, Value> {
     let pods: BTreeMap<String, u64> =
         shares.iter().map(|(cluster, share)| (cluster.clone(), share.replicas)).collect();
     for field in ["minAvailable", "maxUnavailable"] {
@@ -164,10 +161,14 @@ fn budgets(
         for (cluster, amount) in divided {
             let Some(copy) = copies.get_mut(&cluster) else { continue };
             remove(copy, &path);
-            put(copy, &path, match amount {
-                budget::Amount::Number(number) => json!(number),
-                budget::Amount::Percent(percent) => json!(format!("{percent}%")),
-            });
+            put(
+                copy,
+                &path,
+                match amount {
+                    budget::Amount::Number(number) => json!(number),
+                    budget::Amount::Percent(percent) => json!(format!("{percent}%")),
+                },
+            );
         }
     }
     copies

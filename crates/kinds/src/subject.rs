@@ -56,7 +56,7 @@ impl Kind {
 
     /// How many copies of a pod an object asks for.
     pub fn wanted(&self, object: &Value) -> Option<u64> {
-        match &self.replicas {
+        match self.replicas() {
             Some(path) => Some(count(object, path).unwrap_or(1)),
             None if matches!(self.pods, Pods::Itself) => Some(1),
             None => None,
@@ -180,9 +180,7 @@ pub(crate) fn ingress(object: &Value, subject: &mut Subject) -> Result<(), Probl
     }
     let References { services, secrets, .. } = &mut subject.references;
     let backends = list(object, "spec.rules").iter().flat_map(|rule| list(rule, "http.paths"));
-    for backend in
-        backends.filter_map(|path| at(path, "backend")).chain(at(object, "spec.defaultBackend"))
-    {
+    for backend in backends.filter_map(|path| at(path, "backend")).chain(at(object, "spec.defaultBackend")) {
         add(services, text(backend, "service.name"));
     }
     for tls in list(object, "spec.tls") {

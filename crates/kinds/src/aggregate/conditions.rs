@@ -80,18 +80,21 @@ pub(crate) fn merge(whole: &Whole<'_>, kind: &str) -> Value {
         true => &["True", "Unknown"],
         false => &["False", "Unknown", ""],
     };
-    let status = |member: &Member<'_>| match status_of(member.status(), kind) {
-        known @ ("True" | "False" | "") => known,
-        _ => "Unknown",
-    };
+    fn status<'a>(member: &Member<'a>, kind: &str) -> &'a str {
+        match status_of(member.status(), kind) {
+            known @ ("True" | "False" | "") => known,
+            _ => "Unknown",
+        }
+    }
     for decides in deciding {
-        let who: Vec<&Member<'_>> = whole.staying().filter(|member| status(member) == *decides).collect();
+        let who: Vec<&Member<'_>> =
+            whole.staying().filter(|member| status(member, kind) == *decides).collect();
         if !who.is_empty() {
             return decided(whole, kind, if decides.is_empty() { "Unknown" } else { decides }, &who);
         }
     }
     let rest = if is_negative(kind) { "False" } else { "True" };
-    let who: Vec<&Member<'_>> = whole.staying().filter(|member| status(member) == rest).collect();
+    let who: Vec<&Member<'_>> = whole.staying().filter(|member| status(member, kind) == rest).collect();
     decided(whole, kind, rest, &who)
 }
 

@@ -31,7 +31,8 @@ pub(crate) fn job(whole: &Whole<'_>) -> Value {
     let end = End::of(whole, &status);
     end.say(whole, &mut all);
     if end.complete {
-        put(&mut status, "completionTime", completion_time(whole, text(&status, "startTime")));
+        let ended = completion_time(whole, text(&status, "startTime"));
+        put(&mut status, "completionTime", ended);
     }
     all.extend(conditions::merged(whole, &OWN));
     match all.is_empty() {
@@ -113,9 +114,8 @@ impl End {
             members.peek().is_some() && members.all(|member| holds_in(member.status()))
         };
         let succeeded = holds(whole.old, "SuccessCriteriaMet");
-        let fails = |member: &Member<'_>| {
-            holds(member.status(), "Failed") || holds(member.status(), "FailureTarget")
-        };
+        let fails =
+            |member: &Member<'_>| holds(member.status(), "Failed") || holds(member.status(), "FailureTarget");
         let failing = !succeeded && (holds(whole.old, "FailureTarget") || working(whole).any(fails));
         let over = count(status, "active").unwrap_or(0) == 0
             && count(status, "terminating").unwrap_or(0) == 0
@@ -135,10 +135,8 @@ impl End {
             (self.succeeding, "SuccessCriteriaMet", "Complete"),
             (self.complete, "Complete", "SuccessCriteriaMet"),
         ];
-        for (is, kind, alike) in rows.into_iter().filter(|(is, ..)| *is) {
-            debug_assert!(is);
-            conditions.push(ended(whole, kind, alike));
-        }
+        let said = rows.into_iter().filter(|(is, ..)| *is);
+        conditions.extend(said.map(|(_, kind, alike)| ended(whole, kind, alike)));
     }
 }
 
@@ -151,11 +149,11 @@ fn ended(whole: &Whole<'_>, kind: &str, alike: &str) -> Value {
     if !who.is_empty() {
         return decided(whole, kind, "True", &who);
     }
-    let mut said = decided(whole, alike, "True", &with(alike));
-    put(&mut said, "type", kind);
-    if let Some(old) = of(whole.old, kind) {
+    if let Some(old) = of(whole.old, kind).filter(|old| text(old, "status") == "True") {
         return old.clone();
     }
+    let mut said = decided(whole, alike, "True", &with(alike));
+    put(&mut said, "type", kind);
     said
 }
 

@@ -67,7 +67,8 @@ fn available(whole: &Whole<'_>, available: u64) -> Value {
         condition(whole, "Available", status, reason, message)
     };
     let wanted = whole.wanted();
-    let serving = whole.leaving().next().is_some() && available >= wanted;
+    let left = total(whole.leaving().map(|member| member.count("availableReplicas")));
+    let serving = left > 0 && available >= wanted;
     let short: Vec<&Member<'_>> = whole
         .staying()
         .filter(|member| member.share() > 0 && status_of(member.status(), "Available") != "True")
@@ -159,7 +160,11 @@ fn replica_failure(whole: &Whole<'_>) -> Option<Value> {
 pub(crate) fn replica_set(whole: &Whole<'_>) -> Value {
     let mut status = whole.base();
     put(&mut status, "observedGeneration", whole.observed());
-    put(&mut status, "replicas", whole.present(&["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]));
+    put(
+        &mut status,
+        "replicas",
+        whole.present(&["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]),
+    );
     for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
         set(&mut status, field, whole.within_shares(field));
     }
@@ -218,7 +223,7 @@ fn updated_in_partitions(whole: &Whole<'_>) -> u64 {
 fn revisions(whole: &Whole<'_>, status: &mut Value) {
     const FIELDS: [&str; 2] = ["currentRevision", "updateRevision"];
     let of = |member: &Member<'_>| FIELDS.map(|field| text(member.status(), field).to_owned());
-    let all = || whole.staying().filter(|member| member.share() > 0 && member.status().is_object());
+    let all = || whole.staying().filter(|member| member.status().is_object());
     let updating = all().find(|member| of(member)[0] != of(member)[1]);
     let Some(shown) = updating.or_else(|| all().next()) else { return };
     for (field, revision) in FIELDS.into_iter().zip(of(shown)) {

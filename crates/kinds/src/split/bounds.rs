@@ -127,7 +127,8 @@ impl Pass {
 
     /// Where there are more clusters than replicas, those that run least have no autoscaler.
     fn drop_beyond(&self, most: u64, max: &mut [u64]) {
-        let mut order: Vec<usize> = (0..max.len()).filter(|at| max.get(*at).is_some_and(|it| *it > 0)).collect();
+        let mut order: Vec<usize> =
+            (0..max.len()).filter(|at| max.get(*at).is_some_and(|it| *it > 0)).collect();
         let used = |at: &usize| self.clusters.get(*at).copied().flatten().map_or(0, |local| local.current);
         order.sort_by_key(|at| (std::cmp::Reverse(used(at)), *at));
         let kept = usize::try_from(most).unwrap_or(usize::MAX);
@@ -145,9 +146,8 @@ impl Pass {
 
     fn min(&mut self, least: u64, max: &[u64]) -> Vec<u64> {
         let there = self.clusters.iter().zip(max);
-        let mut min: Vec<u64> = there
-            .map(|(local, max)| local.map_or(1, |local| local.bounds.min).max(1).min(*max))
-            .collect();
+        let mut min: Vec<u64> =
+            there.map(|(local, max)| local.map_or(1, |local| local.bounds.min).max(1).min(*max)).collect();
         let is_placed = |at: &usize| max.get(*at).is_some_and(|max| *max > 0);
         let offers: Vec<usize> = self.who(Local::offers_min).into_iter().filter(is_placed).collect();
         let sum = total(&min);

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::in_proportion;
-use crate::types::{Problem, Share};
+use crate::{
+    divide::{self, Algorithm, Division, Preference, Preferences},
+    types::{Problem, Share},
+};
 
 /// What one cluster runs of a Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,30 +22,60 @@ pub struct JobShare {
 /// Completions in proportion to the parallelism of each cluster, so that all of them end at about the same time.
 /// Clusters that run nothing get none.
 pub fn completions(total: u64, parallelism: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let running: Vec<(&String, u64)> =
-        parallelism.iter().filter(|(_, count)| **count > 0).map(|(cluster, count)| (cluster, *count)).collect();
+    let running: Vec<(&String, u64)> = parallelism
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(cluster, count)| (cluster, *count))
+        .collect();
     let weights: Vec<u64> = running.iter().map(|(_, count)| *count).collect();
     let parts = in_proportion(total, &weights);
     running.into_iter().map(|(cluster, _)| cluster.clone()).zip(parts).collect()
 }
 
-/// A Job whose parallelism is divided already. `divide` divides the completions over the clusters that run anything.
-pub fn job(
-    parallelism: &BTreeMap<String, u64>,
+/// Divides a Job over `clusters`; those that get no parallelism get no Job. `key` is its `namespace/name`.
+///
+/// `Federation` divides completions by the weights alone, as federation v1 meant to; `Fair` in proportion to the
+/// parallelism.
+pub fn divide(
+    key: &str,
+    parallelism: u64,
     total: Option<u64>,
-    divide: impl FnOnce(u64, &BTreeMap<String, u64>) -> BTreeMap<String, u64>,
+    clusters: &[&str],
+    preferences: &Preferences,
+    algorithm: Algorithm,
 ) -> BTreeMap<String, JobShare> {
-    let running: BTreeMap<String, u64> = parallelism
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(cluster, count)| (cluster.clone(), *count))
-        .collect();
-    let parts = total.map(|total| divide(total, &running));
+    let nothing = BTreeMap::new();
+    let division =
+        Division { total: parallelism, clusters, preferences, current: &nothing, capacity: &nothing, key };
+    let mut parallelism = divide::divide(&division, algorithm).replicas;
+    parallelism.retain(|_, count| *count > 0);
+    let parts = total.map(|total| match algorithm {
+        Algorithm::Fair => completions(total, &parallelism),
+        Algorithm::Federation => by_weight(total, &parallelism, &division),
+    });
     let share = |(cluster, parallelism): (String, u64)| {
         let completions = parts.as_ref().map(|parts| parts.get(&cluster).copied().unwrap_or(0));
         (cluster, JobShare { parallelism, completions })
     };
-    running.into_iter().map(share).collect()
+    parallelism.into_iter().map(share).collect()
+}
+
+/// By the weights of the clusters that run anything, without their bounds. If none of them has any weight, in
+/// proportion to what they run.
+fn by_weight(total: u64, running: &BTreeMap<String, u64>, division: &Division<'_>) -> BTreeMap<String, u64> {
+    let clusters: Vec<&str> = running.keys().map(String::as_str).collect();
+    let weight = |cluster: &&str| division.preferences.of(cluster).map_or(0, |preference| preference.weight);
+    let weights = clusters.iter().map(|cluster| {
+        let unbounded = Preference { weight: weight(cluster), ..Preference::default() };
+        ((*cluster).to_owned(), unbounded)
+    });
+    let preferences = Preferences { rebalance: division.preferences.rebalance, clusters: weights.collect() };
+    let division = Division { total, clusters: &clusters, preferences: &preferences, ..*division };
+    let plan = divide::divide(&division, Algorithm::Federation);
+    match plan.pending {
+        0 => plan.replicas,
+        _ => completions(total, running),
+    }
 }
 
 /// The completions of each share. Those that say nothing have what the others leave, in proportion.
@@ -51,10 +84,8 @@ pub(crate) fn completions_of_shares(
     shares: &BTreeMap<String, Share>,
 ) -> Result<BTreeMap<String, u64>, Problem> {
     let Some(total) = total else { return Ok(BTreeMap::new()) };
-    let mut parts: BTreeMap<String, u64> = shares
-        .iter()
-        .filter_map(|(cluster, share)| Some((cluster.clone(), share.completions?)))
-        .collect();
+    let mut parts: BTreeMap<String, u64> =
+        shares.iter().filter_map(|(cluster, share)| Some((cluster.clone(), share.completions?))).collect();
     let open: BTreeMap<String, u64> = shares
         .iter()
         .filter(|(_, share)| share.completions.is_none())

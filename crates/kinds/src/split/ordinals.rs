@@ -95,9 +95,9 @@ pub(crate) fn of_shares(
     }
     if shares.values().any(|share| share.ordinals.is_none()) {
         let wanted = shares.iter().map(|(cluster, share)| (cluster.clone(), share.replicas)).collect();
-        let named = shares.iter().filter_map(|(cluster, share)| {
-            Some((cluster.clone(), range(share.ordinals?, share)))
-        });
+        let named = shares
+            .iter()
+            .filter_map(|(cluster, share)| Some((cluster.clone(), range(share.ordinals?, share))));
         return Ok(ordinals(first, &wanted, &named.collect()));
     }
     let ranges: BTreeMap<String, Ordinals> = shares
@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn ranges_follow_each_other_and_change_as_little_as_the_numbers_allow() {
-        type Row<'a> = (&'a str, u64, &'a [(&'a str, u64)], &'a [(&'a str, u64, u64)], &'a [(&'a str, u64, u64)]);
+        type Row<'a> =
+            (&'a str, u64, &'a [(&'a str, u64)], &'a [(&'a str, u64, u64)], &'a [(&'a str, u64, u64)]);
         let rows: [Row<'_>; 8] = [
             ("new", 0, &[("a", 2), ("b", 3)], &[], &[("a", 0, 2), ("b", 2, 5)]),
             ("from the first ordinal on", 5, &[("a", 2), ("b", 1)], &[], &[("a", 5, 7), ("b", 7, 8)]),

@@ -91,13 +91,16 @@ fn items(holder: &mut Value, path: &str, keep: impl FnMut(&Value) -> bool) {
 
 /// How a claim was bound in another cluster says nothing here.
 pub(crate) fn claim(copy: &mut Value) {
-    annotations(copy, &[
-        "pv.kubernetes.io/bind-completed",
-        "pv.kubernetes.io/bound-by-controller",
-        "volume.kubernetes.io/selected-node",
-        "volume.kubernetes.io/storage-provisioner",
-        "volume.beta.kubernetes.io/storage-provisioner",
-    ]);
+    annotations(
+        copy,
+        &[
+            "pv.kubernetes.io/bind-completed",
+            "pv.kubernetes.io/bound-by-controller",
+            "volume.kubernetes.io/selected-node",
+            "volume.kubernetes.io/storage-provisioner",
+            "volume.beta.kubernetes.io/storage-provisioner",
+        ],
+    );
 }
 
 pub(crate) fn volume(copy: &mut Value) {

@@ -34,8 +34,7 @@ pub(super) fn read(pod: &Value, subject: &mut Subject) -> Result<(), Problem> {
 /// By the rule of the scheduler: containers together, or the init container that needs most, and the overhead.
 fn needs(pod: &Value) -> amounts::Amounts {
     let options = PodOptions { with_status: false, with_overhead: true, level: PodLevel::Full };
-    let mut needs =
-        pod.as_object().map(|pod| amounts::of_pod(pod, "requests", options)).unwrap_or_default();
+    let mut needs = pod.as_object().map(|pod| amounts::of_pod(pod, "requests", options)).unwrap_or_default();
     needs.insert("pods".to_owned(), Quantity::new(1, Format::DecimalSi));
     needs
 }
