@@ -134,15 +134,18 @@ impl Entry {
         Some(least)
     }
 
-    /// How much of the resource there is least of is free, in hundredths.
-    pub fn free_part(&self, needs: &[(&str, i64)]) -> i64 {
+    /// How much of the resource there is least of is free, in hundredths. The replicas that it has count as free, or it
+    /// would suit the less for having them.
+    pub fn free_part(&self, needs: &[(&str, i64)], replicas: u64) -> i64 {
         let Some(amounts) = &self.cluster.amounts else { return 0 };
-        let part = |(resource, _): &(&str, i64)| {
+        let part = |(resource, need): &(&str, i64)| {
             let Some(it) = amounts.iter().find(|it| it.resource == *resource) else { return 0 };
             let reserved = self.reserved.get(*resource).copied().unwrap_or(0);
-            let free = it.limit.saturating_sub(it.requested).saturating_sub(reserved).max(0);
-            (i128::from(free) * 100 / i128::from(it.limit.max(1))) as i64
+            let own = need.saturating_mul(i64::try_from(replicas).unwrap_or(i64::MAX));
+            let free =
+                it.limit.saturating_sub(it.requested).saturating_sub(reserved).saturating_add(own).max(0);
+            (i128::from(free) * 100 / i128::from(it.limit.max(1))).min(100) as i64
         };
-        needs.iter().map(part).min().unwrap_or(100).min(100)
+        needs.iter().map(part).min().unwrap_or(100)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use kinds::Split;
 use serde::Serialize;
 
 use crate::{
@@ -155,7 +156,7 @@ impl Decision {
         });
         let (reason, change) = match verdict.objection {
             Some(objection) => self.objection(input, objection, cluster),
-            None => self.shortage(verdict, cluster, replicas),
+            None => self.shortage(input, verdict, cluster, replicas),
         };
         let seen = match verdict.stance() {
             Stance::Open => ClusterVerdict::Feasible,
@@ -190,7 +191,13 @@ impl Decision {
     }
 
     /// Of a cluster that may have it: why it has no more, if there is more.
-    fn shortage(&self, verdict: &Verdict, cluster: &Cluster, replicas: u64) -> (String, String) {
+    fn shortage(
+        &self,
+        input: &Input<'_>,
+        verdict: &Verdict,
+        cluster: &Cluster,
+        replicas: u64,
+    ) -> (String, String) {
         if self.pending == 0 && !self.is_unplaced {
             let avoided = if verdict.avoided { "a taint asks to prefer others" } else { "" };
             return (avoided.to_owned(), String::new());
@@ -225,6 +232,10 @@ impl Decision {
                 let reason = format!("spreading over {} allows no more", spread.key);
                 (reason, "room where least of it is, or a larger maxSkew".to_owned())
             }
+            _ if input.subject.splits == Split::Ordinals => (
+                "pods with names of their own stay in their clusters".to_owned(),
+                "rebalance: true".to_owned(),
+            ),
             _ => (String::new(), String::new()),
         }
     }

@@ -45,7 +45,7 @@ pub fn place(placer: &Placer<'_>) -> (Placed, Option<Confined>) {
 /// The cluster that has most of it, else the home, else the best of those that can hold it.
 fn primary(placer: &Placer<'_>) -> Option<usize> {
     let verdicts = &placer.verdicts.all;
-    let present = verdicts.iter().filter(|it| it.present && it.is_feasible());
+    let present = verdicts.iter().filter(|it| placer.holds(it) && it.is_feasible());
     let home = placer.input.home.and_then(|name| placer.input.directory.position(name));
     let most = present.min_by_key(|it| {
         (it.stance() == Stance::Leaves, Reverse(it.current), Some(it.cluster) != home, it.rank, it.cluster)

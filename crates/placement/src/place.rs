@@ -99,12 +99,13 @@ impl<'a> Placer<'a> {
     /// The first group that has a cluster for all of it; in it the one that has it, else the best.
     fn single(&self) -> Placed {
         let mut placed = Placed::nothing(self.verdicts.all.len());
-        let stays = |it: &Verdict| it.present && !self.rule.rebalance;
+        let stays = |it: &Verdict| self.holds(it) && !self.rule.rebalance;
         let order = |it: &&Verdict| {
             let holds_all = self.most(it) >= self.total;
             let group = if holds_all || stays(it) { it.group } else { usize::MAX };
             let leaves = it.stance() == Stance::Leaves;
-            (leaves, group, !stays(it), !holds_all, Reverse(it.score.total()), it.rank, it.cluster)
+            let suits = (Reverse(self.most(it)), Reverse(it.score.total()));
+            (leaves, group, !stays(it), suits, it.rank, it.cluster)
         };
         let candidates = self.verdicts().filter(|it| it.is_feasible());
         if let Some(best) = candidates.min_by_key(order).filter(|it| self.suffices(it)) {
@@ -113,16 +114,22 @@ impl<'a> Placer<'a> {
         placed
     }
 
+    /// It has some of it: none is as good as not to have it, unless none is wanted.
+    pub fn holds(&self, verdict: &Verdict) -> bool {
+        let is_some = verdict.current > 0 || self.total == 0 || is_indivisible(self.input.subject);
+        verdict.present && is_some
+    }
+
     /// Whether its room is worth sending it there: for some of what can be divided, else for all.
     fn suffices(&self, verdict: &Verdict) -> bool {
         let least = if is_indivisible(self.input.subject) { self.total } else { self.total.min(1) };
-        verdict.present || self.most(verdict) >= least
+        self.holds(verdict) || self.most(verdict) >= least
     }
 
     /// All clusters of the first group that has one, as far as the constraints let them.
     fn duplicate(&self) -> Placed {
         let mut placed = Placed::nothing(self.verdicts.all.len());
-        let stays = |it: &&Verdict| it.is_feasible() && it.stance() != Stance::Leaves;
+        let stays = |it: &&Verdict| it.is_feasible() && it.stance() != Stance::Leaves && self.suffices(it);
         let leaving = self.verdicts().filter(|it| it.is_feasible() && it.stance() == Stance::Leaves);
         let group = self.verdicts().filter(stays).map(|it| it.group).min();
         let mut members: Vec<&Verdict> =
@@ -133,7 +140,7 @@ impl<'a> Placer<'a> {
         if members.is_empty() {
             members = leaving.collect();
         }
-        for member in members.into_iter().filter(|it| self.suffices(it)) {
+        for member in members {
             placed.give(member.cluster, self.most(member));
         }
         placed
@@ -171,7 +178,9 @@ impl<'a> Placer<'a> {
     /// One group after the other takes what it can hold; what then is left stays where it was to leave.
     fn divide(&self) -> Placed {
         let mut placed = Placed::nothing(self.verdicts.all.len());
-        if self.input.subject.splits == Split::Ordinals && !self.rule.rebalance && self.runs() {
+        let is_spread = !self.verdicts.spread.is_empty();
+        let by_ordinals = self.input.subject.splits == Split::Ordinals && !self.rule.rebalance && !is_spread;
+        if by_ordinals && self.runs() {
             self.divide_ordinals(&mut placed);
         } else {
             let mut left = self.total;

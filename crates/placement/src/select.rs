@@ -400,7 +400,7 @@ impl Demand<'_> {
             here: if verdict.present { 100 } else { 0 },
             affinity: wished.map(|it| it.weight).fold(0, i64::saturating_add),
             taints: if verdict.avoided { -100 } else { 0 },
-            free: entry.free_part(&self.needs),
+            free: entry.free_part(&self.needs, verdict.current),
         };
     }
 }
