@@ -7,7 +7,11 @@ pub mod placement;
 mod schema;
 mod workspace;
 
-use machinery::resource::{Cell, Column, Row};
+use machinery::{
+    resource::{Cell, Column, Resource, Row},
+    structural::Malformed,
+};
+use serde_json::Value;
 
 pub use workspace::{DEFAULT, ROOT, WORKSPACE_FINALIZER};
 
@@ -32,6 +36,24 @@ const AGE: Column = Column {
     priority: 0,
     cell: Cell::Age,
 };
+
+/// A new object of one of [`ROWS`] as the server would store it, or what the server would say against it.
+pub fn admit(row: &Row, object: Value) -> Result<Value, Vec<String>> {
+    let resource = Resource::new(row.clone());
+    let Value::Object(mut tree) = object else { return Err(vec!["it is not an object".to_owned()]) };
+    if let Some(custom) = resource.structural() {
+        let unknown = custom.version.accept(&mut tree, Malformed::Refuse).map_err(|error| vec![error])?;
+        if !unknown.is_empty() {
+            return Err(unknown.iter().map(|field| format!("unknown field {field:?}")).collect());
+        }
+    }
+    resource.fill_defaults(&mut tree);
+    let causes = resource.check(&mut tree, None, "").causes;
+    match causes.is_empty() {
+        true => Ok(Value::Object(tree)),
+        false => Err(causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()),
+    }
+}
 
 #[cfg(test)]
 mod tests;

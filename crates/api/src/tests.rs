@@ -1,25 +1,14 @@
 use machinery::{
     definition,
-    resource::{Resource, Row, own_definition},
-    structural::Malformed,
+    resource::{Row, own_definition},
 };
 use serde_json::{Value, json};
 
-use crate::{ROWS, assignment, overrides, placement};
+use crate::{ROWS, admit, assignment, overrides, placement};
 
 /// What the server would say against a new object.
 pub fn refusals(row: &Row, object: Value) -> Vec<String> {
-    let resource = Resource::new(row.clone());
-    let Value::Object(mut tree) = object else { panic!("an object is expected") };
-    let custom = resource.structural().expect("own kinds have schemas");
-    let unknown = match custom.version.accept(&mut tree, Malformed::Refuse) {
-        Ok(unknown) => unknown,
-        Err(error) => return vec![error],
-    };
-    resource.fill_defaults(&mut tree);
-    let findings = resource.check(&mut tree, None, "");
-    let causes = findings.causes.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message));
-    unknown.into_iter().map(|field| format!("unknown {field}")).chain(causes).collect()
+    admit(row, object).err().unwrap_or_default()
 }
 
 fn spec_refused(row: &Row, spec: Value) -> Vec<String> {
@@ -122,7 +111,7 @@ fn placements_that_cannot_work_are_refused_with_the_reason() {
             "name part",
         ),
         (json!({"tolerations": [{"effect": "Never"}]}), "spec.tolerations[0].effect", "supported values"),
-        (json!({"cluster": ["a"]}), "unknown", "spec.cluster"),
+        (json!({"cluster": ["a"]}), "unknown field", "spec.cluster"),
     ];
     for (spec, place, why) in bad {
         let found = spec_refused(&placement::ROW, spec.clone());

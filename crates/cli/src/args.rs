@@ -10,6 +10,7 @@ use sync::client::Access;
 use crate::{
     backup, clusters,
     dev::{self, DevVerb},
+    explain::{self, ExplainArgs},
     kubeconfig::Kubeconfig,
     log, migrate,
     run::{self, DevOptions},
@@ -130,6 +131,11 @@ pub enum Command {
         #[command(flatten)]
         hub: HubArgs,
     },
+    /// Say where objects would run, and why.
+    ///
+    /// Decides as the hub would, from files alone or with what the hub knows, and changes nothing: for each object which
+    /// clusters get how much of it, by whose policy, and for each other cluster why not and what would change that.
+    Explain(ExplainArgs),
     /// Make a cluster leave a workspace. What runs in it goes on.
     ///
     /// Removes what `hanse join` made, in the cluster and in the workspace, and nothing else unless asked to.
@@ -361,6 +367,7 @@ pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Resul
             let member = clusters::member_access(&env, &kubeconfig, context.as_deref())?;
             clusters::join(&env, &name, labels, &hub, &member, wait).await
         }
+        Command::Explain(args) => explain::run(&env, args).await,
         Command::Clusters { json, hub } => clusters::list(&env, &hub.access(&env)?, json).await,
         Command::Unjoin { name, kubeconfig, context, forget, delete_namespaces, hub } => {
             let hub = hub.access(&env)?;

@@ -5,6 +5,7 @@ mod backup;
 mod client;
 mod clusters;
 mod dev;
+mod explain;
 mod kubeconfig;
 mod log;
 mod migrate;
