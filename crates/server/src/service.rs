@@ -495,6 +495,7 @@ where
     }
     let asked = context.query.timeout(most)?;
     if verb.is_write() {
+        check_writer(&context)?;
         return tokio::select! {
             done = write_with(context, verb, body) => done,
             () = clock.sleep(asked.unwrap_or(most).saturating_sub(waited)) => Err(timed_out()),
@@ -514,6 +515,17 @@ where
             () = clock.sleep(limit.saturating_sub(waited)) => Err(timed_out()),
         },
     }
+}
+
+/// What Hanse alone writes nobody else does, whatever roles say.
+fn check_writer(context: &Context) -> Result<(), Status> {
+    let row = &context.resource.row;
+    if !row.system_written || context.user.own {
+        return Ok(());
+    }
+    let target = &context.target;
+    let about = status::About { group: &target.group, resource: &target.resource, name: &target.name };
+    Err(Status::forbidden(about, "only Hanse writes it, to say what it decided"))
 }
 
 /// A write, from its body to its answer.

@@ -29,8 +29,7 @@ pub struct Desk {
 
 impl Desk {
     pub fn new(hub: Arc<Hub>) -> Desk {
-        let user = User::hub("system:hanse:sync");
-        let caller = Some(Arc::new(Caller::Known(Arc::new(user))));
+        let caller = Some(Arc::new(Caller::Known(Arc::new(User::own("system:hanse:sync")))));
         Desk { hub, connection: Arc::new(Connection { caller, ..Connection::default() }) }
     }
 
