@@ -219,8 +219,7 @@ fn validate(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
     let named = match object(spec, "clusters") {
         Some(clusters) => {
             causes.extend(schema::check_clusters(clusters, &path.child("clusters")));
-            // A selector selects others too.
-            clusters.get("selector").is_none().then(|| texts(clusters, "names").collect())
+            clusters.contains_key("names").then(|| texts(clusters, "names").collect())
         }
         None => None,
     };

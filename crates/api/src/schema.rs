@@ -128,13 +128,13 @@ pub fn selections() -> Value {
     )
 }
 
-/// Which clusters, by name or by label.
+/// Which clusters, by name and by label.
 pub fn clusters(description: &str) -> Value {
     object_of(
         description,
         json!({
-            "names": words("Names of clusters.", MOST_NAMES),
-            "selector": selector_of("Selects by the labels of clusters.", true),
+            "names": words("Names of clusters; every cluster if it is left out.", MOST_NAMES),
+            "selector": selector_of("Of those, the ones with these labels.", true),
         }),
     )
 }

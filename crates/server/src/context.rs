@@ -105,7 +105,7 @@ impl Context {
             target,
             query: Query::default(),
             headers: HeaderMap::new(),
-            user: Arc::new(User::own("system:hanse")),
+            user: Arc::new(User::hub("system:hanse")),
             audit: Recorder::off(),
             about: metrics::About::default(),
             elsewhere: Elsewhere::default(),

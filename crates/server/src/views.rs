@@ -61,7 +61,7 @@ use kinds::Kind;
 pub use forward::{deleted, write};
 pub use render::{CLUSTER, CLUSTERS, NAME, STALE};
 pub use sight::Sight;
-pub use streams::stream;
+pub use streams::{UPGRADE, join, stream};
 pub use view::{Presence, Target, View};
 
 /// A member cluster as the hub's views know it: what a session with it implements.
@@ -408,6 +408,11 @@ impl Views {
     fn all(&self) -> Vec<Arc<View>> {
         self.0.views.read().values().cloned().collect()
     }
+}
+
+/// Whether objects of a kind come from members too.
+pub fn shows(resource: &Resource) -> bool {
+    Kind::find(&resource.stored_group, &resource.plural).is_some()
 }
 
 /// The workspace that a file is about; none for files that are being written.

@@ -29,7 +29,8 @@ pub struct Desk {
 
 impl Desk {
     pub fn new(hub: Arc<Hub>) -> Desk {
-        let caller = Some(Arc::new(Caller::Known(Arc::new(User::own("system:hanse:sync")))));
+        let user = User::hub("system:hanse:sync");
+        let caller = Some(Arc::new(Caller::Known(Arc::new(user))));
         Desk { hub, connection: Arc::new(Connection { caller, ..Connection::default() }) }
     }
 

@@ -30,7 +30,7 @@ fn fixed(node: &Tree) -> Tree {
 
 pub fn check(admission: &Admission<'_>, object: Option<&Tree>) -> Result<(), Status> {
     let kind = &admission.context.resource;
-    if kind.plural != "nodes" || !kind.stored_group.is_empty() || admission.context.user.own {
+    if kind.plural != "nodes" || !kind.stored_group.is_empty() || admission.context.user.is_hub {
         return Ok(());
     }
     let before = admission.old.and_then(cluster_of);

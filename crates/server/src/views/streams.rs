@@ -42,7 +42,7 @@ pub async fn stream(context: &Context) -> Option<Result<Response<Body>, Status>>
 }
 
 /// What a client and a member say to each other before they leave HTTP behind.
-const UPGRADE: [HeaderName; 8] = [
+pub const UPGRADE: [HeaderName; 8] = [
     header::CONNECTION,
     header::UPGRADE,
     header::SEC_WEBSOCKET_KEY,
@@ -99,7 +99,7 @@ async fn connect(context: &Context, target: &Target) -> Result<Response<Body>, S
 }
 
 /// Passes on what either side says until both have said all.
-async fn join(client: OnUpgrade, member: OnUpgrade) {
+pub async fn join(client: OnUpgrade, member: OnUpgrade) {
     let (Ok(client), Ok(member)) = tokio::join!(client, member) else { return };
     let (mut client, mut member) = (TokioIo::new(client), TokioIo::new(member));
     if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut member).await {
