@@ -126,8 +126,9 @@ impl<S: Sink> Reflector<S> {
             Ok(after) => after,
             Err(error) => {
                 self.sink.begin();
-                if matches!(error, Error::Overfull(_)) {
+                if is_too_much(&error) {
                     metrics.overfull.inc();
+                    self.room.refuse(path);
                     self.sink.given_up();
                 }
                 return Err(error);
@@ -171,6 +172,11 @@ impl<S: Sink> Reflector<S> {
         }
         Ok(())
     }
+}
+
+/// Whether it cannot be listed because of how much there is, all together or in one page.
+pub fn is_too_much(error: &Error) -> bool {
+    matches!(error, Error::Overfull(_) | Error::TooLarge(_))
 }
 
 /// Whether going on from where it was would fail for ever; a member that is busy, or away, forgets nothing by that.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use crate::client::Error;
+use crate::client::{Error, MAX_PAGE};
 
 /// When there seems to be no room left, a collection is listed again if it has grown by this part of all room since the
 /// last time: what a watch puts may be new, or take the place of something else, which only a list can tell.
@@ -33,14 +33,18 @@ impl Room {
 
     /// Whether a collection can be so large, beside the others.
     pub fn fits(&self, path: &'static str, bytes: usize) -> Result<(), Error> {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let others: usize =
             state.iter().filter(|(other, _)| **other != path).map(|(_, taken)| taken.bytes).sum();
-        if others.saturating_add(bytes) <= self.most {
-            return Ok(());
+        match others.saturating_add(bytes) <= self.most {
+            true => Ok(()),
+            false => Err(Error::Overfull(self.most)),
         }
-        state.entry(path).or_default().refused = true;
-        Err(Error::Overfull(self.most))
+    }
+
+    /// A collection is not looked at until it was listed whole.
+    pub fn refuse(&self, path: &'static str) {
+        self.state.lock().entry(path).or_default().refused = true;
     }
 
     /// A collection is so large, and was listed whole.
@@ -65,7 +69,8 @@ impl Room {
         match refused.is_empty() {
             true => String::new(),
             false => format!(
-                "all that it has would be more than {} bytes: {} cannot be kept up with, and what shows of it is old",
+                "it has more than can be looked at, which is {} bytes in all and {MAX_PAGE} bytes in one page: {} cannot \
+                 be kept up with, and what shows of it is old",
                 self.most,
                 refused.join(", ")
             ),
@@ -84,6 +89,7 @@ mod tests {
         room.take("/pods", 60);
         assert!(room.fits("/events", 40).is_ok());
         assert!(room.fits("/events", 41).is_err());
+        room.refuse("/events");
         assert!(room.complaint().contains("/events cannot"), "{}", room.complaint());
         // It is listed again, when there is room.
         assert!(room.fits("/pods", 50).is_ok());

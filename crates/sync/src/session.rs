@@ -41,7 +41,7 @@ use crate::{
     health::{Health, Outcome, Trouble},
     homes::Homes,
     objects,
-    reflect::{METADATA, Reflector, Sink, Source, WHOLE},
+    reflect::{METADATA, Reflector, Sink, Source, WHOLE, is_too_much},
     room::Room,
     sessions::Options,
     shown::Shown,
@@ -492,7 +492,7 @@ impl Session {
         let options = &self.shared.options;
         let pause = match error {
             // It is well, and nothing that is done here makes it smaller.
-            Error::Overfull(_) => {
+            error if is_too_much(error) => {
                 tracing::warn!(cluster = %self.name(), why = self.room.complaint(), "a member is too large");
                 self.news.notify_one();
                 options.learn_every

@@ -252,7 +252,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use env::{Listener, Network};
+    use env::{Listener, Network, clock::SimClock};
     use parking_lot::Mutex;
 
     use super::*;
@@ -306,12 +306,11 @@ mod tests {
     /// What was dialled, in which order, and what came of it after how long.
     async fn dialling(odd: Odd) -> (Vec<String>, Result<(), io::ErrorKind>, Duration) {
         let dialled = odd.dialled.clone();
-        let env = Env { network: Arc::new(odd), ..Env::real() };
-        let began = tokio::time::Instant::now();
+        let env = Env { network: Arc::new(odd), clock: Arc::new(SimClock::default()), ..Env::real() };
         let addresses = FOUND.iter().map(|address| address.parse().unwrap()).collect();
         let made = dial_any(&env, addresses).await.map(drop).map_err(|error| error.kind());
         let dialled = dialled.lock().iter().map(Address::to_string).collect();
-        (dialled, made, began.elapsed())
+        (dialled, made, env.clock.elapsed())
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use super::{Client, Error, Lines, get};
 /// Objects of one page. Few enough that a page is no burden, many enough that pages are few.
 const PAGE: usize = 250;
 /// Longer pages are not of a cluster that can be looked after.
-const MAX_PAGE: usize = 64 << 20;
+pub const MAX_PAGE: usize = 64 << 20;
 
 /// One page of a list.
 pub struct Page {

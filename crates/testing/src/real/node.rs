@@ -86,12 +86,13 @@ struct Places {
 }
 
 impl Places {
-    /// Nobody else has this port, so nobody else has these names.
+    /// Nobody else has this port, so nobody else has these names. The addresses are of those that are set aside for
+    /// trying networks out (RFC 2544): no machine should have them in use.
     fn of(port: u16) -> Places {
         let [high, low] = port.to_be_bytes();
-        // Ports that are given out lie in the upper half: 10.128 to 10.255.
-        let (high, network) = (high | 128, format!("10.{}.{low}", high | 128));
-        Places { name: format!("hanse{port}"), gateway: Ipv4Addr::new(10, high, low, 1), network }
+        let second = 18 + (high & 1);
+        let (gateway, network) = (Ipv4Addr::new(198, second, low, 1), format!("198.{second}.{low}"));
+        Places { name: format!("hanse{port}"), gateway, network }
     }
 
     fn make(&self) -> Result<()> {

@@ -61,7 +61,7 @@ async fn a_member_that_has_too_much_is_shown_as_it_was_and_says_so() -> Result<(
     let shown = |name: &'static str| {
         let path = format!("/api/v1/namespaces/default/pods/{name}");
         let world = &world;
-        async move { Ok::<_, anyhow::Error>(world.admin.get(&path).await?) }
+        async move { world.admin.get(&path).await }
     };
     eventually("both show", || async {
         Ok((shown("large-pod").await?.code == 200 && shown("small-pod").await?.code == 200).then_some(()))
