@@ -385,8 +385,9 @@ fn grant(binding: &Map<String, Value>, namespace: &str, roles: &mut Roles) -> Op
 }
 
 /// Answers for every workspace, computing its policy when RBAC objects have changed since the last time.
-#[derive(Default)]
 pub struct Authorizer {
+    /// Made once, for every request asks about them.
+    collections: [Collection; 4],
     policies: Recent<Cached>,
     /// Of the workspaces that have changed nothing.
     base: OnceLock<Arc<Policy>>,
@@ -398,10 +399,16 @@ struct Cached {
     policy: Arc<Policy>,
 }
 
+impl Default for Authorizer {
+    fn default() -> Self {
+        Self { collections: collections(), policies: Recent::default(), base: OnceLock::new() }
+    }
+}
+
 impl Authorizer {
     pub fn policy(&self, space: &Space) -> Arc<Policy> {
         // Read before computing: a change in between makes the next request compute again, never serve a stale one.
-        let at = collections().map(|collection| space.last_change(&collection));
+        let at = self.collections.each_ref().map(|collection| space.last_change(collection));
         if at == [Revision::ZERO; 4] {
             return self.base.get_or_init(|| Arc::new(Policy::compute(&space.without_own()))).clone();
         }
@@ -415,6 +422,20 @@ impl Authorizer {
 
     pub fn allows(&self, space: &Space, user: &User, attributes: &Attributes<'_>) -> bool {
         user.in_group(MASTERS) || self.policy(space).allows(user, attributes)
+    }
+
+    /// Why `user` may do it, if that is wanted in words; `None` if it may not.
+    pub fn decide(
+        &self,
+        space: &Space,
+        user: &User,
+        attributes: &Attributes<'_>,
+        in_words: bool,
+    ) -> Option<String> {
+        match in_words && !user.in_group(MASTERS) {
+            true => self.policy(space).reason(user, attributes),
+            false => self.allows(space, user, attributes).then(String::new),
+        }
     }
 
     pub fn forget(&self, workspace: &WorkspaceId) {

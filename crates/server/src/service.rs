@@ -259,11 +259,11 @@ where
         space = now;
     };
     laps.lap("stage.wait");
-    let allowed = hub.authorizer.allows(&space, &user, &attributes);
+    let reason = hub.authorizer.decide(&space, &user, &attributes, audit.is_on());
+    let allowed = reason.is_some();
     if allowed { &hub.metrics.allowed } else { &hub.metrics.denied }.inc();
-    if audit.is_on() {
-        annotate_decision(hub, &space, &user, &attributes, allowed, &audit);
-    }
+    audit.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+    audit.annotate("authorization.k8s.io/reason", reason.unwrap_or_default());
     if !allowed {
         return Err(forbidden(&info, &selected, &attributes, &user));
     }
@@ -292,21 +292,6 @@ fn as_seen_by(hub: &Hub, user: &User, name: &str, found: Result<Space, Status>) 
         Err(_) if user.in_group(user::UNAUTHENTICATED) => Ok(hub.nowhere(name)),
         found => found,
     }
-}
-
-/// Who let it pass, for the record.
-fn annotate_decision(
-    hub: &Hub,
-    space: &Space,
-    user: &User,
-    attributes: &Attributes<'_>,
-    allowed: bool,
-    audit: &Recorder,
-) {
-    audit.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
-    let by_rule = allowed && !user.in_group(user::MASTERS);
-    let reason = by_rule.then(|| hub.authorizer.policy(space).reason(user, attributes)).flatten();
-    audit.annotate("authorization.k8s.io/reason", reason.unwrap_or_default());
 }
 
 /// A list, watch or mass deletion that selects one name is a request for that name: a role may allow just that.
@@ -509,8 +494,9 @@ where
 {
     let clock = context.hub.env.clock.clone();
     let most = context.hub.options.request_timeout;
+    // What is large is put elsewhere: this is part of what every request, also the smallest, moves about.
     if verb == Verb::Watch {
-        return watch::watch(&context).await;
+        return Box::pin(watch::watch(&context)).await;
     }
     if streams::is_stream(&context) {
         return Box::pin(streams::open(&context)).await;
@@ -519,14 +505,14 @@ where
     if verb.is_write() {
         check_writer(&context)?;
         return tokio::select! {
-            done = write_with(context, verb, body) => done,
+            done = Box::pin(write_with(context, verb, body)) => done,
             () = clock.sleep(asked.unwrap_or(most).saturating_sub(waited)) => Err(timed_out()),
         };
     }
     let read = async {
         match verb {
             Verb::Get => read::get(&context).await,
-            _ => read::list(&context).await,
+            _ => Box::pin(read::list(&context)).await,
         }
     };
     match asked {

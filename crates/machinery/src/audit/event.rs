@@ -11,6 +11,9 @@ use super::{Demand, Level, Stage};
 /// Longer names of clients are cut.
 const MAX_USER_AGENT: usize = 1024;
 
+/// Most events without bodies are not larger.
+const USUAL_BYTES: usize = 1024;
+
 /// Who somebody is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Identity {
@@ -232,8 +235,12 @@ impl Record {
             stage_timestamp: format!("{stage_time:.6}"),
             annotations: &self.annotations,
         };
-        // Only maps with keys that are no text fail to encode.
-        serde_json::to_vec(&event).unwrap_or_default()
+        let mut encoded = Vec::with_capacity(USUAL_BYTES);
+        match serde_json::to_writer(&mut encoded, &event) {
+            Ok(()) => encoded,
+            // Only maps with keys that are no text fail to encode.
+            Err(_) => Vec::new(),
+        }
     }
 
     fn clean(&self, object: &mut Value) {

@@ -12,12 +12,14 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::{
     AuditError,
-    outlet::{self, Intake, Item, Mode, Outlet},
+    outlet::{self, Account, Intake, Item, Mode, Outlet, Waiting},
 };
 
 const LINE_START: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 /// Lines are taken from the queue in portions of this many.
 const PORTION: usize = 256;
+/// Lines are written together, up to about so many bytes.
+const MOST_AT_ONCE: usize = 1 << 20;
 /// In the name of a file that is full.
 const STAMP: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
@@ -68,10 +70,49 @@ enum Target {
 }
 
 impl Target {
-    fn write(&mut self, line: &[u8], now: Timestamp) -> io::Result<()> {
+    fn write(&mut self, lines: &[u8], now: Timestamp) -> io::Result<()> {
         match self {
-            Target::Stdout => io::stdout().lock().write_all(line),
-            Target::File(file) => file.write(line, now),
+            Target::Stdout => io::stdout().lock().write_all(lines),
+            Target::File(file) => file.write(lines, now),
+        }
+    }
+
+    /// Whether so many bytes go where the next line goes.
+    fn has_room_for(&self, bytes: usize) -> bool {
+        match self {
+            Target::Stdout => true,
+            Target::File(file) => file.has_room_for(bytes),
+        }
+    }
+}
+
+/// Lines that go to the log in one write, and who waits for them.
+#[derive(Default)]
+struct Lines {
+    text: Vec<u8>,
+    waiting: Vec<Waiting>,
+}
+
+impl Lines {
+    fn add(&mut self, waiting: Waiting) {
+        self.text.extend_from_slice(LINE_START);
+        self.text.extend_from_slice(waiting.event.get(1..).unwrap_or_default());
+        self.text.push(b'\n');
+        self.waiting.push(waiting);
+    }
+
+    /// Writes them down, and tells those who wait.
+    fn put(&mut self, target: &mut Target, account: &Account, now: Timestamp) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let written = target.write(&self.text, now);
+        if let Err(error) = &written {
+            tracing::error!(%error, "cannot write the audit log");
+        }
+        self.text.clear();
+        for waiting in self.waiting.drain(..) {
+            account.settle(waiting, written.is_ok());
         }
     }
 }
@@ -79,25 +120,25 @@ impl Target {
 async fn write_lines(env: Env, mut intake: Intake, mut target: Target) {
     let account = intake.account();
     let mut items = Vec::new();
-    let mut line = Vec::new();
+    let mut lines = Lines::default();
     while intake.queue.recv_many(&mut items, PORTION).await > 0 {
         for item in items.drain(..) {
             match item {
                 Item::Event(waiting) => {
-                    line.clear();
-                    line.extend_from_slice(LINE_START);
-                    line.extend_from_slice(waiting.event.get(1..).unwrap_or_default());
-                    line.push(b'\n');
-                    let written = target.write(&line, env.clock.now());
-                    if let Err(error) = &written {
-                        tracing::error!(%error, "cannot write the audit log");
+                    let size = lines.text.len() + LINE_START.len() + waiting.event.len();
+                    if size > MOST_AT_ONCE || !target.has_room_for(size) {
+                        lines.put(&mut target, &account, env.clock.now());
                     }
-                    account.settle(waiting, written.is_ok());
+                    lines.add(waiting);
                 }
-                // Whoever asked may have stopped waiting.
-                Item::Flush(done) => drop(done.send(())),
+                Item::Flush(done) => {
+                    lines.put(&mut target, &account, env.clock.now());
+                    // Whoever asked may have stopped waiting.
+                    let _ = done.send(());
+                }
             }
         }
+        lines.put(&mut target, &account, env.clock.now());
     }
 }
 
@@ -122,12 +163,16 @@ impl LogFile {
         Ok(LogFile { files: env.files.clone(), options, file, size })
     }
 
-    fn write(&mut self, line: &[u8], now: Timestamp) -> io::Result<()> {
-        if self.size > 0 && self.size + line.len() as u64 > self.options.max_size_bytes {
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.size + bytes as u64 <= self.options.max_size_bytes
+    }
+
+    fn write(&mut self, lines: &[u8], now: Timestamp) -> io::Result<()> {
+        if self.size > 0 && !self.has_room_for(lines.len()) {
             self.rotate(now)?;
         }
-        self.file.write_all_at(line, self.size)?;
-        self.size += line.len() as u64;
+        self.file.write_all_at(lines, self.size)?;
+        self.size += lines.len() as u64;
         Ok(())
     }
 
@@ -203,6 +248,8 @@ fn open_or_create(files: &dyn Files, path: &Path) -> io::Result<Arc<dyn File>> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn mk_log(directory: &Path, max_size_bytes: u64, max_backups: usize) -> LogFile {
@@ -254,6 +301,39 @@ mod tests {
             "other-2020-01-01T00-00-00.000.log",
         ];
         assert_eq!(names(directory.path()), expected);
+    }
+
+    #[tokio::test]
+    async fn lines_that_wait_together_are_all_written_and_no_file_grows_too_large() {
+        // Given many events that wait, for files that hold three lines each
+        let directory = tempfile::tempdir().unwrap();
+        let mk_event = |number: usize| Bytes::from(format!(r#"{{"number":1{number:03}}}"#));
+        let line = LINE_START.len() + mk_event(0).len();
+        let log = mk_log(directory.path(), 3 * line as u64 + 1, 0);
+        let (near, intake) = outlet::outlet(Mode::Batch, 1000, Counter::default());
+        for number in 0..100 {
+            near.tell_now("w", mk_event(number));
+        }
+        // When they are written
+        let written = write_lines(Env::real(), intake, Target::File(log));
+        let ((), ()) = tokio::join!(written, async move {
+            near.flush().await;
+            drop(near);
+        });
+        // Then each is there once, in order
+        let mut files = names(directory.path());
+        files.sort_by_key(|name| (name == "audit.log", name.clone()));
+        let (mut numbers, mut sizes) = (Vec::new(), Vec::new());
+        for name in files {
+            let text =
+                String::from_utf8(Env::real().files.read(&directory.path().join(name)).unwrap()).unwrap();
+            sizes.push(text.lines().count());
+            let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            numbers.extend(events.map(|event| event["number"].as_u64().unwrap()));
+        }
+        assert_eq!(numbers, (1000..1100).collect::<Vec<u64>>());
+        assert!(sizes.iter().all(|lines| *lines <= 3), "{sizes:?}");
+        assert_eq!(sizes.len(), 34);
     }
 
     #[test]
