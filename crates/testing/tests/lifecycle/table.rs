@@ -270,10 +270,10 @@ pub const CASES: &[Case] = &[
         name: "services-written",
         steps: &[
             Create(include_str!("cases/services-written.yaml")),
-            Patch("endpoints/written", r#"{"metadata":{"labels":{"more":"yes"}}}"#),
             // Long enough to be mirrored.
             Create(DEPLOYMENT),
             Until(WEB, "/status/availableReplicas", "3"),
+            Patch("endpoints/written", r#"{"metadata":{"labels":{"more":"yes"}}}"#),
             Delete("services/gone"),
         ],
     },
