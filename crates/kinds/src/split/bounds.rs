@@ -1,0 +1,332 @@
+//! The bounds of an autoscaler, divided: each cluster's own autoscaler works within a part of them.
+//!
+//! Between passes the autoscalers scale by themselves; a pass moves room from clusters that do not use theirs to
+//! clusters that need it, one unit of each offer at a time, and none for a while after a cluster has scaled. Always
+//!
+//! * in each cluster 1 ≤ min ≤ max, or it has no autoscaler,
+//! * the sum of max is the whole's max,
+//! * the sum of min is the whole's min, or 1 of each cluster if that is more.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::fields::{count, text};
+
+/// What federation v1 waits after a cluster has scaled, in seconds.
+pub const WINDOW: u64 = 120;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    pub min: u64,
+    pub max: u64,
+}
+
+/// An autoscaler as it is in a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Local {
+    pub bounds: Bounds,
+    pub current: u64,
+    pub desired: u64,
+    /// How many seconds ago it scaled; `None`: never.
+    pub scaled: Option<u64>,
+}
+
+impl Local {
+    /// Reads an autoscaler of a cluster; `now` is in seconds since 1970.
+    pub fn read(object: &Value, now: i64) -> Self {
+        let min = count(object, "spec.minReplicas").unwrap_or(1);
+        let scaled = machinery::schema::parse_time(text(object, "status.lastScaleTime")).ok();
+        Self {
+            bounds: Bounds { min, max: count(object, "spec.maxReplicas").unwrap_or(min).max(min) },
+            current: count(object, "status.currentReplicas").unwrap_or(0),
+            desired: count(object, "status.desiredReplicas").unwrap_or(0),
+            // A clock that is ahead of ours says that it was just now.
+            scaled: scaled.map(|(second, _)| u64::try_from(now.saturating_sub(second)).unwrap_or(0)),
+        }
+    }
+
+    /// It has not done anything yet.
+    fn is_pristine(&self) -> bool {
+        self.scaled.is_none() && self.desired == 0
+    }
+
+    /// It has settled since it scaled.
+    fn is_settled(&self, window: u64) -> bool {
+        self.scaled.is_some_and(|ago| ago >= window)
+    }
+
+    fn offers_max(&self, window: u64) -> bool {
+        let Bounds { min, max } = self.bounds;
+        let unused = self.desired < self.current || (self.desired == self.current && self.desired < max);
+        max > min.max(1) && (self.is_pristine() || (self.is_settled(window) && unused))
+    }
+
+    fn offers_min(&self, window: u64) -> bool {
+        let min = self.bounds.min;
+        let at_least = self.desired == min && self.current == min;
+        min > 1 && (self.is_pristine() || (self.is_settled(window) && at_least))
+    }
+
+    fn needs_max(&self, window: u64) -> bool {
+        let max = self.bounds.max;
+        self.is_settled(window) && self.desired == max && self.current == max
+    }
+
+    fn can_raise_min(&self, window: u64) -> bool {
+        let Bounds { min, max } = self.bounds;
+        self.is_settled(window) && min < max && self.desired > min
+    }
+}
+
+/// The bounds of each cluster that gets an autoscaler. `clusters` are those it may be in, with what they have now;
+/// `window` is how long a cluster that has scaled neither gives nor takes, in seconds.
+pub fn bounds(
+    whole: Bounds,
+    clusters: &BTreeMap<String, Option<Local>>,
+    window: u64,
+) -> BTreeMap<String, Bounds> {
+    let mut pass = Pass { clusters: clusters.values().copied().collect(), window };
+    let most = whole.max.max(1);
+    let max = pass.max(most);
+    let placed = max.iter().filter(|max| **max > 0).count() as u64;
+    let min = pass.min(whole.min.max(placed).min(most), &max);
+    let bounds = max.into_iter().zip(min).map(|(max, min)| Bounds { min, max });
+    clusters.keys().cloned().zip(bounds).filter(|(_, bounds)| bounds.max > 0).collect()
+}
+
+/// One pass over the clusters, by their place in the order of their names.
+struct Pass {
+    clusters: Vec<Option<Local>>,
+    window: u64,
+}
+
+impl Pass {
+    /// The places of those for which something holds.
+    fn who(&self, holds: fn(&Local, u64) -> bool) -> Vec<usize> {
+        let all = self.clusters.iter().enumerate();
+        all.filter(|(_, local)| local.as_ref().is_some_and(|local| holds(local, self.window)))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    fn max(&mut self, most: u64) -> Vec<u64> {
+        let mut max: Vec<u64> =
+            self.clusters.iter().map(|local| local.map_or(0, |local| local.bounds.max.max(1))).collect();
+        self.drop_beyond(most, &mut max);
+        let mut offers = self.who(Local::offers_max);
+        let sum = total(&max);
+        if sum > most {
+            take_one_each(&mut max, &offers, sum - most);
+            // Only those that are there have a floor: nobody is given any here.
+            let floors: Vec<u64> = max.iter().map(|max| (*max).min(1)).collect();
+            lower(&mut max, &floors, most);
+            return max;
+        }
+        // Those with most to spare give first.
+        offers.sort_by_key(|at| std::cmp::Reverse(self.spare(*at)));
+        let needs = self.who(Local::needs_max);
+        let mut offers = offers.into_iter();
+        for (to, from) in needs.into_iter().zip(offers.by_ref()) {
+            move_one(&mut max, from, to);
+        }
+        if sum < most {
+            let ceilings = vec![u64::MAX; max.len()];
+            raise(&mut max, &ceilings, most);
+            return max;
+        }
+        let new: Vec<usize> = (0..max.len()).filter(|at| max.get(*at) == Some(&0)).collect();
+        for (to, from) in new.iter().cycle().copied().zip(offers) {
+            move_one(&mut max, from, to);
+        }
+        max
+    }
+
+    /// Where there are more clusters than replicas, those that run least have no autoscaler.
+    fn drop_beyond(&self, most: u64, max: &mut [u64]) {
+        let mut order: Vec<usize> =
+            (0..max.len()).filter(|at| max.get(*at).is_some_and(|it| *it > 0)).collect();
+        let used = |at: &usize| self.clusters.get(*at).copied().flatten().map_or(0, |local| local.current);
+        order.sort_by_key(|at| (std::cmp::Reverse(used(at)), *at));
+        let kept = usize::try_from(most).unwrap_or(usize::MAX);
+        for at in order.into_iter().skip(kept) {
+            if let Some(max) = max.get_mut(at) {
+                *max = 0;
+            }
+        }
+    }
+
+    fn spare(&self, at: usize) -> u64 {
+        let local = self.clusters.get(at).copied().flatten().unwrap_or_default();
+        local.bounds.max.saturating_sub(local.desired.max(local.bounds.min))
+    }
+
+    fn min(&mut self, least: u64, max: &[u64]) -> Vec<u64> {
+        let there = self.clusters.iter().zip(max);
+        let mut min: Vec<u64> =
+            there.map(|(local, max)| local.map_or(1, |local| local.bounds.min).max(1).min(*max)).collect();
+        let is_placed = |at: &usize| max.get(*at).is_some_and(|max| *max > 0);
+        let offers: Vec<usize> = self.who(Local::offers_min).into_iter().filter(is_placed).collect();
+        let sum = total(&min);
+        if sum > least {
+            take_one_each(&mut min, &offers, sum - least);
+            let floors: Vec<u64> = max.iter().map(|max| (*max).min(1)).collect();
+            lower(&mut min, &floors, least);
+        } else if sum < least {
+            raise(&mut min, max, least);
+        } else {
+            let takers: Vec<usize> = self.who(Local::can_raise_min).into_iter().filter(is_placed).collect();
+            for (to, from) in takers.into_iter().zip(offers) {
+                let room = min.get(to).zip(max.get(to)).is_some_and(|(min, max)| min < max);
+                if room && min.get(from).is_some_and(|min| *min > 1) {
+                    move_one(&mut min, from, to);
+                }
+            }
+        }
+        min
+    }
+}
+
+fn total(values: &[u64]) -> u64 {
+    values.iter().fold(0, |sum, value| sum.saturating_add(*value))
+}
+
+fn move_one(values: &mut [u64], from: usize, to: usize) {
+    let gave = values.get_mut(from).is_some_and(|from| {
+        let can = *from > 0;
+        *from -= u64::from(can);
+        can
+    });
+    if let Some(to) = values.get_mut(to).filter(|_| gave) {
+        *to += 1;
+    }
+}
+
+/// Nobody gives the last one.
+fn take_one_each(values: &mut [u64], from: &[usize], most: u64) {
+    let mut left = most;
+    for at in from {
+        if let Some(value) = values.get_mut(*at).filter(|value| **value > 1 && left > 0) {
+            *value -= 1;
+            left -= 1;
+        }
+    }
+}
+
+/// Takes from the largest until the sum is `wanted`; nobody falls below the floor.
+fn lower(values: &mut [u64], floors: &[u64], wanted: u64) {
+    let cut = |level: u64, value: u64, floor: u64| value.min(level.max(floor));
+    settle(values, floors, wanted, cut);
+}
+
+/// Gives to the smallest until the sum is `wanted`; nobody rises above the ceiling.
+fn raise(values: &mut [u64], ceilings: &[u64], wanted: u64) {
+    let lift = |level: u64, value: u64, ceiling: u64| value.max(level.min(ceiling));
+    settle(values, ceilings, wanted, lift);
+}
+
+/// Brings all values to one level as far as `bring` lets it: the highest at which the sum is not above `wanted`. What
+/// is missing then goes to the first that the next level would raise.
+fn settle(values: &mut [u64], limits: &[u64], wanted: u64, bring: impl Fn(u64, u64, u64) -> u64) {
+    let at_level = |level: u64| -> Vec<u64> {
+        values.iter().zip(limits).map(|(value, limit)| bring(level, *value, *limit)).collect()
+    };
+    let (mut low, mut high) = (0, wanted);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        match total(&at_level(middle)) <= wanted {
+            true => low = middle,
+            false => high = middle - 1,
+        }
+    }
+    let (settled, next) = (at_level(low), at_level(low.saturating_add(1)));
+    let mut missing = wanted.saturating_sub(total(&settled));
+    for ((value, settled), next) in values.iter_mut().zip(settled).zip(next) {
+        let more = (next - settled).min(missing).min(1);
+        *value = settled + more;
+        missing -= more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_local() -> impl Strategy<Value = Option<Local>> {
+        let local = (0u64..12, 0u64..12, 0u64..12, 0u64..12, prop::option::of(0u64..300));
+        prop::option::of(local.prop_map(|(min, more, current, desired, scaled)| Local {
+            bounds: Bounds { min, max: min + more },
+            current,
+            desired,
+            scaled,
+        }))
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_are_always_valid_and_add_up(
+            min in 0u64..20, more in 0u64..20, locals in prop::collection::vec(any_local(), 1..7)
+        ) {
+            let whole = Bounds { min, max: (min + more).max(1) };
+            let clusters: BTreeMap<String, Option<Local>> =
+                locals.into_iter().enumerate().map(|(at, local)| (format!("c{at}"), local)).collect();
+            let divided = bounds(whole, &clusters, WINDOW);
+            for (cluster, Bounds { min, max }) in &divided {
+                prop_assert!(1 <= *min && min <= max, "{cluster}: {min}..{max}");
+            }
+            prop_assert_eq!(divided.values().map(|it| it.max).sum::<u64>(), whole.max);
+            let least = whole.min.max(divided.len() as u64);
+            prop_assert_eq!(divided.values().map(|it| it.min).sum::<u64>(), least);
+        }
+
+        #[test]
+        fn a_pass_moves_at_most_one_unit_of_each_offer(
+            locals in prop::collection::vec(any_local().prop_map(|it| it.unwrap_or_default()), 1..7)
+        ) {
+            // Valid bounds that are those of the whole already: only offers move.
+            let locals: Vec<Local> = locals.into_iter().map(|mut local| {
+                local.bounds.min = local.bounds.min.max(1);
+                local.bounds.max = local.bounds.max.max(local.bounds.min);
+                local
+            }).collect();
+            let whole = Bounds {
+                min: locals.iter().map(|it| it.bounds.min).sum(), max: locals.iter().map(|it| it.bounds.max).sum(),
+            };
+            let clusters: BTreeMap<String, Option<Local>> =
+                locals.iter().enumerate().map(|(at, local)| (format!("c{at}"), Some(*local))).collect();
+            for ((_, new), old) in bounds(whole, &clusters, WINDOW).iter().zip(&locals) {
+                prop_assert!(new.max.abs_diff(old.bounds.max) <= 1);
+                prop_assert!(new.min.abs_diff(old.bounds.min) <= 1);
+                if old.scaled.is_some_and(|ago| ago < WINDOW) {
+                    prop_assert_eq!(*new, old.bounds, "it has scaled just now");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_autoscaler_is_read_as_its_cluster_shows_it() {
+        let object = serde_json::json!({
+            "spec": {"maxReplicas": 7},
+            "status": {"currentReplicas": 2, "desiredReplicas": 3, "lastScaleTime": "1970-01-01T00:01:00Z"},
+        });
+        let read = |now| Local::read(&object, now);
+        let expected = Local { bounds: Bounds { min: 1, max: 7 }, current: 2, desired: 3, scaled: Some(40) };
+        assert_eq!(read(100), expected);
+        assert_eq!(read(10).scaled, Some(0), "its clock is ahead of ours");
+        assert_eq!(
+            Local::read(&Value::Null, 0),
+            Local { bounds: Bounds { min: 1, max: 1 }, ..Local::default() }
+        );
+    }
+
+    #[test]
+    fn huge_bounds_take_no_longer() {
+        let clusters = (0..1000).map(|at| (format!("c{at}"), None)).collect();
+        let divided = bounds(Bounds { min: 1 << 30, max: 1 << 31 }, &clusters, WINDOW);
+        assert_eq!(divided.values().map(|it| it.max).sum::<u64>(), 1 << 31);
+        assert_eq!(divided.values().map(|it| it.min).sum::<u64>(), 1 << 30);
+    }
+}
