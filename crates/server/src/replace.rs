@@ -154,14 +154,7 @@ fn prepare_replacement(context: &Context, new: &mut Tree, old: &Tree) -> Result<
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_of(new);
     metadata.remove("selfLink");
-    for key in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "generateName",
-    ] {
+    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         let given = metadata.get(key).is_some_and(|value| !value.is_null());
         let was = old_metadata.is_some_and(|old| old.contains_key(key));
         // Left out means "as it was". What the server alone sets is set back; other changes validation refuses.

@@ -90,14 +90,16 @@ impl Controller for Scheduler {
     /// What may make room for those that wait.
     fn wakes(&self, world: &dyn World, changed: &Changed<'_>) -> Vec<Name> {
         let frees = match (changed.kind, changed.old, changed.new) {
-            (PODS, Some(old), None) => !tree::text(old, "/spec/nodeName").is_empty() || nominated(old) != "",
+            (PODS, Some(old), None) => {
+                !tree::text(old, "/spec/nodeName").is_empty() || !nominated(old).is_empty()
+            }
             (PODS, Some(old), Some(new)) => {
                 let finished =
                     |pod: &Value| matches!(tree::text(pod, "/status/phase"), "Succeeded" | "Failed");
                 let labels = |pod: &Value| pod.pointer("/metadata/labels").cloned();
                 // One that was bound may be what others want to be near to.
                 let bound = tree::text(old, "/spec/nodeName") != tree::text(new, "/spec/nodeName");
-                let hopes_no_more = nominated(old) != "" && nominated(new) != nominated(old);
+                let hopes_no_more = !nominated(old).is_empty() && nominated(new) != nominated(old);
                 bound || hopes_no_more || (finished(new) && !finished(old)) || labels(old) != labels(new)
             }
             (PODS, ..) => false,

@@ -492,6 +492,30 @@ async fn a_namespace_waits_for_content_that_is_held_and_says_so() -> Result<()> 
 }
 
 #[tokio::test]
+async fn pods_leave_a_namespace_before_what_they_use() -> Result<()> {
+    let hub = TestHub::start().await?;
+    let client = hub.admin().await?;
+    mk_namespace(&client, "team").await?;
+    let (namespace, settings) = (format!("{NAMESPACES}/team"), format!("{NAMESPACES}/team/configmaps"));
+    let pods = format!("{NAMESPACES}/team/pods");
+    let mut pod = mk_object("held", &[], &[HOLD]);
+    pod["spec"] = json!({"containers": [{"name": "main", "image": "example.com/web"}]});
+    create(&client, &pods, pod).await?;
+    create(&client, &settings, mk_object("used", &[], &[])).await?;
+
+    client.delete(&namespace).await?;
+
+    let waits = |object: &Value| object["status"]["conditions"].is_array();
+    becomes(&client, &namespace, waits).await?;
+    let pod = client.get(&format!("{pods}/held")).await?.json();
+    assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
+    assert_eq!(client.get(&format!("{settings}/used")).await?.code, StatusCode::OK, "a pod may still use it");
+
+    release(&client, &format!("{pods}/held")).await?;
+    is_gone(&client, &namespace).await
+}
+
+#[tokio::test]
 async fn a_namespace_may_have_finalizers_of_its_own() -> Result<()> {
     let hub = TestHub::start().await?;
     let client = hub.admin().await?;

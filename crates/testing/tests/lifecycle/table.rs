@@ -267,6 +267,26 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
+        name: "services-written",
+        steps: &[
+            Create(include_str!("cases/services-written.yaml")),
+            // Long enough to be mirrored.
+            Create(DEPLOYMENT),
+            Until(WEB, "/status/availableReplicas", "3"),
+            Patch("endpoints/written", r#"{"metadata":{"labels":{"more":"yes"}}}"#),
+            Delete("services/gone"),
+        ],
+    },
+    Case {
+        name: "preemption",
+        steps: &[
+            Create(include_str!("cases/preemption.yaml")),
+            Until("pods/first", "/status/phase", "\"Running\""),
+            Create(include_str!("cases/preemptor.yaml")),
+            Until("pods/important", "/status/phase", "\"Running\""),
+        ],
+    },
+    Case {
         name: "volumes",
         steps: &[
             Create(include_str!("cases/volumes.yaml")),

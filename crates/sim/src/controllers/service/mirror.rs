@@ -210,6 +210,10 @@ fn replace(mut old: Value, new: Value, plan: &mut Plan) {
     for field in METADATA {
         old["metadata"][field] = new["metadata"][field].clone();
     }
+    // Upstream writes it anew, by its name.
+    if let Some(metadata) = old["metadata"].as_object_mut() {
+        metadata.remove("generateName");
+    }
     plan.then(Action::Replace { kind: kind::SLICES, object: old });
 }
 
