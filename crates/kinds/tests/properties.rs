@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kinds::{Kind, MemberStatus, Share, known, of, split};
+use kinds::{Kind, MemberStatus, Share, known, of, split, split::ordinals::ordinals};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -141,5 +141,41 @@ proptest! {
         let whole = allowed(&budget, pods.iter().sum());
         prop_assert!(together <= whole, "{} allows {together}, not {whole}: {:?}", &budget["spec"], &pods);
         prop_assert_eq!(together == 0, whole == 0, "nor is everything forbidden");
+    }
+
+    #[test]
+    fn ranges_of_ordinals_move_no_more_than_the_numbers_ask(
+        parts in prop::collection::vec(0u64..9, 1..6), changed in prop::collection::vec(0u64..9, 1..6),
+        first in 0u64..5, more in 0u64..9,
+    ) {
+        let counts = |parts: &[u64]| -> BTreeMap<String, u64> {
+            parts.iter().enumerate().map(|(at, part)| (format!("c{at}"), *part)).collect()
+        };
+        let none = BTreeMap::new();
+        let current = ordinals(first, &counts(&parts), &none);
+        prop_assert_eq!(&ordinals(first, &counts(&parts), &current), &current, "the same again moves nothing");
+
+        let moved = ordinals(first, &counts(&changed), &current);
+        let mut all: Vec<u64> = moved.values().flat_map(|range| range.start..range.end).collect();
+        all.sort_unstable();
+        let total: u64 = changed.iter().sum();
+        prop_assert_eq!(all, (first..first + total).collect::<Vec<_>>(), "each ordinal once");
+        for (cluster, range) in &moved {
+            prop_assert_eq!(range.len(), counts(&changed)[cluster]);
+        }
+
+        // Growing and shrinking at the end leaves all others alone.
+        let last = current.iter().filter(|(_, range)| !range.is_empty()).max_by_key(|(_, range)| range.start);
+        if let Some((last, range)) = last {
+            for count in [range.len() + more, range.len().saturating_sub(more)] {
+                let mut wanted = counts(&parts);
+                wanted.insert(last.clone(), count);
+                let resized = ordinals(first, &wanted, &current);
+                for (cluster, range) in current.iter().filter(|(cluster, it)| *cluster != last && !it.is_empty()) {
+                    prop_assert_eq!(&resized[cluster], range);
+                }
+                prop_assert!(count == 0 || resized[last].start == range.start);
+            }
+        }
     }
 }

@@ -39,17 +39,21 @@ pub fn ordinals(
     current: &BTreeMap<String, Ordinals>,
 ) -> BTreeMap<String, Ordinals> {
     let running = |cluster: &str| current.get(cluster).filter(|range| !range.is_empty());
-    let mut order: Vec<&str> =
-        wanted.keys().map(String::as_str).filter(|cluster| running(cluster).is_some()).collect();
+    // Who has none of them has no place among them either.
+    let some = || wanted.iter().filter(|(_, count)| **count > 0).map(|(cluster, _)| cluster.as_str());
+    let mut order: Vec<&str> = some().filter(|cluster| running(cluster).is_some()).collect();
     order.sort_by_key(|cluster| running(cluster).map(|range| (range.start, *cluster)));
-    for cluster in wanted.keys().map(String::as_str).filter(|cluster| running(cluster).is_none()) {
+    for cluster in some().filter(|cluster| running(cluster).is_none()) {
         let at = match order.len() < MOST_TRIED {
             true => best_place(first, cluster, &order, wanted, current),
             false => order.len(),
         };
         order.insert(at, cluster);
     }
-    lay_out(first, &order, wanted).map(|(cluster, range)| (cluster.to_owned(), range)).collect()
+    let mut ranges: BTreeMap<String, Ordinals> =
+        wanted.keys().map(|cluster| (cluster.clone(), Ordinals { start: first, end: first })).collect();
+    ranges.extend(lay_out(first, &order, wanted).map(|(cluster, range)| (cluster.to_owned(), range)));
+    ranges
 }
 
 fn lay_out<'a>(
