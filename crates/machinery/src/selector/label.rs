@@ -81,7 +81,8 @@ impl LabelSelector {
         Self::of(labels.into_iter().map(exactly).collect())
     }
 
-    fn of(mut requirements: Vec<Requirement>) -> Self {
+    /// Selects objects for which all of them hold.
+    pub fn of(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements, nothing: false }
     }

@@ -1,0 +1,117 @@
+//! How federation v1 and KubeFed say where things run, read into our own words.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use compact_str::CompactString;
+use kinds::divide::{Algorithm, Preferences};
+use machinery::selector::{LabelSelector, Operator, Requirement};
+use serde_json::Value;
+
+use crate::{
+    Problem,
+    policy::{By, Choice, Rule, Shares, Strategy, cluster_selector},
+};
+
+pub const CLUSTER_SELECTOR: &str = "federation.alpha.kubernetes.io/cluster-selector";
+/// By the kind whose replicas they are about.
+pub const PREFERENCES: [(&str, &str); 3] = [
+    ("ReplicaSet", "federation.kubernetes.io/replica-set-preferences"),
+    ("Deployment", "federation.kubernetes.io/deployment-preferences"),
+    ("Job", "federation.kubernetes.io/job-preferences"),
+];
+
+/// Reads the value of the annotation `cluster-selector`: a list of requirements, all of which must hold.
+pub fn selector(text: &str) -> Result<LabelSelector, Problem> {
+    let wrong = |reason: String| Problem::Annotation { name: CLUSTER_SELECTOR.to_owned(), reason };
+    let value: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    let requirements = match &value {
+        Value::Null => Vec::new(),
+        Value::Array(list) => list.iter().map(requirement).collect::<Result<_, _>>().map_err(wrong)?,
+        _ => return Err(wrong("must be a list".to_owned())),
+    };
+    Ok(LabelSelector::of(requirements))
+}
+
+fn requirement(value: &Value) -> Result<Requirement, String> {
+    let Some(fields) = value.as_object() else { return Err("must be a list of objects".to_owned()) };
+    let text = |field: &str| match fields.get(field) {
+        None | Some(Value::Null) => Ok(""),
+        Some(value) => value.as_str().ok_or_else(|| format!("{field} must be a string")),
+    };
+    let operator = match text("operator")? {
+        "in" | "In" => Operator::In,
+        "=" => Operator::Equals,
+        "==" => Operator::DoubleEquals,
+        "notin" | "NotIn" => Operator::NotIn,
+        "!=" => Operator::NotEquals,
+        "exists" | "Exists" => Operator::Exists,
+        "!" | "DoesNotExist" => Operator::DoesNotExist,
+        "gt" | "Gt" | ">" => Operator::GreaterThan,
+        "lt" | "Lt" | "<" => Operator::LessThan,
+        other => return Err(format!("{other:?} is not a valid operator")),
+    };
+    let values = match fields.get("values") {
+        None | Some(Value::Null) => &[][..],
+        Some(value) => value.as_array().ok_or_else(|| "values must be a list".to_owned())?,
+    };
+    let text_of = |value: &Value| {
+        value.as_str().map(CompactString::from).ok_or_else(|| "values must be strings".to_owned())
+    };
+    let values = values.iter().map(text_of).collect::<Result<_, _>>()?;
+    Requirement::new(text("key")?, operator, values)
+}
+
+/// What an object of the kind says by federation's annotations; `None`: nothing.
+pub fn rule(kind: &str, annotations: &BTreeMap<String, String>) -> Result<Option<Rule>, Problem> {
+    let selects = annotations.get(CLUSTER_SELECTOR).map(|text| selector(text)).transpose()?;
+    let name = PREFERENCES.iter().find(|(of, _)| *of == kind).map(|(_, name)| *name);
+    let preferences = name.and_then(|name| annotations.get(name).map(|text| (name, text)));
+    if selects.is_none() && preferences.is_none() {
+        return Ok(None);
+    }
+    // As upstream has it, preferences that cannot be read would mean the default, which moves replicas: here nothing does.
+    let preferences = match preferences {
+        None => Preferences::even(),
+        Some((name, text)) => Preferences::parse(text)
+            .map_err(|error| Problem::Annotation { name: name.to_owned(), reason: error.to_string() })?,
+    };
+    let divides = PREFERENCES.iter().any(|(of, _)| *of == kind);
+    Ok(Some(Rule {
+        clusters: Choice { names: None, selector: selects },
+        strategy: Some(if divides { Strategy::Divide } else { Strategy::Duplicate }),
+        by: By::Weight,
+        algorithm: Algorithm::Federation,
+        rebalance: preferences.rebalance,
+        shares: Shares::from(&preferences),
+        ..Rule::default()
+    }))
+}
+
+/// `spec.placement` of KubeFed: names if there are any given, else the selector, else nowhere.
+pub fn kubefed_choice(placement: &Value) -> Result<Choice, Problem> {
+    let name = |it: &Value| it["name"].as_str().map(str::to_owned);
+    match (&placement["clusters"], &placement["clusterSelector"]) {
+        (Value::Array(clusters), _) => Ok(Choice::names(clusters.iter().filter_map(name).collect())),
+        (_, Value::Null) => Ok(Choice::nowhere()),
+        (_, selector) => {
+            let field = "spec.placement.clusterSelector".to_owned();
+            let selector =
+                cluster_selector(selector).map_err(|reason| Problem::Annotation { name: field, reason })?;
+            Ok(Choice { names: None, selector: Some(selector) })
+        }
+    }
+}
+
+/// What of the clusters of an object its namespace allows. Without a federated namespace nothing, unless the control
+/// plane has but one namespace.
+pub fn kubefed_in_namespace(
+    object: &BTreeSet<String>,
+    namespace: Option<&BTreeSet<String>>,
+    limited_to_one: bool,
+) -> BTreeSet<String> {
+    match namespace {
+        Some(namespace) => object & namespace,
+        None if limited_to_one => object.clone(),
+        None => BTreeSet::new(),
+    }
+}

@@ -1,0 +1,79 @@
+//! Everything that a decision is made from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kinds::{Share, Subject};
+
+use crate::{directory::Directory, fields::Fields, policy::Policy};
+
+/// What placement needs to know of the namespace of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What is decided on, and what is known. [`Input::new`] has nothing but the first two; set what there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    pub subject: &'a Subject,
+    pub directory: &'a Directory,
+    /// As in `deployments`; `None`: that of the built-in kind, or only the group version is looked at.
+    pub resource: Option<&'a str>,
+    /// The fields that the object uses.
+    pub fields: &'a Fields,
+    pub namespace: &'a Namespace,
+    /// Whose workspace it is; `None`: the administrators'.
+    pub account: Option<&'a str>,
+    /// The `Placement`s of the workspace.
+    pub workspace: &'a [Policy],
+    /// Those of root.
+    pub root: &'a [Policy],
+    /// What is assigned now.
+    pub current: &'a BTreeMap<String, Share>,
+    /// The cluster that the namespaces of the workspace prefer, once there is one.
+    pub home: Option<&'a str>,
+    /// Where those are assigned that refer to it, with how many replicas: see [`crate::follow::referrers`].
+    pub referrers: &'a BTreeMap<String, u64>,
+    /// Where the workloads of its namespace are: see [`crate::follow::neighbours`].
+    pub neighbours: &'a BTreeSet<String>,
+    /// Clusters whose virtual node is cordoned in this workspace.
+    pub cordoned: &'a BTreeSet<String>,
+    /// Clusters with a taint that was borne for a time, which is over.
+    pub expired: &'a BTreeSet<String>,
+    /// The volumes it mounts, or is, can be reached from every cluster.
+    pub shared_volumes: bool,
+}
+
+static NO_FIELDS: Fields = Fields::none();
+static NO_NAMESPACE: Namespace = Namespace { labels: BTreeMap::new(), annotations: BTreeMap::new() };
+static NO_SHARES: BTreeMap<String, Share> = BTreeMap::new();
+static NO_REFERRERS: BTreeMap<String, u64> = BTreeMap::new();
+static NO_NAMES: BTreeSet<String> = BTreeSet::new();
+
+impl<'a> Input<'a> {
+    pub fn new(subject: &'a Subject, directory: &'a Directory) -> Self {
+        Self {
+            subject,
+            directory,
+            resource: None,
+            fields: &NO_FIELDS,
+            namespace: &NO_NAMESPACE,
+            account: None,
+            workspace: &[],
+            root: &[],
+            current: &NO_SHARES,
+            home: None,
+            referrers: &NO_REFERRERS,
+            neighbours: &NO_NAMES,
+            cordoned: &NO_NAMES,
+            expired: &NO_NAMES,
+            shared_volumes: false,
+        }
+    }
+
+    /// By which equals are told apart.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.subject.namespace, self.subject.name)
+    }
+}

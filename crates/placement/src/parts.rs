@@ -1,0 +1,148 @@
+//! What goes with the replicas of a share: ordinals, completions, the bounds of an autoscaler.
+
+use std::collections::BTreeMap;
+
+use kinds::{
+    Extent, Share, Split,
+    divide::{Slot, fair},
+    split::{
+        bounds::{Bounds, Local, WINDOW, bounds},
+        ordinals::{Ordinals, ordinals},
+    },
+};
+
+use crate::input::Input;
+
+/// What clusters keep of `kept`, in the order of their ranges, when there are to be `total`; and what is left for
+/// others. The last range grows, and shrinks first, so that no pod changes its cluster.
+pub fn keep_ordinals(total: u64, kept: &[u64], most_of_last: u64) -> (Vec<u64>, u64) {
+    let mut left = total;
+    let mut shares = Vec::with_capacity(kept.len());
+    for it in kept {
+        let share = (*it).min(left);
+        shares.push(share);
+        left -= share;
+    }
+    if let Some(last) = shares.last_mut() {
+        let more = most_of_last.saturating_sub(*last).min(left);
+        *last += more;
+        left -= more;
+    }
+    (shares, left)
+}
+
+/// Gives every share what belongs to its replicas. `divided`: each cluster has a part of them, not all.
+pub fn complete(input: &Input<'_>, shares: &mut BTreeMap<String, Share>, divided: bool) {
+    match (input.subject.splits, input.subject.extent) {
+        (Split::Ordinals, Extent::Ordinals { start }) => lay_out(input, start, shares, divided),
+        (Split::Ordinals, _) => lay_out(input, 0, shares, divided),
+        (Split::JobCounts, Extent::Job { completions: Some(total), .. }) if divided => {
+            complete_jobs(input, total, shares);
+        }
+        (Split::JobCounts, Extent::Job { completions, .. }) => {
+            shares.values_mut().for_each(|share| share.completions = completions);
+        }
+        (Split::MinMax, Extent::Bounds { min, max }) if divided => bound(input, Bounds { min, max }, shares),
+        (Split::MinMax, Extent::Bounds { min, max }) => {
+            shares.values_mut().for_each(|share| (share.min, share.max) = (Some(min), Some(max)));
+        }
+        _ => {}
+    }
+}
+
+fn lay_out(input: &Input<'_>, first: u64, shares: &mut BTreeMap<String, Share>, divided: bool) {
+    if !divided {
+        shares.values_mut().for_each(|share| share.ordinals = Some(first));
+        return;
+    }
+    let is_known =
+        |(name, share): &(&String, &Share)| share.replicas > 0 && input.directory.position(name).is_some();
+    if shares.iter().any(|it| !is_known(&it) && it.1.replicas > 0) {
+        // What runs where nothing is known stays as it is, and so do all others.
+        for (name, share) in shares {
+            share.ordinals = input.current.get(name).and_then(|it| it.ordinals).or(share.ordinals);
+        }
+        return;
+    }
+    let wanted = shares.iter().filter(is_known).map(|(name, share)| (name.clone(), share.replicas)).collect();
+    let current = input.current.iter().filter_map(|(name, share)| {
+        let start = share.ordinals?;
+        Some((name.clone(), Ordinals { start, end: start.saturating_add(share.replicas) }))
+    });
+    for (name, range) in ordinals(first, &wanted, &current.collect()) {
+        if let Some(share) = shares.get_mut(&name) {
+            share.ordinals = Some(range.start);
+        }
+    }
+}
+
+/// Completions cannot be changed once a Job is there: those that have some keep them, and the rest is for newcomers.
+fn complete_jobs(input: &Input<'_>, total: u64, shares: &mut BTreeMap<String, Share>) {
+    let running: Vec<(String, u64)> = shares
+        .iter()
+        .filter(|(_, share)| share.replicas > 0)
+        .map(|(name, share)| (name.clone(), share.replicas))
+        .collect();
+    let has = |name: &String| input.current.get(name).and_then(|share| share.completions);
+    let has_newcomers = running.iter().any(|(name, _)| has(name).is_none());
+    let key = input.key();
+    let slots: Vec<Slot<'_>> = running
+        .iter()
+        .map(|(name, parallelism)| Slot {
+            weight: *parallelism,
+            current: has(name).unwrap_or(0),
+            max: has(name).filter(|_| has_newcomers),
+            ..Slot::open(name, &key)
+        })
+        .collect();
+    let completions = fair(total, &slots, false);
+    for ((name, _), completions) in running.iter().zip(completions) {
+        if let Some(share) = shares.get_mut(name) {
+            share.completions = Some(completions);
+        }
+    }
+    shares.values_mut().filter(|it| it.replicas == 0).for_each(|it| it.completions = Some(0));
+}
+
+/// Bounds move between clusters as their autoscalers need them, which is not decided here: as long as they are those of
+/// the whole they stay.
+fn bound(input: &Input<'_>, whole: Bounds, shares: &mut BTreeMap<String, Share>) {
+    let of = |share: &Share| Some(Bounds { min: share.min?, max: share.max? });
+    let current: BTreeMap<&String, Bounds> = input
+        .current
+        .iter()
+        .filter(|(name, _)| shares.contains_key(*name))
+        .filter_map(|(name, share)| Some((name, of(share)?)))
+        .collect();
+    let sum = |part: fn(&Bounds) -> u64| current.values().map(part).fold(0, u64::saturating_add);
+    let held = current.len() as u64;
+    let covers_all = held > 0 && (current.len() == shares.len() || held == whole.max);
+    let stays =
+        covers_all && sum(|it| it.max) == whole.max && sum(|it| it.min) == whole.min.max(held).min(whole.max);
+    let wanted: BTreeMap<String, Bounds> = if stays {
+        current.into_iter().map(|(name, bounds)| (name.clone(), bounds)).collect()
+    } else {
+        let local = |bounds: &Bounds| Local { bounds: *bounds, ..Local::default() };
+        let clusters = shares.keys().map(|name| (name.clone(), current.get(name).map(local))).collect();
+        bounds(whole, &clusters, WINDOW)
+    };
+    shares.retain(|name, share| {
+        let bounds = wanted.get(name);
+        (share.min, share.max) = (bounds.map(|it| it.min), bounds.map(|it| it.max));
+        bounds.is_some()
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_range_grows_and_shrinks() {
+        assert_eq!(keep_ordinals(8, &[3, 3], 10), (vec![3, 5], 0));
+        assert_eq!(keep_ordinals(8, &[3, 3], 4), (vec![3, 4], 1));
+        assert_eq!(keep_ordinals(4, &[3, 3], 10), (vec![3, 1], 0));
+        assert_eq!(keep_ordinals(2, &[3, 3], 10), (vec![2, 0], 0));
+        assert_eq!(keep_ordinals(5, &[], 0), (vec![], 5));
+    }
+}

@@ -1,0 +1,63 @@
+//! What federation v1 and KubeFed say, said with the words of this crate.
+
+use std::collections::BTreeSet;
+
+use placement::{
+    Choice, Cluster, Directory, Input, Rule,
+    cluster::Labels,
+    dialect::{kubefed_choice, kubefed_in_namespace, selector},
+    feasible, select,
+};
+use serde_json::Value;
+
+fn labels(value: &Value) -> Labels {
+    let entries = value.as_object().into_iter().flatten();
+    entries.map(|(key, value)| (key.into(), value.as_str().unwrap().into())).collect()
+}
+
+#[test]
+fn cluster_selectors_match_as_in_federation() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("data/cluster_selector.json")).unwrap();
+    for case in &cases {
+        let found = selector(case["annotation"].as_str().unwrap());
+        let found = found.ok().map(|selector| selector.matches(&labels(&case["labels"])));
+        assert_eq!(found, case["matches"].as_bool(), "{case}");
+    }
+    assert_eq!(cases.len(), 21);
+}
+
+/// What a choice means for all clusters, through the front door.
+fn chosen(directory: &Directory, clusters: Choice) -> Vec<String> {
+    let subject = kinds::Subject::default();
+    let rule = Rule { clusters, ..Rule::default() };
+    let verdicts = select(&Input::new(&subject, directory), &rule);
+    feasible(&verdicts, directory).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn placements_choose_as_in_kubefed() {
+    let data: Value = serde_json::from_str(include_str!("data/kubefed.json")).unwrap();
+    let directory = Directory::new(data["clusters"].as_object().unwrap().iter().map(|(name, given)| {
+        let cluster = Cluster::open(name);
+        labels(given).iter().fold(cluster, |cluster, (key, value)| cluster.with_label(key, value))
+    }));
+    for case in data["placement"].as_array().unwrap() {
+        let found = kubefed_choice(&case["placement"]).ok().map(|choice| chosen(&directory, choice));
+        let wanted = case["clusters"]
+            .as_array()
+            .map(|names| names.iter().map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>());
+        assert_eq!(found, wanted, "{case}");
+    }
+    let set = |value: &Value| -> Option<BTreeSet<String>> {
+        Some(value.as_array()?.iter().map(|it| it.as_str().unwrap().to_owned()).collect())
+    };
+    for case in data["inNamespace"].as_array().unwrap() {
+        let namespace = set(&case["namespace"]);
+        let found = kubefed_in_namespace(
+            &set(&case["object"]).unwrap(),
+            namespace.as_ref(),
+            case["oneNamespace"] == true,
+        );
+        assert_eq!(Some(found), set(&case["clusters"]), "{case}");
+    }
+}
