@@ -420,6 +420,22 @@ fn phases_addresses_and_times_of_all_copies() {
 }
 
 #[test]
+fn the_generation_that_a_copy_has_observed_is_not_that_of_the_whole() {
+    let status = json!({
+        "phase": "Running", "observedGeneration": 9,
+        "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 9}],
+    });
+    let mut pod = mk("v1", "Pod", json!({}));
+    pod["metadata"]["generation"] = json!(2);
+    let known = MemberStatus { generation: 9, source_generation: 2, ..member(status) };
+    let of = |known: MemberStatus| aggregate(&pod, &BTreeMap::from([("a".to_owned(), known)]));
+    let shown = of(known.clone());
+    assert_eq!(shown["observedGeneration"], 2);
+    assert_eq!(shown["conditions"], json!([{"type": "Ready", "status": "True"}]));
+    assert_eq!(of(MemberStatus { generation: 10, ..known })["observedGeneration"], 1, "it lags behind");
+}
+
+#[test]
 fn conditions_of_any_definition_are_merged() {
     let status = |ready: &str, stalled: Option<&str>| {
         let mut conditions = vec![json!({"type": "Ready", "status": ready, "reason": "R", "message": "m"})];
