@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use kinds::{Kind, MemberStatus, Share, known, of, split, split::ordinals::ordinals};
+use kinds::{
+    Kind, MemberStatus, Share, known, of, split,
+    split::ordinals::{Ordinals, next, ordinals},
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -176,6 +179,42 @@ proptest! {
                 }
                 prop_assert!(count == 0 || resized[last].start == range.start);
             }
+        }
+    }
+
+    #[test]
+    fn no_ordinal_is_ever_in_two_clusters_on_its_way(
+        before in prop::collection::vec(0u64..6, 1..6), after in prop::collection::vec(0u64..6, 1..6),
+        silent in prop::collection::vec(prop::bool::weighted(0.2), 6),
+    ) {
+        let none = BTreeMap::new();
+        let lay = |parts: &[u64], current: &BTreeMap<String, Ordinals>| {
+            let wanted = parts.iter().enumerate().map(|(at, part)| (format!("c{at}"), *part)).collect();
+            ordinals(0, &wanted, current)
+        };
+        let mut held = lay(&before, &none);
+        let wanted = lay(&after, &held);
+        for _ in 0..3 {
+            let told = next(&held, &wanted);
+            // Whoever does not answer goes on with what it holds.
+            let hears = |cluster: &str| !cluster[1..].parse::<usize>().is_ok_and(|at| silent[at]);
+            for (cluster, range) in told.iter().filter(|(cluster, _)| hears(cluster)) {
+                let others = held.iter().filter(|(other, _)| *other != cluster);
+                for (other, it) in others {
+                    let common = it.end.min(range.end).saturating_sub(it.start.max(range.start));
+                    prop_assert_eq!(common, 0, "{} and {}: {:?} {:?}", cluster, other, &held, &told);
+                }
+            }
+            let gone: Vec<String> =
+                held.keys().filter(|it| !wanted.contains_key(*it) && hears(it)).cloned().collect();
+            held.retain(|cluster, _| !gone.contains(cluster));
+            held.extend(told.into_iter().filter(|(cluster, _)| hears(cluster)));
+        }
+        if !silent.iter().any(|it| *it) {
+            let running = |of: &BTreeMap<String, Ordinals>| -> BTreeMap<String, Ordinals> {
+                of.iter().filter(|(_, it)| !it.is_empty()).map(|(cluster, it)| (cluster.clone(), *it)).collect()
+            };
+            prop_assert_eq!(running(&held), running(&wanted));
         }
     }
 }

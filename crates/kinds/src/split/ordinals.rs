@@ -86,6 +86,38 @@ fn best_place(
     (0..=order.len()).max_by_key(|at| (staying(*at), *at)).unwrap_or(order.len())
 }
 
+/// What each cluster may be told now on the way to `wanted`, while the clusters still run what they hold: nobody gets an
+/// ordinal that another holds, so that no two pods have one name. Done again once they hold what they were told, it
+/// comes to `wanted`; a cluster that does not answer holds what it was seen with last.
+pub fn next(
+    held: &BTreeMap<String, Ordinals>,
+    wanted: &BTreeMap<String, Ordinals>,
+) -> BTreeMap<String, Ordinals> {
+    let told = |(cluster, want): (&String, &Ordinals)| {
+        let others = || held.iter().filter(move |(other, it)| *other != cluster && !it.is_empty());
+        let own = held.get(cluster).copied().unwrap_or_default();
+        let kept = Ordinals { start: own.start.max(want.start), end: own.end.min(want.end) };
+        let mut from = want.start;
+        if !kept.is_empty() {
+            let below = others().filter(|(_, it)| it.end <= kept.start).map(|(_, it)| it.end).max();
+            from = from.max(below.unwrap_or(from));
+        } else {
+            // The ranges that others hold are passed in their order.
+            let mut blocking: Vec<&Ordinals> = others().map(|(_, it)| it).collect();
+            blocking.sort_unstable();
+            for it in blocking {
+                from = if it.start <= from { from.max(it.end) } else { from };
+            }
+        }
+        let first = kept.start.max(from);
+        let above = others().filter(|(_, it)| it.start >= first).map(|(_, it)| it.start).min();
+        let free = Ordinals { start: from, end: want.end.min(above.unwrap_or(want.end)) };
+        let nothing = Ordinals { start: want.start, end: want.start };
+        (cluster.clone(), if free.is_empty() { nothing } else { free })
+    };
+    wanted.iter().map(told).collect()
+}
+
 /// The ranges that shares ask for. Those that name none get one, beside those that do.
 pub(crate) fn of_shares(
     first: u64,
@@ -195,6 +227,17 @@ mod tests {
         for (name, first, wanted, current, expected) in rows {
             assert_eq!(ordinals(first, &mk(wanted), &mk_ranges(current)), mk_ranges(expected), "{name}");
         }
+    }
+
+    #[test]
+    fn a_range_that_moves_is_given_up_before_another_cluster_gets_it() {
+        let held = mk_ranges(&[("a", 0, 3), ("b", 3, 6)]);
+        let wanted = mk_ranges(&[("a", 0, 2), ("c", 2, 4), ("b", 4, 6)]);
+        let first = next(&held, &wanted);
+        assert_eq!(first, mk_ranges(&[("a", 0, 2), ("b", 4, 6), ("c", 2, 2)]), "c waits for both");
+        assert_eq!(next(&first, &wanted), wanted);
+        let silent = mk_ranges(&[("a", 0, 2), ("b", 3, 6)]);
+        assert_eq!(next(&silent, &wanted)["c"], Ordinals { start: 2, end: 3 }, "b does not answer");
     }
 
     #[test]
