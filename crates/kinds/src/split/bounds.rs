@@ -343,6 +343,30 @@ mod tests {
         }
 
         #[test]
+        fn preferences_are_kept(
+            min in 0u64..20, more in 0u64..20, locals in prop::collection::vec(any_local(), 5),
+            asked in prop::collection::vec((0u64..5, prop::option::of(0u64..8), 0u64..4), 5),
+        ) {
+            let whole = Bounds { min, max: (min + more).max(1) };
+            let name = |at: usize| format!("c{at}");
+            let clusters: BTreeMap<String, Option<Local>> =
+                locals.into_iter().enumerate().map(|(at, local)| (name(at), local)).collect();
+            let asked: BTreeMap<String, Preference> = asked.into_iter().enumerate()
+                .map(|(at, (min, max, weight))| (name(at), Preference { min, max, weight })).collect();
+            let preferences = Preferences { rebalance: false, clusters: asked.clone() };
+            let divided = preferred(whole, &clusters, WINDOW, &preferences);
+            for (cluster, Bounds { min, max }) in &divided {
+                prop_assert!(1 <= *min && min <= max, "{cluster}: {min}..{max}");
+                prop_assert!(asked[cluster].max.is_none_or(|most| *max <= most), "{cluster}: {max}");
+            }
+            let most = asked.values().fold(0u64, |sum, it| sum.saturating_add(it.max.unwrap_or(u64::MAX)));
+            let max = divided.values().map(|it| it.max).sum::<u64>();
+            prop_assert_eq!(max, whole.max.min(most));
+            let least = whole.min.max(divided.len() as u64).min(max);
+            prop_assert_eq!(divided.values().map(|it| it.min).sum::<u64>(), least);
+        }
+
+        #[test]
         fn a_pass_moves_at_most_one_unit_of_each_offer(
             locals in prop::collection::vec(any_local().prop_map(|it| it.unwrap_or_default()), 1..7)
         ) {
