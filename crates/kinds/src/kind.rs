@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::{
     aggregate::{self, Whole},
+    fields::at,
     health, retain, split, subject,
-    types::{Health, MemberStatus, Problem, Share, Split, Subject},
+    types::{Health, MemberStatus, Problem, Share, Split, Subject, Travel},
 };
 
 /// Where the pods of a kind are described.
@@ -19,22 +20,6 @@ pub enum Pods {
     Itself,
     /// In the template at this path.
     Template(&'static str),
-}
-
-/// How objects of a kind come into clusters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Travel {
-    /// They are placed: by policies, or else by the default.
-    Placed,
-    /// They go where the objects are that they refer to, or that refer to them; those that nothing refers to go with
-    /// the workloads of their namespace.
-    Follows,
-    /// They go wherever anything of their namespace is.
-    WithNamespace,
-    /// Only if a policy selects them.
-    IfSelected,
-    /// They stay in the hub.
-    Stays,
 }
 
 pub(crate) type Retain = fn(&mut Value, &Value) -> Result<(), Problem>;
@@ -102,6 +87,10 @@ const PLAIN: Row = Row {
 
 const REPLICAS: Option<&str> = Some("spec.replicas");
 const TEMPLATE: Pods = Pods::Template("spec.template");
+
+/// What Kubernetes makes in every namespace.
+pub(crate) const MADE_EVERYWHERE: [(&str, &str, &str); 2] =
+    [("", "ServiceAccount", "default"), ("", "ConfigMap", "kube-root-ca.crt")];
 
 /// Whatever has no row of its own.
 static GENERIC: Row = Row { observes: true, health: health::generic, aggregate: aggregate::generic, ..PLAIN };
@@ -305,8 +294,20 @@ impl Kind {
         self.scale.as_ref().map(|scale| scale.status_replicas.as_str())
     }
 
+    /// How an object of this kind and name comes into clusters: what Kubernetes makes in every namespace by itself,
+    /// members have already.
+    pub fn travel(&self, name: &str) -> Travel {
+        match MADE_EVERYWHERE.contains(&(self.group, self.kind, name)) {
+            true => Travel::Stays,
+            false => self.row.travel,
+        }
+    }
+
     /// How an object of this kind does, judged by its own status.
     pub fn health(&self, object: &Value) -> Health {
+        if at(object, "metadata.deletionTimestamp").is_some() {
+            return Health::Progressing("it is being deleted".to_owned());
+        }
         (self.health)(object)
     }
 

@@ -28,11 +28,11 @@ mod types;
 
 pub use aggregate::{aggregate, stamp};
 pub use health::health;
-pub use kind::{Kind, Pods, Row, Travel, generic, known, of};
+pub use kind::{Kind, Pods, Row, generic, known, of};
 pub use retain::retain;
 pub use split::split;
 pub use subject::subject;
 pub use types::{
     ClassKind, Extent, Health, MemberStatus, NodeTerm, PreferredTerm, Problem, References, Resources, Share,
-    Split, SpreadConstraint, Subject, Target, Toleration,
+    Split, SpreadConstraint, Subject, Target, Toleration, Travel,
 };

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     fields::{at, count, group_version, list, map, text},
-    kind::{Kind, Pods, of},
+    kind::{Kind, MADE_EVERYWHERE, Pods, of},
     types::{ClassKind, Extent, Problem, References, Split, Subject, Target},
 };
 
@@ -51,6 +51,12 @@ impl Kind {
             }
         }
         (self.refer)(object, &mut subject)?;
+        subject.travel = self.travel(&subject.name);
+        for (_, kind, name) in MADE_EVERYWHERE {
+            let References { service_accounts, config_maps, .. } = &mut subject.references;
+            let named = if kind == "ConfigMap" { config_maps } else { service_accounts };
+            named.remove(name);
+        }
         Ok(subject)
     }
 

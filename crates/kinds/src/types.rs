@@ -119,6 +119,23 @@ pub struct SpreadConstraint {
     pub required: bool,
 }
 
+/// How objects come into clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Travel {
+    /// They are placed: by policies, or else by the default.
+    Placed,
+    /// They go where the objects are that they refer to, or that refer to them; those that nothing refers to go with
+    /// the workloads of their namespace.
+    Follows,
+    /// They go wherever anything of their namespace is.
+    WithNamespace,
+    /// Only if a policy selects them.
+    #[default]
+    IfSelected,
+    /// They stay in the hub.
+    Stays,
+}
+
 /// What placement needs to know of an object, read once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
@@ -130,6 +147,7 @@ pub struct Subject {
     pub uid: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
+    pub travel: Travel,
     /// Wanted copies of a pod; `None`: the kind has none.
     pub replicas: Option<u64>,
     pub extent: Extent,
@@ -158,7 +176,7 @@ pub struct Subject {
 /// What one cluster gets of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Replicas; the parallelism of a Job.
+    /// Replicas; the parallelism of a Job; the pods that a budget is about.
     pub replicas: u64,
     /// Of a Job.
     pub completions: Option<u64>,

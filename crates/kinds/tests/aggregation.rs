@@ -339,7 +339,8 @@ fn what_others_conclude_of_a_deployment_in_two_clusters() {
         change(&mut copies[1]);
         copies
     };
-    let rows: [(&str, Vec<Copy>, Division, bool, &str, &str); 14] = [
+    type Row<'a> = (&'a str, Vec<Copy>, Division, bool, &'a str, &'a str);
+    let rows: [Row<'_>; 14] = [
         ("all is well", fine(), Division::Exact, true, "True", "NewReplicaSetAvailable"),
         (
             "one has a pod too few",

@@ -185,6 +185,21 @@ fn others_say_whom_they_follow() {
 }
 
 #[test]
+fn what_kubernetes_makes_in_every_namespace_is_nobodys_to_follow() {
+    let named =
+        |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+    let travel = |kind, name| subject(&named(kind, name)).expect("a subject").travel;
+    assert_eq!(travel("ServiceAccount", "default"), Travel::Stays);
+    assert_eq!(travel("ConfigMap", "kube-root-ca.crt"), Travel::Stays);
+    assert_eq!(travel("ServiceAccount", "runner"), Travel::Follows);
+    assert_eq!(travel("ConfigMap", "default"), Travel::Follows);
+    let pod =
+        json!({"serviceAccountName": "default", "volumes": [{"configMap": {"name": "kube-root-ca.crt"}}]});
+    let references = subject(&mk("v1", "Pod", pod)).expect("a subject").references;
+    assert!(references.service_accounts.is_empty() && references.config_maps.is_empty());
+}
+
+#[test]
 fn what_cannot_be_read_is_said() {
     assert_eq!(subject(&json!({})), Err(Problem::Missing("kind")));
     assert_eq!(subject(&json!({"kind": "Pod"})), Err(Problem::Missing("name")));
@@ -405,6 +420,22 @@ fn phases_addresses_and_times_of_all_copies() {
 }
 
 #[test]
+fn the_generation_that_a_copy_has_observed_is_not_that_of_the_whole() {
+    let status = json!({
+        "phase": "Running", "observedGeneration": 9,
+        "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 9}],
+    });
+    let mut pod = mk("v1", "Pod", json!({}));
+    pod["metadata"]["generation"] = json!(2);
+    let known = MemberStatus { generation: 9, source_generation: 2, ..member(status) };
+    let of = |known: MemberStatus| aggregate(&pod, &BTreeMap::from([("a".to_owned(), known)]));
+    let shown = of(known.clone());
+    assert_eq!(shown["observedGeneration"], 2);
+    assert_eq!(shown["conditions"], json!([{"type": "Ready", "status": "True"}]));
+    assert_eq!(of(MemberStatus { generation: 10, ..known })["observedGeneration"], 1, "it lags behind");
+}
+
+#[test]
 fn conditions_of_any_definition_are_merged() {
     let status = |ready: &str, stalled: Option<&str>| {
         let mut conditions = vec![json!({"type": "Ready", "status": ready, "reason": "R", "message": "m"})];
@@ -480,6 +511,10 @@ fn the_health_of_an_object_is_read_from_its_status() {
             Health::Progressing("it has no address yet".to_owned()),
         ),
         (with("v1", "ConfigMap", json!({}), json!({})), Health::Healthy),
+        (
+            json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+            Health::Progressing("it is being deleted".to_owned()),
+        ),
         (with("example.com/v1", "Widget", json!({}), condition("Ready")), Health::Healthy),
         (with("example.com/v1", "Widget", json!({}), condition("Stalled")), degraded()),
         (

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use kinds::{Kind, MemberStatus, Share, known, of, split};
+use kinds::{
+    Kind, MemberStatus, Share, known, of, split,
+    split::ordinals::{Ordinals, next, ordinals},
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -141,5 +144,77 @@ proptest! {
         let whole = allowed(&budget, pods.iter().sum());
         prop_assert!(together <= whole, "{} allows {together}, not {whole}: {:?}", &budget["spec"], &pods);
         prop_assert_eq!(together == 0, whole == 0, "nor is everything forbidden");
+    }
+
+    #[test]
+    fn ranges_of_ordinals_move_no_more_than_the_numbers_ask(
+        parts in prop::collection::vec(0u64..9, 1..6), changed in prop::collection::vec(0u64..9, 1..6),
+        first in 0u64..5, more in 0u64..9,
+    ) {
+        let counts = |parts: &[u64]| -> BTreeMap<String, u64> {
+            parts.iter().enumerate().map(|(at, part)| (format!("c{at}"), *part)).collect()
+        };
+        let none = BTreeMap::new();
+        let current = ordinals(first, &counts(&parts), &none);
+        prop_assert_eq!(&ordinals(first, &counts(&parts), &current), &current, "the same again moves nothing");
+
+        let moved = ordinals(first, &counts(&changed), &current);
+        let mut all: Vec<u64> = moved.values().flat_map(|range| range.start..range.end).collect();
+        all.sort_unstable();
+        let total: u64 = changed.iter().sum();
+        prop_assert_eq!(all, (first..first + total).collect::<Vec<_>>(), "each ordinal once");
+        for (cluster, range) in &moved {
+            prop_assert_eq!(range.len(), counts(&changed)[cluster]);
+        }
+
+        // Growing and shrinking at the end leaves all others alone.
+        let last = current.iter().filter(|(_, range)| !range.is_empty()).max_by_key(|(_, range)| range.start);
+        if let Some((last, range)) = last {
+            for count in [range.len() + more, range.len().saturating_sub(more)] {
+                let mut wanted = counts(&parts);
+                wanted.insert(last.clone(), count);
+                let resized = ordinals(first, &wanted, &current);
+                for (cluster, range) in current.iter().filter(|(cluster, it)| *cluster != last && !it.is_empty()) {
+                    prop_assert_eq!(&resized[cluster], range);
+                }
+                prop_assert!(count == 0 || resized[last].start == range.start);
+            }
+        }
+    }
+
+    #[test]
+    fn no_ordinal_is_ever_in_two_clusters_on_its_way(
+        before in prop::collection::vec(0u64..6, 1..6), after in prop::collection::vec(0u64..6, 1..6),
+        silent in prop::collection::vec(prop::bool::weighted(0.2), 6),
+    ) {
+        let none = BTreeMap::new();
+        let lay = |parts: &[u64], current: &BTreeMap<String, Ordinals>| {
+            let wanted = parts.iter().enumerate().map(|(at, part)| (format!("c{at}"), *part)).collect();
+            ordinals(0, &wanted, current)
+        };
+        let mut held = lay(&before, &none);
+        let wanted = lay(&after, &held);
+        for _ in 0..3 {
+            let told = next(&held, &wanted);
+            // Whoever does not answer goes on with what it holds.
+            let hears = |cluster: &str| !cluster[1..].parse::<usize>().is_ok_and(|at| silent[at]);
+            for (cluster, range) in told.iter().filter(|(cluster, _)| hears(cluster)) {
+                let others = held.iter().filter(|(other, _)| *other != cluster);
+                for (other, it) in others {
+                    let common = it.end.min(range.end).saturating_sub(it.start.max(range.start));
+                    prop_assert_eq!(common, 0, "{} and {}: {:?} {:?}", cluster, other, &held, &told);
+                }
+            }
+            let gone: Vec<String> =
+                held.keys().filter(|it| !wanted.contains_key(*it) && hears(it)).cloned().collect();
+            held.retain(|cluster, _| !gone.contains(cluster));
+            held.extend(told.into_iter().filter(|(cluster, _)| hears(cluster)));
+        }
+        if !silent.iter().any(|it| *it) {
+            let running = |of: &BTreeMap<String, Ordinals>| -> BTreeMap<String, Ordinals> {
+                of.iter().filter(|(_, it)| !it.is_empty()).map(|(cluster, it)| (cluster.clone(), *it)).collect()
+            };
+            prop_assert_eq!(running(&held), running(&wanted));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Member, Whole, conditions};
-use crate::fields::{put, text};
+use crate::fields::{at, at_mut, put, remove, text};
 
 /// The phase that comes first in `order` of those of all copies, and the copy that has it. One that has not been seen
 /// is as `unseen` says.
@@ -28,6 +28,7 @@ fn decided(whole: &Whole<'_>, order: &[&str], unseen: &str) -> Value {
         false => Value::Object(serde_json::Map::new()),
     };
     put(&mut status, "phase", phase);
+    observe(whole, &mut status);
     if whole.sole().is_none() {
         let conditions = conditions::merged(whole, &[]);
         if !conditions.is_empty() {
@@ -35,6 +36,16 @@ fn decided(whole: &Whole<'_>, order: &[&str], unseen: &str) -> Value {
         }
     }
     status
+}
+
+/// Generations of the copy mean nothing to the whole.
+fn observe(whole: &Whole<'_>, status: &mut Value) {
+    if at(status, "observedGeneration").is_some() {
+        put(status, "observedGeneration", whole.observed());
+    }
+    for condition in at_mut(status, "conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        remove(condition, "observedGeneration");
+    }
 }
 
 pub(crate) fn pod(whole: &Whole<'_>) -> Value {

@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::fields::{count, text};
+use crate::{
+    divide::{Preference, Preferences},
+    fields::{count, text},
+};
 
 /// What federation v1 waits after a cluster has scaled, in seconds.
 pub const WINDOW: u64 = 120;
@@ -79,15 +82,33 @@ impl Local {
     }
 }
 
-/// The bounds of each cluster that gets an autoscaler. `clusters` are those it may be in, with what they have now;
-/// `window` is how long a cluster that has scaled neither gives nor takes, in seconds.
+/// The bounds of each cluster that gets an autoscaler, all clusters alike. See [`preferred`].
 pub fn bounds(
     whole: Bounds,
     clusters: &BTreeMap<String, Option<Local>>,
     window: u64,
 ) -> BTreeMap<String, Bounds> {
-    let mut pass = Pass { clusters: clusters.values().copied().collect(), window };
-    let most = whole.max.max(1);
+    preferred(whole, clusters, window, &Preferences::even())
+}
+
+/// The bounds of each cluster that gets an autoscaler. `clusters` are those it may be in, with what they have now;
+/// `window` is how long a cluster that has scaled neither gives nor takes, in seconds.
+///
+/// Of the preferences, `max` is the most that a cluster's maximum may be, `min` what its minimum does not fall below,
+/// and what is to be shared out is so by `weight`. If all that clusters may have is less than the whole, they have that.
+pub fn preferred(
+    whole: Bounds,
+    clusters: &BTreeMap<String, Option<Local>>,
+    window: u64,
+    preferences: &Preferences,
+) -> BTreeMap<String, Bounds> {
+    let asked = clusters.keys().map(|cluster| preferences.of(cluster).copied());
+    let pass = Pass {
+        clusters: clusters.values().copied().collect(),
+        asked: asked.map(|asked| asked.unwrap_or(NOTHING)).collect(),
+        window,
+    };
+    let most = whole.max.max(1).min(total(&pass.ceilings()));
     let max = pass.max(most);
     let placed = max.iter().filter(|max| **max > 0).count() as u64;
     let min = pass.min(whole.min.max(placed).min(most), &max);
@@ -95,9 +116,13 @@ pub fn bounds(
     clusters.keys().cloned().zip(bounds).filter(|(_, bounds)| bounds.max > 0).collect()
 }
 
+/// Asked for clusters that no preference is about.
+const NOTHING: Preference = Preference { min: 0, max: Some(0), weight: 0 };
+
 /// One pass over the clusters, by their place in the order of their names.
 struct Pass {
     clusters: Vec<Option<Local>>,
+    asked: Vec<Preference>,
     window: u64,
 }
 
@@ -110,9 +135,20 @@ impl Pass {
             .collect()
     }
 
-    fn max(&mut self, most: u64) -> Vec<u64> {
+    fn ceilings(&self) -> Vec<u64> {
+        self.asked.iter().map(|asked| asked.max.unwrap_or(u64::MAX)).collect()
+    }
+
+    /// Who is asked for without any weight still has the least.
+    fn weights(&self) -> Vec<u64> {
+        self.asked.iter().map(|asked| asked.weight.max(1)).collect()
+    }
+
+    fn max(&self, most: u64) -> Vec<u64> {
+        let ceilings = self.ceilings();
+        let there = self.clusters.iter().zip(&ceilings);
         let mut max: Vec<u64> =
-            self.clusters.iter().map(|local| local.map_or(0, |local| local.bounds.max.max(1))).collect();
+            there.map(|(local, most)| local.map_or(0, |local| local.bounds.max.max(1)).min(*most)).collect();
         self.drop_beyond(most, &mut max);
         let mut offers = self.who(Local::offers_max);
         let sum = total(&max);
@@ -120,24 +156,27 @@ impl Pass {
             take_one_each(&mut max, &offers, sum - most);
             // Only those that are there have a floor: nobody is given any here.
             let floors: Vec<u64> = max.iter().map(|max| (*max).min(1)).collect();
-            lower(&mut max, &floors, most);
+            lower(&mut max, &floors, &self.weights(), most);
             return max;
         }
         // Those with most to spare give first.
         offers.sort_by_key(|at| std::cmp::Reverse(self.spare(*at)));
-        let needs = self.who(Local::needs_max);
+        let has_room = |max: &[u64], at: usize| max.get(at) < ceilings.get(at);
+        let needs: Vec<usize> =
+            self.who(Local::needs_max).into_iter().filter(|at| has_room(&max, *at)).collect();
         let mut offers = offers.into_iter();
         for (to, from) in needs.into_iter().zip(offers.by_ref()) {
             move_one(&mut max, from, to);
         }
         if sum < most {
-            let ceilings = vec![u64::MAX; max.len()];
-            raise(&mut max, &ceilings, most);
+            raise(&mut max, &ceilings, &self.weights(), most);
             return max;
         }
         let new: Vec<usize> = (0..max.len()).filter(|at| max.get(*at) == Some(&0)).collect();
         for (to, from) in new.iter().cycle().copied().zip(offers) {
-            move_one(&mut max, from, to);
+            if has_room(&max, to) {
+                move_one(&mut max, from, to);
+            }
         }
         max
     }
@@ -161,29 +200,44 @@ impl Pass {
         local.bounds.max.saturating_sub(local.desired.max(local.bounds.min))
     }
 
-    fn min(&mut self, least: u64, max: &[u64]) -> Vec<u64> {
-        let there = self.clusters.iter().zip(max);
-        let mut min: Vec<u64> =
-            there.map(|(local, max)| local.map_or(1, |local| local.bounds.min).max(1).min(*max)).collect();
+    fn min(&self, least: u64, max: &[u64]) -> Vec<u64> {
+        let floors = self.floors(least, max);
+        let there = self.clusters.iter().zip(max).zip(&floors);
+        let mut min: Vec<u64> = there
+            .map(|((local, max), floor)| local.map_or(1, |local| local.bounds.min).max(*floor).min(*max))
+            .collect();
         let is_placed = |at: &usize| max.get(*at).is_some_and(|max| *max > 0);
         let offers: Vec<usize> = self.who(Local::offers_min).into_iter().filter(is_placed).collect();
         let sum = total(&min);
         if sum > least {
+            let spare = |at: &&usize| min.get(**at) > floors.get(**at);
+            let offers: Vec<usize> = offers.iter().filter(spare).copied().collect();
             take_one_each(&mut min, &offers, sum - least);
-            let floors: Vec<u64> = max.iter().map(|max| (*max).min(1)).collect();
-            lower(&mut min, &floors, least);
+            lower(&mut min, &floors, &self.weights(), least);
         } else if sum < least {
-            raise(&mut min, max, least);
+            raise(&mut min, max, &self.weights(), least);
         } else {
             let takers: Vec<usize> = self.who(Local::can_raise_min).into_iter().filter(is_placed).collect();
             for (to, from) in takers.into_iter().zip(offers) {
                 let room = min.get(to).zip(max.get(to)).is_some_and(|(min, max)| min < max);
-                if room && min.get(from).is_some_and(|min| *min > 1) {
+                if room && min.get(from) > floors.get(from) {
                     move_one(&mut min, from, to);
                 }
             }
         }
         min
+    }
+
+    /// What minima do not fall below: 1, and what is asked for as far as the whole reaches.
+    fn floors(&self, least: u64, max: &[u64]) -> Vec<u64> {
+        let mut floors: Vec<u64> = max.iter().map(|max| (*max).min(1)).collect();
+        let mut left = least.saturating_sub(total(&floors));
+        for ((floor, asked), max) in floors.iter_mut().zip(&self.asked).zip(max) {
+            let more = asked.min.min(*max).saturating_sub(*floor).min(left);
+            *floor += more;
+            left -= more;
+        }
+        floors
     }
 }
 
@@ -214,22 +268,29 @@ fn take_one_each(values: &mut [u64], from: &[usize], most: u64) {
 }
 
 /// Takes from the largest until the sum is `wanted`; nobody falls below the floor.
-fn lower(values: &mut [u64], floors: &[u64], wanted: u64) {
+fn lower(values: &mut [u64], floors: &[u64], weights: &[u64], wanted: u64) {
     let cut = |level: u64, value: u64, floor: u64| value.min(level.max(floor));
-    settle(values, floors, wanted, cut);
+    settle(values, floors, weights, wanted, cut);
 }
 
 /// Gives to the smallest until the sum is `wanted`; nobody rises above the ceiling.
-fn raise(values: &mut [u64], ceilings: &[u64], wanted: u64) {
+fn raise(values: &mut [u64], ceilings: &[u64], weights: &[u64], wanted: u64) {
     let lift = |level: u64, value: u64, ceiling: u64| value.max(level.min(ceiling));
-    settle(values, ceilings, wanted, lift);
+    settle(values, ceilings, weights, wanted, lift);
 }
 
-/// Brings all values to one level as far as `bring` lets it: the highest at which the sum is not above `wanted`. What
-/// is missing then goes to the first that the next level would raise.
-fn settle(values: &mut [u64], limits: &[u64], wanted: u64, bring: impl Fn(u64, u64, u64) -> u64) {
+/// Brings all values to one level of their weights as far as `bring` lets it: the highest at which the sum is not above
+/// `wanted`. What is missing then goes to the first that the next level would raise.
+fn settle(
+    values: &mut [u64],
+    limits: &[u64],
+    weights: &[u64],
+    wanted: u64,
+    bring: impl Fn(u64, u64, u64) -> u64,
+) {
     let at_level = |level: u64| -> Vec<u64> {
-        values.iter().zip(limits).map(|(value, limit)| bring(level, *value, *limit)).collect()
+        let all = values.iter().zip(limits).zip(weights);
+        all.map(|((value, limit), weight)| bring(level.saturating_mul(*weight), *value, *limit)).collect()
     };
     let (mut low, mut high) = (0, wanted);
     while low < high {
@@ -242,7 +303,7 @@ fn settle(values: &mut [u64], limits: &[u64], wanted: u64, bring: impl Fn(u64, u
     let (settled, next) = (at_level(low), at_level(low.saturating_add(1)));
     let mut missing = wanted.saturating_sub(total(&settled));
     for ((value, settled), next) in values.iter_mut().zip(settled).zip(next) {
-        let more = (next - settled).min(missing).min(1);
+        let more = (next - settled).min(missing);
         *value = settled + more;
         missing -= more;
     }
@@ -282,6 +343,30 @@ mod tests {
         }
 
         #[test]
+        fn preferences_are_kept(
+            min in 0u64..20, more in 0u64..20, locals in prop::collection::vec(any_local(), 5),
+            asked in prop::collection::vec((0u64..5, prop::option::of(0u64..8), 0u64..4), 5),
+        ) {
+            let whole = Bounds { min, max: (min + more).max(1) };
+            let name = |at: usize| format!("c{at}");
+            let clusters: BTreeMap<String, Option<Local>> =
+                locals.into_iter().enumerate().map(|(at, local)| (name(at), local)).collect();
+            let asked: BTreeMap<String, Preference> = asked.into_iter().enumerate()
+                .map(|(at, (min, max, weight))| (name(at), Preference { min, max, weight })).collect();
+            let preferences = Preferences { rebalance: false, clusters: asked.clone() };
+            let divided = preferred(whole, &clusters, WINDOW, &preferences);
+            for (cluster, Bounds { min, max }) in &divided {
+                prop_assert!(1 <= *min && min <= max, "{cluster}: {min}..{max}");
+                prop_assert!(asked[cluster].max.is_none_or(|most| *max <= most), "{cluster}: {max}");
+            }
+            let most = asked.values().fold(0u64, |sum, it| sum.saturating_add(it.max.unwrap_or(u64::MAX)));
+            let max = divided.values().map(|it| it.max).sum::<u64>();
+            prop_assert_eq!(max, whole.max.min(most));
+            let least = whole.min.max(divided.len() as u64).min(max);
+            prop_assert_eq!(divided.values().map(|it| it.min).sum::<u64>(), least);
+        }
+
+        #[test]
         fn a_pass_moves_at_most_one_unit_of_each_offer(
             locals in prop::collection::vec(any_local().prop_map(|it| it.unwrap_or_default()), 1..7)
         ) {
@@ -304,6 +389,42 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn preferences_bound_and_weigh_what_clusters_get() {
+        let asked = |min, max, weight| Preference { min, max, weight };
+        let divide = |whole, asked: &[(&str, Preference)]| -> Vec<(String, u64, u64)> {
+            let clusters = ["a", "b", "c"].map(|cluster| (cluster.to_owned(), None)).into();
+            let asked = asked.iter().map(|(cluster, asked)| ((*cluster).to_owned(), *asked)).collect();
+            let preferences = Preferences { rebalance: false, clusters: asked };
+            let divided = preferred(whole, &clusters, WINDOW, &preferences);
+            divided.into_iter().map(|(cluster, it)| (cluster, it.min, it.max)).collect()
+        };
+        let expect = |list: &[(&str, u64, u64)]| -> Vec<(String, u64, u64)> {
+            list.iter().map(|(cluster, min, max)| ((*cluster).to_owned(), *min, *max)).collect()
+        };
+        let whole = Bounds { min: 4, max: 12 };
+        assert_eq!(
+            divide(whole, &[("a", asked(0, None, 2)), ("b", asked(0, None, 1))]),
+            expect(&[("a", 3, 8), ("b", 1, 4)]),
+            "by weight, and nothing where nothing is asked"
+        );
+        assert_eq!(
+            divide(whole, &[("a", asked(0, Some(2), 1)), ("*", asked(0, None, 1))]),
+            expect(&[("a", 2, 2), ("b", 1, 5), ("c", 1, 5)]),
+            "no more than the most"
+        );
+        assert_eq!(
+            divide(whole, &[("c", asked(2, None, 1)), ("*", asked(0, None, 1))]),
+            expect(&[("a", 1, 4), ("b", 1, 4), ("c", 2, 4)]),
+            "no less than the least"
+        );
+        assert_eq!(
+            divide(whole, &[("*", asked(0, Some(3), 1))]),
+            expect(&[("a", 2, 3), ("b", 1, 3), ("c", 1, 3)]),
+            "if they may not have all of it, what they may"
+        );
     }
 
     #[test]

@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn completions_go_where_something_runs_and_add_up() {
-        let rows: [(u64, &[(&str, u64)], &[(&str, u64)]); 5] = [
+        type Counts<'a> = &'a [(&'a str, u64)];
+        let rows: [(u64, Counts<'_>, Counts<'_>); 5] = [
             (7, &[("a", 1), ("b", 1)], &[("a", 4), ("b", 3)]),
             (7, &[("a", 1), ("b", 0)], &[("a", 7)]),
             (10, &[("a", 3), ("b", 1)], &[("a", 8), ("b", 2)]),

@@ -39,17 +39,21 @@ pub fn ordinals(
     current: &BTreeMap<String, Ordinals>,
 ) -> BTreeMap<String, Ordinals> {
     let running = |cluster: &str| current.get(cluster).filter(|range| !range.is_empty());
-    let mut order: Vec<&str> =
-        wanted.keys().map(String::as_str).filter(|cluster| running(cluster).is_some()).collect();
+    // Who has none of them has no place among them either.
+    let some = || wanted.iter().filter(|(_, count)| **count > 0).map(|(cluster, _)| cluster.as_str());
+    let mut order: Vec<&str> = some().filter(|cluster| running(cluster).is_some()).collect();
     order.sort_by_key(|cluster| running(cluster).map(|range| (range.start, *cluster)));
-    for cluster in wanted.keys().map(String::as_str).filter(|cluster| running(cluster).is_none()) {
+    for cluster in some().filter(|cluster| running(cluster).is_none()) {
         let at = match order.len() < MOST_TRIED {
             true => best_place(first, cluster, &order, wanted, current),
             false => order.len(),
         };
         order.insert(at, cluster);
     }
-    lay_out(first, &order, wanted).map(|(cluster, range)| (cluster.to_owned(), range)).collect()
+    let mut ranges: BTreeMap<String, Ordinals> =
+        wanted.keys().map(|cluster| (cluster.clone(), Ordinals { start: first, end: first })).collect();
+    ranges.extend(lay_out(first, &order, wanted).map(|(cluster, range)| (cluster.to_owned(), range)));
+    ranges
 }
 
 fn lay_out<'a>(
@@ -80,6 +84,38 @@ fn best_place(
         ranges.map(|(cluster, range)| current.get(cluster).map_or(0, |old| range.common(old))).sum::<u64>()
     };
     (0..=order.len()).max_by_key(|at| (staying(*at), *at)).unwrap_or(order.len())
+}
+
+/// What each cluster may be told now on the way to `wanted`, while the clusters still run what they hold: nobody gets an
+/// ordinal that another holds, so that no two pods have one name. Done again once they hold what they were told, it
+/// comes to `wanted`; a cluster that does not answer holds what it was seen with last.
+pub fn next(
+    held: &BTreeMap<String, Ordinals>,
+    wanted: &BTreeMap<String, Ordinals>,
+) -> BTreeMap<String, Ordinals> {
+    let told = |(cluster, want): (&String, &Ordinals)| {
+        let others = || held.iter().filter(move |(other, it)| *other != cluster && !it.is_empty());
+        let own = held.get(cluster).copied().unwrap_or_default();
+        let kept = Ordinals { start: own.start.max(want.start), end: own.end.min(want.end) };
+        let mut from = want.start;
+        if !kept.is_empty() {
+            let below = others().filter(|(_, it)| it.end <= kept.start).map(|(_, it)| it.end).max();
+            from = from.max(below.unwrap_or(from));
+        } else {
+            // The ranges that others hold are passed in their order.
+            let mut blocking: Vec<&Ordinals> = others().map(|(_, it)| it).collect();
+            blocking.sort_unstable();
+            for it in blocking {
+                from = if it.start <= from { from.max(it.end) } else { from };
+            }
+        }
+        let first = kept.start.max(from);
+        let above = others().filter(|(_, it)| it.start >= first).map(|(_, it)| it.start).min();
+        let free = Ordinals { start: from, end: want.end.min(above.unwrap_or(want.end)) };
+        let nothing = Ordinals { start: want.start, end: want.start };
+        (cluster.clone(), if free.is_empty() { nothing } else { free })
+    };
+    wanted.iter().map(told).collect()
 }
 
 /// The ranges that shares ask for. Those that name none get one, beside those that do.
@@ -191,6 +227,17 @@ mod tests {
         for (name, first, wanted, current, expected) in rows {
             assert_eq!(ordinals(first, &mk(wanted), &mk_ranges(current)), mk_ranges(expected), "{name}");
         }
+    }
+
+    #[test]
+    fn a_range_that_moves_is_given_up_before_another_cluster_gets_it() {
+        let held = mk_ranges(&[("a", 0, 3), ("b", 3, 6)]);
+        let wanted = mk_ranges(&[("a", 0, 2), ("c", 2, 4), ("b", 4, 6)]);
+        let first = next(&held, &wanted);
+        assert_eq!(first, mk_ranges(&[("a", 0, 2), ("b", 4, 6), ("c", 2, 2)]), "c waits for both");
+        assert_eq!(next(&first, &wanted), wanted);
+        let silent = mk_ranges(&[("a", 0, 2), ("b", 3, 6)]);
+        assert_eq!(next(&silent, &wanted)["c"], Ordinals { start: 2, end: 3 }, "b does not answer");
     }
 
     #[test]
