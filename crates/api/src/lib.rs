@@ -1,6 +1,10 @@
 //! Hanse's own kinds, as rows beside the built-in ones: `hanse.io/v1alpha1`.
 
+pub mod assignment;
 pub mod cluster;
+pub mod overrides;
+pub mod placement;
+mod schema;
 mod workspace;
 
 use machinery::resource::{Cell, Column, Row};
@@ -18,7 +22,7 @@ pub const CLUSTER_LABEL: &str = "hanse.io/cluster";
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-pub const ROWS: &[Row] = &[workspace::ROW, cluster::ROW];
+pub const ROWS: &[Row] = &[workspace::ROW, cluster::ROW, placement::ROW, overrides::ROW, assignment::ROW];
 
 const AGE: Column = Column {
     name: "Age",
@@ -28,3 +32,6 @@ const AGE: Column = Column {
     priority: 0,
     cell: Cell::Age,
 };
+
+#[cfg(test)]
+mod tests;

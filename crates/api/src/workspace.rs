@@ -7,7 +7,10 @@ use machinery::{
 };
 use serde_json::{Value, json};
 
-use crate::{AGE, GROUP, VERSION};
+use crate::{
+    AGE, GROUP, VERSION,
+    schema::{self, object_of, word},
+};
 
 /// The workspace of platform admins.
 pub const ROOT: &str = "root";
@@ -46,12 +49,26 @@ pub const ROW: Row = Row {
     columns: &[NAME, PHASE, AGE],
     name_rule: names::label_name,
     generation: true,
+    schema: Some(shape),
     prepare_create,
     default,
     validate,
     only_in_root: true,
     ..Row::PLAIN
 };
+
+fn shape() -> Value {
+    let phase = word("Ready, or Terminating while its content is removed.");
+    let mut shape = schema::kind(
+        "A Workspace is a complete, isolated Kubernetes API, served at /clusters/<name>.",
+        json!({
+            "spec": object_of("Nothing has to be said.", json!({})),
+            "status": object_of("What is known of it.", json!({"phase": phase})),
+        }),
+    );
+    shape["required"] = json!([]);
+    shape
+}
 
 /// A workspace is held until its content is gone.
 fn prepare_create(tree: &mut Tree) {

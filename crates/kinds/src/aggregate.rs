@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     fields::{at, count, group_version, number, put, text},
     kind::{Kind, of},
-    types::MemberStatus,
+    types::{MemberStatus, Split},
 };
 
 /// The status of an object, of what is known of its copies; `Null` if its kind has none.
@@ -134,7 +134,16 @@ impl<'a> Whole<'a> {
     /// Whether each of several clusters has all of it.
     pub fn is_duplicated(&self) -> bool {
         let wanted = self.wanted();
-        self.staying().count() > 1 && wanted > 0 && self.staying().all(|member| member.share() == wanted)
+        let first = self.staying().next().and_then(|member| member.known.assigned.ordinals);
+        let is_whole =
+            |member: &Member<'_>| member.share() == wanted && member.known.assigned.ordinals == first;
+        self.staying().count() > 1 && wanted > 0 && self.staying().all(is_whole)
+    }
+
+    /// Whether the clusters are to have more than is wanted.
+    fn is_over_assigned(&self) -> bool {
+        let divided = matches!(self.kind.split, Split::Replicas | Split::Ordinals);
+        divided && !self.is_duplicated() && self.shared() > self.wanted()
     }
 
     /// The generation that every copy was made from and has observed. Of what is to be nowhere but should be
@@ -144,6 +153,8 @@ impl<'a> Whole<'a> {
         let behind = (self.generation - 1).max(0);
         let all = self.staying().map(|member| member.observed(self.kind, old)).min();
         match all {
+            // The shares are not yet those of what is wanted now.
+            Some(observed) if self.is_over_assigned() => observed.clamp(0, behind),
             Some(observed) => observed.clamp(0, self.generation.max(0)),
             None if self.kind.wanted(self.object) == Some(0) => self.generation,
             None => old.min(behind).max(0),

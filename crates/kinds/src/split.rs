@@ -94,7 +94,7 @@ fn job(
     shares: &BTreeMap<String, Share>,
 ) -> Result<BTreeMap<String, Value>, Problem> {
     let total = at(object, kind.job).and_then(|job| count(job, "completions"));
-    let completions = jobs::completions_of_shares(total, shares)?;
+    let completions = jobs::completions_of_shares(kind.wanted(object).unwrap_or(1), total, shares)?;
     copies.retain(|cluster, copy| {
         let parallelism = shares.get(cluster).map_or(0, |share| share.replicas);
         let own = completions.get(cluster).copied();

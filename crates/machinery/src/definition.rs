@@ -20,6 +20,7 @@ pub use hooks::{
     CLEANUP_FINALIZER, default, mark_deleted, only_status, prepare_create, prepare_update, validate_status,
     warnings,
 };
+pub(crate) use served::own;
 pub use served::{
     CustomColumn, CustomVersion, SelectablePath, compare_versions, finalizer_warnings, is_served, served,
 };

@@ -34,7 +34,7 @@ pub fn document(resources: &[&Resource]) -> Value {
     for (resource, list_name) in resources.iter().zip(&list_names) {
         match &resource.schema {
             Schema::Typed(message) => roots.push(message.name),
-            Schema::Custom(custom) => {
+            Schema::Custom(custom) | Schema::Own(custom) => {
                 extra.insert(schema_name(resource), custom::schema(custom));
             }
             Schema::Untyped => {
@@ -158,7 +158,7 @@ fn untyped_list(resource: &Resource) -> Value {
             "metadata": {"allOf": [reference(&format!("{META}.ListMeta"))]},
         },
     });
-    if let (Schema::Custom(custom), Some(list)) = (&resource.schema, list.as_object_mut()) {
+    if let (Some(custom), Some(list)) = (resource.structural(), list.as_object_mut()) {
         custom::mark_selectable(list, custom);
     }
     list

@@ -6,7 +6,7 @@
 mod custom;
 mod served;
 
-pub use custom::{Custom, custom_resources};
+pub use custom::{Custom, custom_resources, own_definition};
 pub use served::{Resource, ScalePaths, Schema, Selectable, TableCell, TableColumn};
 
 use std::collections::BTreeMap;
@@ -167,6 +167,8 @@ pub struct Row {
     pub fields: &'static [SelectableField],
     /// The name of its type in the table of types; empty: not typed.
     pub type_name: &'static str,
+    /// What a kind that is not of Kubernetes itself looks like, as a definition says it: an `openAPIV3Schema`.
+    pub schema: Option<fn() -> Value>,
     pub name_rule: NameRule,
     /// A change of anything but metadata and `status` counts `metadata.generation` up.
     pub generation: bool,
@@ -232,6 +234,8 @@ pub struct Row {
     pub warn: fn(&Tree, Option<&Tree>) -> Vec<String>,
     /// Served only in the workspace of platform admins.
     pub only_in_root: bool,
+    /// Hanse alone writes it, whatever roles say.
+    pub system_written: bool,
 }
 
 pub const ALL_VERBS: &[&str] =
@@ -261,6 +265,7 @@ impl Row {
         columns: &[],
         fields: &[],
         type_name: "",
+        schema: None,
         name_rule: names::subdomain_name,
         generation: false,
         generation_counts_annotations: false,
@@ -294,6 +299,7 @@ impl Row {
         readable: |_| Ok(()),
         warn: |_, _| Vec::new(),
         only_in_root: false,
+        system_written: false,
     };
 }
 

@@ -3,8 +3,8 @@
 //! ```text
 //!   decode ──> track managers ──> mutate ──> prepare, default, validate ──> validate ──> commit
 //!                                 │                                         │
-//!                                 namespace, limits, accounts, classes,     pod security, policies, webhooks,
-//!                                 policies, webhooks                        quota
+//!                                 namespace, limits, accounts, classes,     virtual nodes, pod security, policies,
+//!                                 policies, webhooks                        webhooks, quota
 //! ```
 //!
 //! Every step sees the same [`Admission`]. Steps of one kind look at that first, so that a request pays only for what
@@ -22,6 +22,7 @@ mod priorities;
 pub mod quota;
 pub mod seen;
 mod service_accounts;
+mod virtual_nodes;
 pub mod webhooks;
 
 use http::Response;
@@ -96,13 +97,17 @@ impl<'a> Admission<'a> {
         kind.stored_group.is_empty() && kind.plural == "namespaces"
     }
 
-    /// The refusal of `object`, which may have no name yet.
-    pub fn forbidden(&self, object: Option<&Tree>, why: &str) -> Status {
+    /// What `object`, which may have no name yet, is called in a refusal.
+    pub fn called<'b>(&'b self, object: Option<&'b Tree>) -> &'b str {
         let metadata = object.and_then(|object| object.get("metadata"));
         let said = |key: &str| metadata?.get(key)?.as_str().filter(|text| !text.is_empty());
         let named = Some(self.name).filter(|name| !name.is_empty());
-        let name = named.or_else(|| said("name")).or_else(|| said("generateName")).unwrap_or("Unknown");
-        Status::forbidden(self.context.about(name), why)
+        named.or_else(|| said("name")).or_else(|| said("generateName")).unwrap_or("Unknown")
+    }
+
+    /// The refusal of `object`, which may have no name yet.
+    pub fn forbidden(&self, object: Option<&Tree>, why: &str) -> Status {
+        Status::forbidden(self.context.about(self.called(object)), why)
     }
 
     /// An object as the client of this request sees it.
@@ -182,6 +187,7 @@ pub async fn validate(
 ) -> Result<(), Status> {
     let context = admission.context;
     policies::may_refer(admission, object)?;
+    virtual_nodes::check(admission, object)?;
     if admission.operation == Operation::Create {
         // Again, now as a guard: it must hold at the very point of the commit.
         along.guards.extend(namespaces::of_new(context, admission.name)?);
@@ -199,8 +205,8 @@ pub async fn validate(
     policies::validate(admission, object, notes).await?;
     webhooks::validate(admission, object, notes).await?;
     if let Some(object) = object {
-        // The last to be asked: what was charged is used.
-        quota::charge(admission, object, along).await?;
+        // The last to be asked: what is charged is used.
+        quota::charge(admission, object, along)?;
     }
     Ok(())
 }

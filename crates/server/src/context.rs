@@ -30,7 +30,7 @@ use crate::{
     present::Presenter,
     request::{ResourceTarget, Verb},
     space::{Current, Space},
-    user::{MASTERS, User},
+    user::User,
     views::{self, View},
 };
 
@@ -95,7 +95,6 @@ impl Context {
             name: name.to_owned(),
             subresource: String::new(),
         };
-        let user = User { name: "system:hanse".into(), groups: vec![MASTERS.into()], ..User::default() };
         Some(Context {
             hub: hub.clone(),
             space: space.clone(),
@@ -106,7 +105,7 @@ impl Context {
             target,
             query: Query::default(),
             headers: HeaderMap::new(),
-            user: Arc::new(user),
+            user: Arc::new(User::hub("system:hanse")),
             audit: Recorder::off(),
             about: metrics::About::default(),
             elsewhere: Elsewhere::default(),

@@ -56,7 +56,7 @@ struct Controllers {
     ended: watch::Receiver<bool>,
     queue: Queue,
     owners: Mutex<garbage::Owners>,
-    uncharged: Mutex<quotas::Uncharged>,
+    current: Mutex<quotas::Current>,
 }
 
 /// Starts them; they end when the hub stops. Of several servers on one store, the one on duty has them.
@@ -89,7 +89,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
         ended,
         queue: Queue::new(hub.env.clock.clone(), hub.metrics.work.clone()),
         owners: Mutex::default(),
-        uncharged: Mutex::default(),
+        current: Mutex::default(),
     });
     controllers.spawn(follow(controllers.clone(), feed));
     for _ in 0..WORKERS {

@@ -101,7 +101,7 @@ pub fn check(context: &Context, tree: Tree, found: Vec<String>) -> Result<Decode
                 .map_err(|error| refuse(&error.to_string()))?;
             found.extend(conformed.unknown);
         }
-        (Schema::Custom(custom), Value::Object(tree)) => {
+        (Schema::Custom(custom) | Schema::Own(custom), Value::Object(tree)) => {
             let accepted = custom.version.accept(tree, Malformed::Refuse);
             found.extend(unknown_fields(accepted.map_err(|error| refuse(&error))?));
         }
@@ -231,7 +231,7 @@ fn conform(
                 None => conformed.unknown,
             }
         }
-        (Schema::Custom(custom), Value::Object(tree)) => {
+        (Schema::Custom(custom) | Schema::Own(custom), Value::Object(tree)) => {
             let accepted = custom.version.accept(tree, Malformed::Refuse);
             let unknown = unknown_fields(accepted.map_err(|error| not_handled(context, &error))?);
             let doubled = text.filter(|_| doubled).map_or(Vec::new(), |text| schema::find_duplicates(text));

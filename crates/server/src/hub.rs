@@ -13,6 +13,7 @@ use env::Env;
 use jiff::Timestamp;
 use machinery::{
     Draft, Object, Revision, names,
+    resource::Tree,
     status::{About, Status},
 };
 use parking_lot::Mutex;
@@ -21,15 +22,16 @@ use store::{Change, Commit, Expect, Key, Store, WorkspaceId, Write};
 use tokio::sync::watch;
 
 use crate::{
-    admission::{pod_security::Surveys, policies::Policies, quota::Turns, webhooks::Registered},
+    admission::{pod_security::Surveys, policies::Policies, quota::Quotas, webhooks::Registered},
     audit::{AuditError, AuditOptions, Auditor},
     base,
     fairness::Fairness,
-    letters::Letters,
+    letters::{Connections, Letters},
     level::{self, Strangers},
     login::Login,
     metrics::Metrics,
     operate::{Operating, Tools},
+    parsed::Parsed,
     rbac::Authorizer,
     recent::Recent,
     served::{Served, Servings},
@@ -133,8 +135,10 @@ pub struct Hub {
     pub policies: Policies,
     /// Whom workspaces want to be asked about their requests.
     pub admission: Registered,
-    /// Who may charge the quotas of a namespace.
-    pub quota_turns: Turns,
+    /// What quotas say, and who charges them.
+    pub quotas: Quotas,
+    /// Limit ranges, as they were read.
+    pub limit_ranges: Parsed<Tree>,
     /// Where pods are looked at because a namespace demands more of them.
     pub surveys: Surveys,
     pub login: Login,
@@ -143,6 +147,8 @@ pub struct Hub {
     pub fairness: Arc<Fairness>,
     /// Of other servers on the same store; `None`: there are none.
     pub letters: Option<Arc<dyn Letters>>,
+    /// Connections with them.
+    pub servers: Connections,
     pub operating: Operating,
     pub shares: Shares,
     pub strangers: Strangers,
@@ -244,6 +250,7 @@ impl Hub {
         let shares = Shares::new(options.max_request_bytes_inflight);
         let views = Views::open(env.clone(), store.clone(), options.views.clone(), stopping.clone());
         let loopback_endpoints = options.loopback_endpoints;
+        let servers = Connections::new(env.clone());
         Ok(Arc::new(Hub {
             env,
             store,
@@ -255,12 +262,14 @@ impl Hub {
             issuers: Issuers::default(),
             policies: Policies::default(),
             admission: Registered::default(),
-            quota_turns: Turns::default(),
+            quotas: Quotas::default(),
+            limit_ranges: Parsed::default(),
             surveys: Surveys::default(),
             login,
             auditor,
             fairness,
             letters,
+            servers,
             operating,
             shares,
             strangers: Strangers::default(),
@@ -372,6 +381,8 @@ impl Hub {
         self.issuers.forget(id);
         self.fairness.forget(id);
         self.admission.forget(id);
+        self.quotas.forget(id);
+        self.limit_ranges.forget(id);
     }
 
     /// Forgets all that root does not have any more.

@@ -46,6 +46,9 @@ pub trait Letters: Send + Sync + 'static {
     fn is_secret(&self, shown: &[u8]) -> bool;
 
     fn receive(&self, letter: Bytes) -> BoxFuture<'static, Bytes>;
+
+    /// How the server is reached that is on duty, if that is another one.
+    fn on_duty_elsewhere(&self) -> Option<Registration>;
 }
 
 /// Letters of a store in etcd.
@@ -73,6 +76,16 @@ impl Letters for EtcdLetters {
     fn receive(&self, letter: Bytes) -> BoxFuture<'static, Bytes> {
         self.store.receive(letter)
     }
+
+    fn on_duty_elsewhere(&self) -> Option<Registration> {
+        self.store.on_duty_elsewhere()
+    }
+}
+
+/// Whether a request shows the secret that only servers of the same store can know.
+pub fn is_from_a_server(letters: &dyn Letters, headers: &HeaderMap) -> bool {
+    let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    letters.is_secret(shown.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default())
 }
 
 /// Answers a letter; `None` if there is nobody to send any.
@@ -81,9 +94,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
     let letters = hub.letters.as_ref()?;
-    let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-    let shown = shown.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default();
-    if *method != Method::POST || !letters.is_secret(shown) {
+    if *method != Method::POST || !is_from_a_server(&**letters, headers) {
         return Some(body::refusal(&Status::new(Reason::Unauthorized, "Unauthorized".to_owned())));
     }
     let letter = match service::read_body(body, MAX_BYTES, |_| Ok(())).await {
@@ -94,46 +105,64 @@ where
     Some(body::encoded(StatusCode::OK, answer))
 }
 
-type Connection = SendRequest<Full<Bytes>>;
+pub type Connection = SendRequest<Full<Bytes>>;
 
 /// Takes letters to other servers, over one connection to each.
-pub struct HttpCourier {
-    env: Env,
-    /// By where they lead and whom they trust.
-    connections: Arc<Mutex<HashMap<(String, String), Connection>>>,
-}
+pub struct HttpCourier(Connections);
 
 impl HttpCourier {
     pub fn new(env: Env) -> Self {
-        Self { env, connections: Arc::default() }
+        Self(Connections::new(env))
+    }
+}
+
+/// Connections with other servers, one to each.
+#[derive(Clone)]
+pub struct Connections {
+    env: Env,
+    /// By where they lead and whom they trust.
+    open: Arc<Mutex<HashMap<(String, String), Connection>>>,
+}
+
+impl Connections {
+    pub fn new(env: Env) -> Self {
+        Self { env, open: Arc::default() }
+    }
+
+    pub async fn to(&self, to: &Registration) -> Result<Connection, String> {
+        let key = (to.url.clone(), to.authorities.clone());
+        let known = self.open.lock().get(&key).filter(|it| !it.is_closed()).cloned();
+        if let Some(connection) = known {
+            return Ok(connection);
+        }
+        let dialled = async { shake_hands(&self.env, connect(&self.env, to, b"h2").await?).await };
+        let connection = tokio::select! {
+            dialled = dialled => dialled?,
+            () = self.env.clock.sleep(DIAL_LIMIT) => return Err("dialling took too long".to_owned()),
+        };
+        self.open.lock().insert(key, connection.clone());
+        Ok(connection)
+    }
+
+    /// The next who asks gets another one.
+    pub fn forget(&self, to: &Registration) {
+        self.open.lock().remove(&(to.url.clone(), to.authorities.clone()));
     }
 }
 
 impl Courier for HttpCourier {
     fn deliver(&self, to: &Registration, letter: Bytes) -> BoxFuture<'static, Result<Bytes, Undelivered>> {
-        let (env, connections, to) = (self.env.clone(), self.connections.clone(), to.clone());
+        let (connections, to) = (self.0.clone(), to.clone());
         Box::pin(async move {
-            let key = (to.url.clone(), to.authorities.clone());
-            let known = connections.lock().get(&key).filter(|it| !it.is_closed()).cloned();
-            let connection = match known {
-                Some(connection) => connection,
-                None => {
-                    let connection = tokio::select! {
-                        dialled = dial(&env, &to) => dialled.map_err(Undelivered::NotSent)?,
-                        () = env.clock.sleep(DIAL_LIMIT) => {
-                            return Err(Undelivered::NotSent("dialling took too long".to_owned()));
-                        }
-                    };
-                    connections.lock().insert(key.clone(), connection.clone());
-                    connection
-                }
-            };
+            let connection = connections.to(&to).await.map_err(Undelivered::NotSent)?;
             let sent = tokio::select! {
                 sent = post(connection, &to, letter) => sent,
-                () = env.clock.sleep(ANSWER_LIMIT) => Err(Undelivered::NoAnswer("it took too long".to_owned())),
+                () = connections.env.clock.sleep(ANSWER_LIMIT) => {
+                    Err(Undelivered::NoAnswer("it took too long".to_owned()))
+                }
             };
             if sent.is_err() {
-                connections.lock().remove(&key);
+                connections.forget(&to);
             }
             sent
         })
@@ -166,7 +195,8 @@ async fn post(mut connection: Connection, to: &Registration, letter: Bytes) -> R
     answer.map(|answer| answer.to_bytes()).map_err(|error| no_answer(&error))
 }
 
-async fn dial(env: &Env, to: &Registration) -> Result<Connection, String> {
+/// A connection on which `protocol` is spoken, with nobody but the server that is meant.
+pub async fn connect(env: &Env, to: &Registration, protocol: &[u8]) -> Result<impl env::Stream, String> {
     let uri: Uri = to.url.parse().map_err(|error| format!("{}: {error}", to.url))?;
     let host = uri.host().ok_or_else(|| format!("{} names no host", to.url))?.trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
@@ -181,14 +211,14 @@ async fn dial(env: &Env, to: &Registration) -> Result<Connection, String> {
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     let mut last = format!("{host} has no address");
     let addresses = env.network.resolve(host.to_owned(), uri.port_u16().unwrap_or(443)).await;
     for address in addresses.map_err(|error| error.to_string())? {
         match env.network.dial(address).await {
             Ok(stream) => {
                 let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-                return shake_hands(env, stream.map_err(|error| error.to_string())?).await;
+                return stream.map_err(|error| error.to_string());
             }
             Err(error) => last = error.to_string(),
         }

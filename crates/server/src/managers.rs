@@ -61,7 +61,7 @@ impl KindVersions<'_> {
 pub fn type_of(resource: &Resource) -> Option<TypeRef<'_>> {
     match &resource.schema {
         Schema::Typed(message) => apply::Schema::of_message(message),
-        Schema::Custom(custom) => Some(custom.merge_type()),
+        Schema::Custom(custom) | Schema::Own(custom) => Some(custom.merge_type()),
         Schema::Untyped => Some(apply::Schema::deduced()),
     }
 }

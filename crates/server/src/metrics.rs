@@ -7,6 +7,7 @@
 mod audit;
 mod flow;
 mod members;
+mod quota;
 mod requests;
 mod stages;
 mod state;
@@ -37,6 +38,7 @@ pub use etcd::EtcdMetrics;
 pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
 pub use members::MemberMetrics;
+pub use quota::QuotaMetrics;
 pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
 use stages::StageLabels;
 pub use stages::{Stage, Stopwatch};
@@ -141,6 +143,7 @@ pub struct Metrics {
     pub work: WorkMetrics,
     pub allowed: Counter,
     pub denied: Counter,
+    pub relayed: Counter,
     pub handshake_errors: Counter,
     pub connections: Gauge,
     pub connections_refused: Counter,
@@ -148,8 +151,7 @@ pub struct Metrics {
     pub controller_panics: Counter<u64, AtomicU64>,
     pub tokens: TokenMetrics,
     pub webhooks: Measures,
-    pub quota_refused: Counter<u64, AtomicU64>,
-    pub quota_recounts: Counter<u64, AtomicU64>,
+    pub quota: QuotaMetrics,
     pub pod_security_refused: Counter<u64, AtomicU64>,
     pub audit: AuditMetrics,
     pub flow: FlowMetrics,
@@ -177,6 +179,12 @@ impl Default for Metrics {
             decisions.clone(),
         );
         let decision = |result| decisions.get_or_create(&AuthorizationLabels { result }).clone();
+        let relayed = Counter::default();
+        registry.register(
+            "hanse_relayed_requests",
+            "Requests that the server on duty was asked to answer",
+            relayed.clone(),
+        );
         let handshake_errors = Counter::default();
         registry.register(
             "apiserver_tls_handshake_errors",
@@ -204,14 +212,7 @@ impl Default for Metrics {
             controller_panics.clone(),
         );
         let tokens = TokenMetrics::register(&mut registry);
-        let quota_refused = Counter::default();
-        registry.register("hanse_quota_refused", "Writes refused by a resource quota", quota_refused.clone());
-        let quota_recounts = Counter::default();
-        registry.register(
-            "hanse_quota_recounts",
-            "Resource quotas whose use was counted from scratch",
-            quota_recounts.clone(),
-        );
+        let quota = QuotaMetrics::register(&mut registry);
         let pod_security_refused = Counter::default();
         registry.register(
             "hanse_pod_security_refused",
@@ -266,6 +267,7 @@ impl Default for Metrics {
             work,
             allowed: decision("allowed"),
             denied: decision("denied"),
+            relayed,
             handshake_errors,
             connections,
             connections_refused,
@@ -273,8 +275,7 @@ impl Default for Metrics {
             controller_panics,
             tokens,
             webhooks,
-            quota_refused,
-            quota_recounts,
+            quota,
             pod_security_refused,
             audit,
             flow,

@@ -31,6 +31,7 @@ use crate::{
     pods,
     rbac::Attributes,
     read,
+    relay::{self, Relayed},
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
     shares::{BodyRoom, Claim},
@@ -58,6 +59,8 @@ pub struct Connection {
     pub peer: Option<IpAddr>,
     /// Whose it is; `None`: it is not counted.
     pub claim: Option<Arc<Claim>>,
+    /// Another server passed it on.
+    pub is_relayed: bool,
 }
 
 /// What is learned of a request while it is answered, and outlives a refusal.
@@ -78,7 +81,15 @@ where
 {
     let started = hub.env.clock.elapsed();
     let (mut parts, body) = request.into_parts();
-    let headers = std::mem::take(&mut parts.headers);
+    let mut headers = std::mem::take(&mut parts.headers);
+    let connection = match relay::asker(&hub, &mut headers) {
+        Ok(None) => connection,
+        Ok(Some(user)) => {
+            let caller = Some(Arc::new(Caller::Known(Arc::new(user))));
+            Arc::new(Connection { caller, is_relayed: true, ..Connection::default() })
+        }
+        Err(status) => return body::refusal(&status),
+    };
     if parts.uri.path() == letters::PATH && hub.letters.is_some() {
         let answer = letters::answer(&hub, &parts.method, &headers, body).await;
         return answer.unwrap_or_else(|| body::refusal(&Status::no_such_path()));
@@ -213,7 +224,8 @@ where
         Span::current().record("workspace", name.as_str());
     }
     let mut audit = Recorder::off();
-    if let Some(auditor) = &hub.auditor {
+    // What another server passes on it has recorded.
+    if let Some(auditor) = hub.auditor.as_ref().filter(|_| !connection.is_relayed) {
         let id = findings.audit_id.to_str().unwrap_or_default();
         audit = findings.trail.begin(arrival(auditor, id, Some(&user), &name)).await?;
     }
@@ -264,9 +276,12 @@ where
         Target::Resource(target) => {
             let elsewhere = findings.elsewhere.clone();
             let about = &mut findings.about;
-            let upgrade = parts.extensions.get::<OnUpgrade>().cloned();
-            resource(hub, space, user, target, query, headers, body, audit, elsewhere, about, waited, upgrade)
-                .await
+            let is_relayed = connection.is_relayed;
+            resource(
+                hub, space, user, target, query, parts, headers, body, audit, elsewhere, about, waited,
+                is_relayed,
+            )
+            .await
         }
     }
 }
@@ -425,13 +440,14 @@ async fn resource<B>(
     user: Arc<User>,
     target: ResourceTarget,
     query: Query,
+    parts: &Parts,
     headers: HeaderMap,
     body: B,
     audit: Recorder,
     elsewhere: Elsewhere,
     about: &mut About,
     waited: Duration,
-    upgrade: Option<OnUpgrade>,
+    is_relayed: bool,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -442,6 +458,12 @@ where
     about.set(&resource, &target);
     check_path(&resource, &target)?;
     let verb = target.verb;
+    if let Some(to) = relay::to(hub, &space, &resource).filter(|_| !is_relayed) {
+        let body = read_body(body, hub.options.max_body_bytes, |_| Ok(())).await?;
+        let relayed = Relayed { to, space: &space, user: &user, parts, headers: &headers, verb, body };
+        return Box::pin(relay::send(hub, relayed)).await;
+    }
+    let upgrade = parts.extensions.get::<OnUpgrade>().cloned();
     let shown = shown_kind(&resource, &target);
     let about = about.clone();
     let hub = hub.clone();
@@ -495,6 +517,7 @@ where
     }
     let asked = context.query.timeout(most)?;
     if verb.is_write() {
+        check_writer(&context)?;
         return tokio::select! {
             done = write_with(context, verb, body) => done,
             () = clock.sleep(asked.unwrap_or(most).saturating_sub(waited)) => Err(timed_out()),
@@ -514,6 +537,17 @@ where
             () = clock.sleep(limit.saturating_sub(waited)) => Err(timed_out()),
         },
     }
+}
+
+/// What Hanse alone writes nobody else does, whatever roles say.
+fn check_writer(context: &Context) -> Result<(), Status> {
+    let row = &context.resource.row;
+    if !row.system_written || context.user.is_hub {
+        return Ok(());
+    }
+    let target = &context.target;
+    let about = status::About { group: &target.group, resource: &target.resource, name: &target.name };
+    Err(Status::forbidden(about, "only Hanse writes it, to say what it decided"))
 }
 
 /// A write, from its body to its answer.

@@ -22,9 +22,16 @@ pub struct User {
     pub uid: String,
     pub groups: Vec<String>,
     pub extra: BTreeMap<String, Vec<String>>,
+    /// It is this hub itself, from inside its process. No certificate, token or header makes anybody that.
+    pub is_hub: bool,
 }
 
 impl User {
+    /// The hub, in one of its parts. It may do everything, also what no role allows.
+    pub fn hub(name: &str) -> User {
+        User { name: name.to_owned(), groups: vec![MASTERS.into()], is_hub: true, ..User::default() }
+    }
+
     pub fn anonymous() -> User {
         User { name: "system:anonymous".into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() }
     }
@@ -53,7 +60,7 @@ impl User {
         let digest: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
         let credential =
             ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={digest}")]);
-        Ok(Some(User { name: name.to_owned(), uid, groups, extra: [credential].into() }))
+        Ok(Some(User { name: name.to_owned(), uid, groups, extra: [credential].into(), is_hub: false }))
     }
 
     /// Namespace and name, if this is a service account.
@@ -116,7 +123,7 @@ pub fn impersonated(headers: &HeaderMap) -> Result<Option<Impersonated>, Status>
     if !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         groups.push(marker.into());
     }
-    Ok(Some(Impersonated { user: User { name, uid, groups, extra }, asked_groups }))
+    Ok(Some(Impersonated { user: User { name, uid, groups, extra, is_hub: false }, asked_groups }))
 }
 
 /// Go clients send names as UTF-8. What cannot be read must not be taken for absent: the request would run as its

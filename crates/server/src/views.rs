@@ -61,7 +61,7 @@ use kinds::Kind;
 pub use forward::{deleted, write};
 pub use render::{CLUSTER, CLUSTERS, NAME, STALE};
 pub use sight::Sight;
-pub use streams::stream;
+pub use streams::{UPGRADE, join, stream};
 pub use view::{Presence, Target, View};
 
 /// A member cluster as the hub's views know it: what a session with it implements.
@@ -78,6 +78,10 @@ pub trait Member: Send + Sync + 'static {
     /// Where the request asks for an upgrade and the answer is 101, its extensions hold hyper's `OnUpgrade`.
     /// `Err`: the member was not reached; whatever it answers itself, refusals too, is `Ok`.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>>;
+
+    /// Resolves when nothing may come from the member any more: it was unjoined. Bodies of answers end by themselves
+    /// then; what left HTTP behind is ended by whoever has it.
+    fn over(&self) -> BoxFuture<'static, ()>;
 }
 
 /// What a member's object was placed from.
@@ -266,6 +270,12 @@ impl Views {
         views.values().filter(|view| view.cluster_counts().0 > 0).map(|view| view.id.clone()).collect()
     }
 
+    /// The workspaces in which something was seen of the cluster of that name and identity.
+    pub fn seen_in(&self, cluster: &str, identity: &str) -> Vec<WorkspaceId> {
+        let views = self.all().into_iter().filter(|view| view.has_seen(cluster, identity));
+        views.map(|view| view.id.clone()).collect()
+    }
+
     /// A session with the cluster has begun; `identity` is the UID of the member's `kube-system` namespace. What was
     /// known of it before stays, unconfirmed; if it was another cluster by that name, all of it goes. False: a cluster of
     /// that name that is joined elsewhere shows here, and this one must report nothing.
@@ -326,6 +336,14 @@ impl Views {
     pub fn lost(&self, workspace: &WorkspaceId, cluster: &str) {
         if let Some(view) = self.of(workspace) {
             view.lost(cluster, &seconds_text(self.0.env.clock.now()));
+        }
+    }
+
+    /// The session cannot keep up with a collection: what it reported of it stays, marked as stale, until it reports all
+    /// of it again.
+    pub fn outdated(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection) {
+        if let Some((view, kind)) = self.about(workspace, collection) {
+            view.outdated(cluster, kind, &seconds_text(self.0.env.clock.now()));
         }
     }
 
@@ -390,6 +408,11 @@ impl Views {
     fn all(&self) -> Vec<Arc<View>> {
         self.0.views.read().values().cloned().collect()
     }
+}
+
+/// Whether objects of a kind come from members too.
+pub fn shows(resource: &Resource) -> bool {
+    Kind::find(&resource.stored_group, &resource.plural).is_some()
 }
 
 /// The workspace that a file is about; none for files that are being written.

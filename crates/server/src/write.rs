@@ -23,13 +23,16 @@ use store::{Change, Commit, Committed, Error, Expect, Key, Write};
 
 use crate::{
     addresses,
-    admission::{self, Admission, Notes, Operation, quota::Turn},
+    admission::{
+        self, Admission, Notes, Operation,
+        quota::{self, Charge},
+    },
     apply,
     body::{self, Body},
     context::Context,
     decode::{self, Decoded},
     delete,
-    hub::store_refusal,
+    hub::{Hub, store_refusal},
     managers,
     metrics::{Limit, Stage, Stopwatch},
     negotiate::{self, PatchKind},
@@ -328,40 +331,48 @@ pub fn expiry(context: &Context, tree: &Tree) -> Option<Timestamp> {
 pub struct Along {
     pub guards: Vec<(Key, Expect)>,
     pub writes: Vec<Write>,
-    /// Held until the commit is done, so that others see what it left.
-    pub turns: Vec<Turn>,
+    /// What it uses of its quotas, which is written down with it.
+    pub charge: Option<Charge>,
 }
 
 impl Along {
     pub fn add(&mut self, other: Along) {
         self.guards.extend(other.guards);
         self.writes.extend(other.writes);
-        self.turns.extend(other.turns);
+        self.charge = self.charge.take().or(other.charge);
     }
 }
 
 /// `Ok(None)`: something was not as expected; read again.
 pub async fn commit_one(context: &Context, along: Along, write: Write) -> Result<Option<Committed>, Status> {
-    let Along { guards, writes, turns: _held } = along;
+    let Along { guards, writes, charge } = along;
     let key = context.view.as_ref().map(|_| write.key.clone());
     let writes = [write].into_iter().chain(writes).collect();
     let commit = Commit { guards, writes };
+    let first = match charge {
+        Some(charge) => quota::commit(context, charge, commit).await?,
+        None => commit_alone(context, commit).await?,
+    };
+    Ok(match (&context.view, key) {
+        (Some(view), Some(key)) => first.map(|committed| view.settled(&key, committed)),
+        _ => first,
+    })
+}
+
+async fn commit_alone(context: &Context, commit: Commit) -> Result<Option<Committed>, Status> {
     match context.space.store().commit(context.space.id(), commit).await {
-        Ok(committed) => {
-            let first = committed.into_iter().next();
-            Ok(match (&context.view, key) {
-                (Some(view), Some(key)) => first.map(|committed| view.settled(&key, committed)),
-                _ => first,
-            })
-        }
+        Ok(committed) => Ok(committed.into_iter().next()),
         Err(Error::Conflict { .. }) => Ok(None),
-        Err(error) => {
-            if matches!(error, Error::Full { .. }) {
-                context.hub.metrics.limit_reached(Limit::Stored);
-            }
-            Err(store_refusal(error))
-        }
+        Err(error) => Err(refused_by_store(&context.hub, error)),
     }
+}
+
+/// The answer to a write that the store did not take.
+pub fn refused_by_store(hub: &Hub, error: Error) -> Status {
+    if matches!(error, Error::Full { .. }) {
+        hub.metrics.limit_reached(Limit::Stored);
+    }
+    store_refusal(error)
 }
 
 pub async fn update(context: &Context, bytes: Bytes) -> Result<Response<Body>, Status> {

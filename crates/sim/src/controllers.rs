@@ -80,6 +80,7 @@ pub fn all() -> Vec<Box<dyn Controller>> {
         Box::new(service::Slices),
         Box::new(service::Endpoints),
         Box::new(service::Leftovers),
+        Box::new(service::Mirrors),
         Box::new(volume::Claims),
         Box::new(volume::Volumes),
         Box::new(node::NodeLifecycle),

@@ -381,6 +381,10 @@ impl World for Seen<'_> {
         self.pods.on(node)
     }
 
+    fn nominated(&self) -> Vec<Arc<Pod>> {
+        self.pods.nominated()
+    }
+
     fn pods_of(&self, _namespace: &str, owner: &str) -> Vec<Arc<Pod>> {
         self.pods.of(owner)
     }

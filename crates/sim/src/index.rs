@@ -17,6 +17,7 @@ pub struct Pods {
     by_owner: HashMap<CompactString, BTreeSet<ItemKey>>,
     /// Under an empty name: those that have none.
     by_node: HashMap<CompactString, BTreeSet<ItemKey>>,
+    nominated: BTreeSet<ItemKey>,
     finished: usize,
 }
 
@@ -29,6 +30,10 @@ fn forget(index: &mut HashMap<CompactString, BTreeSet<ItemKey>>, under: &str, ke
     }
 }
 
+fn is_nominated(pod: &Pod) -> bool {
+    pod.nominated.is_some() && pod.node.is_empty()
+}
+
 impl Pods {
     pub fn put(&mut self, key: ItemKey, pod: Arc<Pod>) {
         self.remove(&key);
@@ -36,6 +41,9 @@ impl Pods {
             self.by_owner.entry(controller.uid.clone()).or_default().insert(key.clone());
         }
         self.by_node.entry(pod.node.clone()).or_default().insert(key.clone());
+        if is_nominated(&pod) {
+            self.nominated.insert(key.clone());
+        }
         self.finished += usize::from(pod.is_finished());
         self.all.insert(key, pod);
     }
@@ -46,6 +54,9 @@ impl Pods {
             forget(&mut self.by_owner, &controller.uid, key);
         }
         forget(&mut self.by_node, &pod.node, key);
+        if is_nominated(&pod) {
+            self.nominated.remove(key);
+        }
         self.finished -= usize::from(pod.is_finished());
     }
 
@@ -74,6 +85,11 @@ impl Pods {
         self.found(self.by_node.get(node))
     }
 
+    /// Those that have no node but are to get one.
+    pub fn nominated(&self) -> Vec<Arc<Pod>> {
+        self.found(Some(&self.nominated))
+    }
+
     fn found(&self, keys: Option<&BTreeSet<ItemKey>>) -> Vec<Arc<Pod>> {
         keys.into_iter().flatten().filter_map(|key| self.all.get(key).cloned()).collect()
     }
@@ -89,18 +105,22 @@ mod tests {
     fn a_pod_is_found_where_it_is_and_not_where_it_was() {
         let mut pods = Pods::default();
         let pod = |node: &str| {
+            let hoped = if node.is_empty() { "n1" } else { "" };
             Arc::new(Pod::of(&json!({
                 "metadata": {"namespace": "a", "name": "p", "uid": "1", "ownerReferences": [
                     {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "9", "controller": true},
                 ]},
                 "spec": {"nodeName": node},
+                "status": {"nominatedNodeName": hoped},
             })))
         };
         let key = ItemKey::new("a", "p");
         pods.put(key.clone(), pod(""));
         assert_eq!((pods.on("").len(), pods.of("9").len(), pods.in_namespace("a").len()), (1, 1, 1));
+        assert_eq!(pods.nominated().len(), 1);
         pods.put(key.clone(), pod("n1"));
         assert_eq!((pods.on("").len(), pods.on("n1").len(), pods.of("9").len()), (0, 1, 1));
+        assert!(pods.nominated().is_empty());
         assert!(pods.in_namespace("aa").is_empty());
         pods.remove(&key);
         assert!(pods.by_owner.is_empty() && pods.by_node.is_empty() && pods.all.is_empty());

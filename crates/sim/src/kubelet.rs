@@ -26,7 +26,7 @@ use crate::{
 pub struct Pace {
     /// Until containers run.
     pub start_after: Duration,
-    /// Until a running container is ready.
+    /// Until a running container is ready; one without a probe for that is ready when it runs.
     pub ready_after: Duration,
     /// Until the containers of a job have done their work.
     pub job_takes: Duration,
@@ -59,7 +59,8 @@ pub const DOWN: &str = "sim.hanse.io/down";
 /// The life that one pod is to have.
 pub(crate) struct Life {
     start_after: Duration,
-    ready_after: Duration,
+    /// As it says itself, or else what a probe takes.
+    ready_after: (Option<Duration>, Duration),
     stop_after: Duration,
     exit_after: Option<Duration>,
     exit_code: i32,
@@ -73,7 +74,7 @@ impl Life {
         let said = |key: &str| script::duration(tree::annotation(pod, key));
         Life {
             start_after: said(START_AFTER).unwrap_or(pace.start_after),
-            ready_after: said(READY_AFTER).unwrap_or(pace.ready_after),
+            ready_after: (said(READY_AFTER), pace.ready_after),
             stop_after: said(STOP_AFTER).unwrap_or(pace.stop_after),
             exit_after: said(EXIT_AFTER),
             exit_code: tree::annotation(pod, EXIT_CODE).parse().unwrap_or(0),
@@ -121,7 +122,7 @@ impl Controller for Kubelet {
         };
         let life = Life::of(pod, &self.pace);
         if tree::is_deleting(pod) {
-            self.stop(world, pod, &life, &mut plan);
+            self.stop(world, pod, &node, &life, &mut plan);
             return plan;
         }
         if matches!(tree::text(pod, "/status/phase"), "Succeeded" | "Failed") {
@@ -156,7 +157,7 @@ pub fn is_down(node: &Value) -> bool {
 
 impl Kubelet {
     /// A pod that is to go is gone when its containers have stopped, and its grace period is the longest that takes.
-    fn stop(&self, world: &dyn World, pod: &Value, life: &Life, plan: &mut Plan) {
+    fn stop(&self, world: &dyn World, pod: &Value, node: &Value, life: &Life, plan: &mut Plan) {
         let grace = tree::number(pod, "/metadata/deletionGracePeriodSeconds").unwrap_or(0).max(0) as u64;
         let takes = life.stop_after.min(Duration::from_secs(grace));
         let due = tree::time(pod, "/metadata/deletionTimestamp");
@@ -169,6 +170,17 @@ impl Kubelet {
         if !matches!(tree::text(pod, "/status/phase"), "Succeeded" | "Failed") {
             let message = "Stopping container".to_owned();
             plan.then(Action::Event { object: pod.clone(), warning: false, reason: "Killing", message });
+            // Those who keep it wait for its end; nobody else would see it.
+            if tree::items(pod, "/metadata/finalizers").len() > 0 {
+                plan.then(Action::PatchStatus {
+                    kind: PODS,
+                    namespace: tree::namespace(pod).into(),
+                    name: tree::name(pod).into(),
+                    patch: json!({
+                        "metadata": {"uid": tree::uid(pod)}, "status": status::stopped(pod, node, world.now()),
+                    }),
+                });
+            }
         }
         plan.then(Action::Delete {
             kind: PODS,

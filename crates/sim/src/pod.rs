@@ -30,6 +30,24 @@ pub struct Port {
     pub protocol: CompactString,
 }
 
+/// A port that a container takes on its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// Empty: all that the node has.
+    pub address: CompactString,
+    pub protocol: CompactString,
+    pub number: i64,
+}
+
+impl HostPort {
+    pub fn clashes(&self, other: &HostPort) -> bool {
+        let is_all = |it: &HostPort| matches!(it.address.as_str(), "" | "0.0.0.0");
+        self.number == other.number
+            && self.protocol == other.protocol
+            && (is_all(self) || is_all(other) || self.address == other.address)
+    }
+}
+
 /// Keeps a pod until its Job has counted it.
 pub const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
 pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -69,8 +87,9 @@ pub struct Pod {
     /// Its Job has not counted it yet.
     pub is_tracked: bool,
     pub priority: i32,
-    /// On the node itself: (protocol, port).
-    pub host_ports: Box<[(String, i64)]>,
+    /// The node that it is to get, when others have gone for it.
+    pub nominated: Option<Box<str>>,
+    pub host_ports: Box<[HostPort]>,
     /// It wants to be away from others, which must be away from it then.
     pub repels: bool,
     /// Requested by its containers, as the scheduler counts: (resource, amount); cpu in thousandths, others whole.
@@ -129,6 +148,9 @@ impl Pod {
             completion_index: tree::annotation(tree, COMPLETION_INDEX).parse().ok(),
             is_tracked: tree::items(tree, "/metadata/finalizers").any(|name| name == JOB_TRACKING),
             priority: tree::number(tree, "/spec/priority").unwrap_or(0) as i32,
+            nominated: Some(tree::text(tree, "/status/nominatedNodeName"))
+                .filter(|it| !it.is_empty())
+                .map(Box::from),
             host_ports: tree::host_ports(tree),
             repels: tree
                 .pointer("/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution")

@@ -1,6 +1,8 @@
-//! Puts pods on nodes: filters by what they need and tolerate, prefers by what they like and where there is room.
+//! Puts pods on nodes: filters by what they need and tolerate, prefers by what they like and where there is room. Where
+//! there is none, less important pods have to go.
 
 mod affinity;
+mod preemption;
 mod room;
 mod spread;
 mod volumes;
@@ -88,14 +90,15 @@ impl Controller for Scheduler {
     /// What may make room for those that wait.
     fn wakes(&self, world: &dyn World, changed: &Changed<'_>) -> Vec<Name> {
         let frees = match (changed.kind, changed.old, changed.new) {
-            (PODS, Some(old), None) => !tree::text(old, "/spec/nodeName").is_empty(),
+            (PODS, Some(old), None) => !tree::text(old, "/spec/nodeName").is_empty() || nominated(old) != "",
             (PODS, Some(old), Some(new)) => {
                 let finished =
                     |pod: &Value| matches!(tree::text(pod, "/status/phase"), "Succeeded" | "Failed");
                 let labels = |pod: &Value| pod.pointer("/metadata/labels").cloned();
                 // One that was bound may be what others want to be near to.
                 let bound = tree::text(old, "/spec/nodeName") != tree::text(new, "/spec/nodeName");
-                bound || (finished(new) && !finished(old)) || labels(old) != labels(new)
+                let hopes_no_more = nominated(old) != "" && nominated(new) != nominated(old);
+                bound || hopes_no_more || (finished(new) && !finished(old)) || labels(old) != labels(new)
             }
             (PODS, ..) => false,
             (NODES, Some(old), Some(new)) => ["/spec", "/metadata/labels", "/status/allocatable"]
@@ -121,8 +124,14 @@ impl Controller for Scheduler {
         if tree::items(pod, "/spec/schedulingGates").len() > 0 {
             return plan;
         }
-        let candidates = candidates(world);
-        match choose(world, pod, &candidates) {
+        let mut candidates = candidates(world, pod);
+        if let Some(why) = volumes::pending(world, pod) {
+            let why = format!("0/{} nodes are available: {why}.", candidates.len());
+            unschedulable(&mut plan, pod, why, None);
+            return plan;
+        }
+        let look = Look::new(world, pod, &candidates);
+        match look.choose(&candidates) {
             Ok(node) => {
                 plan.actions.extend(volumes::select_node(world, pod, node));
                 plan.then(Action::Bind {
@@ -140,17 +149,19 @@ impl Controller for Scheduler {
                     message,
                 });
             }
-            Err(why) => unschedulable(&mut plan, pod, why),
+            Err(refusal) => look.make_room(refusal, &mut candidates, &mut plan),
         }
         plan
     }
 }
 
-fn unschedulable(plan: &mut Plan, pod: &Value, why: String) {
+/// Says so on the pod, with the node that it is to get if there is one.
+fn unschedulable(plan: &mut Plan, pod: &Value, why: String, nominated: Option<&str>) {
     let known = tree::condition(pod, "PodScheduled");
     let said =
         known.is_some_and(|it| tree::text(it, "/status") == "False" && tree::text(it, "/message") == why);
-    if said {
+    let is_nominated = nominated.is_none_or(|node| self::nominated(pod) == node);
+    if said && is_nominated {
         return;
     }
     let mut conditions: Vec<Value> = tree::items(pod, "/status/conditions")
@@ -166,65 +177,150 @@ fn unschedulable(plan: &mut Plan, pod: &Value, why: String) {
         condition["lastTransitionTime"] = since.clone();
     }
     conditions.push(condition);
+    let mut status = json!({"conditions": conditions});
+    if let Some(node) = nominated {
+        status["nominatedNodeName"] = node.into();
+    }
     plan.then(Action::PatchStatus {
         kind: PODS,
         namespace: tree::namespace(pod).into(),
         name: tree::name(pod).into(),
-        patch: json!({"metadata": {"uid": tree::uid(pod)}, "status": {"conditions": conditions}}),
+        patch: json!({"metadata": {"uid": tree::uid(pod)}, "status": status}),
     });
     plan.then(Action::Event { object: pod.clone(), warning: true, reason: "FailedScheduling", message: why });
 }
 
-fn candidates(world: &dyn World) -> Vec<Candidate> {
+/// Nodes with what is on them, and what is to come there and is not less important than `pod`.
+fn candidates(world: &dyn World, pod: &Value) -> Vec<Candidate> {
+    let (own, priority) = (tree::uid(pod), priority(pod));
+    let mut expected = world.nominated();
+    expected.retain(|it| it.uid != own && i64::from(it.priority) >= priority && it.is_active());
     let candidate = |node: Value| {
         let name = tree::name(&node).to_owned();
-        let pods = world.pods_on(&name).into_iter().filter(|pod| !pod.is_finished()).collect();
+        let here = world.pods_on(&name).into_iter().filter(|pod| !pod.is_finished());
+        let to_come = expected.iter().filter(|it| it.nominated.as_deref() == Some(name.as_str())).cloned();
+        let pods = here.chain(to_come).collect();
         Candidate { node, name, pods }
     };
     world.list(NODES, None).into_iter().map(candidate).collect()
 }
 
-/// The best node, or why there is none.
-fn choose<'a>(world: &dyn World, pod: &Value, candidates: &'a [Candidate]) -> Result<&'a str, String> {
-    let asked = room::Asked::of(pod);
-    let near = affinity::Terms::of(world, pod, candidates);
-    let even = spread::Constraints::of(pod);
-    let tolerations = tolerations(pod);
-    if let Some(why) = volumes::pending(world, pod) {
-        return Err(format!("0/{} nodes are available: {why}.", candidates.len()));
+fn nominated(pod: &Value) -> &str {
+    tree::text(pod, "/status/nominatedNodeName")
+}
+
+fn priority(pod: &Value) -> i64 {
+    tree::number(pod, "/spec/priority").unwrap_or(0)
+}
+
+/// A pod that looks for a node.
+struct Look<'a> {
+    world: &'a dyn World,
+    pod: &'a Value,
+    priority: i32,
+    asked: room::Asked,
+    near: affinity::Terms,
+    even: spread::Constraints,
+    tolerations: Vec<Value>,
+}
+
+/// Why there is no node for a pod.
+struct Refusal {
+    reasons: BTreeMap<String, usize>,
+    /// Where other pods are all that is in the way.
+    helpful: Vec<usize>,
+}
+
+impl<'a> Look<'a> {
+    fn new(world: &'a dyn World, pod: &'a Value, candidates: &[Candidate]) -> Look<'a> {
+        Look {
+            world,
+            pod,
+            priority: i32::try_from(priority(pod)).unwrap_or(0),
+            asked: room::Asked::of(pod),
+            near: affinity::Terms::of(world, pod, candidates),
+            even: spread::Constraints::of(pod),
+            tolerations: tolerations(pod),
+        }
     }
-    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    let mut hopeless_nodes = 0;
-    let mut fitting = Vec::new();
-    for candidate in candidates {
-        let problem = taint_problem(candidate, &tolerations)
+
+    /// What is wrong with a node.
+    fn problem(&self, candidates: &[Candidate], at: usize) -> Option<Unfit> {
+        let candidate = candidates.get(at)?;
+        taint_problem(candidate, &self.tolerations)
             .or_else(|| {
-                (!is_wanted(pod, candidate)).then_some(Unfit {
+                (!is_wanted(self.pod, candidate)).then_some(Unfit {
                     why: "node(s) didn't match Pod's node affinity/selector".into(),
                     hopeless: true,
                 })
             })
-            .or_else(|| asked.problem(candidate))
-            .or_else(|| volumes::problem(world, pod, candidate))
-            .or_else(|| even.problem(pod, candidate, candidates))
-            .or_else(|| near.problem(candidate, candidates));
-        match problem {
-            Some(unfit) => {
-                for why in unfit.why.split('\n') {
-                    *reasons.entry(why.to_owned()).or_default() += 1;
+            .or_else(|| self.asked.problem(candidate))
+            .or_else(|| volumes::problem(self.world, self.pod, candidate))
+            .or_else(|| self.even.problem(self.pod, candidate, candidates))
+            .or_else(|| self.near.problem(candidate, candidates))
+    }
+
+    /// The best node, or why there is none.
+    fn choose<'b>(&self, candidates: &'b [Candidate]) -> Result<&'b str, Refusal> {
+        let mut refusal = Refusal { reasons: BTreeMap::new(), helpful: Vec::new() };
+        let mut fitting = Vec::new();
+        for (at, candidate) in candidates.iter().enumerate() {
+            match self.problem(candidates, at) {
+                Some(unfit) => {
+                    for why in unfit.why.split('\n') {
+                        *refusal.reasons.entry(why.to_owned()).or_default() += 1;
+                    }
+                    refusal.helpful.extend((!unfit.hopeless).then_some(at));
                 }
-                hopeless_nodes += usize::from(unfit.hopeless);
+                None => fitting.push(candidate),
             }
-            None => fitting.push(candidate),
+        }
+        let best = fitting.iter().max_by(|a, b| {
+            let score = |it: &Candidate| self.score(it, candidates);
+            score(a).cmp(&score(b)).then_with(|| b.name.cmp(&a.name))
+        });
+        best.map(|candidate| candidate.name.as_str()).ok_or(refusal)
+    }
+
+    fn score(&self, candidate: &Candidate, candidates: &[Candidate]) -> i64 {
+        let avoided = untolerated(candidate, &self.tolerations, &["PreferNoSchedule"]);
+        preference(self.pod, candidate) * WISH + self.near.preference(candidate, candidates) * WISH
+            - i64::from(avoided.is_some()) * 150 * WISH
+            + self.even.preference(self.pod, candidate, candidates) * WISH
+            + self.asked.room_left(candidate)
+    }
+
+    /// Lets less important pods go, if that helps, and says why the pod waits.
+    fn make_room(&self, refusal: Refusal, candidates: &mut [Candidate], plan: &mut Plan) {
+        let all = candidates.len();
+        let why = explain(all, refusal.reasons);
+        if all == 0 {
+            return unschedulable(plan, self.pod, why, None);
+        }
+        match preemption::find(self, candidates, &refusal.helpful) {
+            Ok(preemption) => {
+                unschedulable(plan, self.pod, why, Some(&preemption.node));
+                preemption.carry_out(self, plan);
+            }
+            Err(preemption::No::NotEligible(reason)) => {
+                unschedulable(plan, self.pod, format!("{why} preemption: {reason}"), None);
+            }
+            Err(preemption::No::NoVictims) => {
+                let (helpful, hopeless) = (refusal.helpful.len(), all - refusal.helpful.len());
+                let victims = [
+                    ("Preemption is not helpful for scheduling", hopeless),
+                    ("No preemption victims found for incoming pod", helpful),
+                ];
+                let victims = victims.into_iter().filter(|(_, count)| *count > 0);
+                let victims = explain(all, victims.map(|(why, count)| (why.to_owned(), count)).collect());
+                unschedulable(plan, self.pod, format!("{why} preemption: {victims}"), None);
+            }
         }
     }
-    let best = fitting.iter().max_by(|a, b| {
-        let score = |it: &Candidate| score(pod, it, candidates, &asked, &near, &even, &tolerations);
-        score(a).cmp(&score(b)).then_with(|| b.name.cmp(&a.name))
-    });
-    best.map(|candidate| candidate.name.as_str())
-        .ok_or_else(|| explain(candidates.len(), reasons, hopeless_nodes))
 }
+
+/// What a pod wishes counts more than all room there could be.
+const WISH: i64 = 20_000;
 
 fn taint_problem(candidate: &Candidate, tolerations: &[Value]) -> Option<Unfit> {
     let taint = untolerated(candidate, tolerations, HARD_TAINTS)?;
@@ -235,43 +331,14 @@ fn taint_problem(candidate: &Candidate, tolerations: &[Value]) -> Option<Unfit> 
     }
 }
 
-/// What a pod wishes counts more than all room there could be.
-const WISH: i64 = 20_000;
-
-fn score(
-    pod: &Value,
-    candidate: &Candidate,
-    candidates: &[Candidate],
-    asked: &room::Asked,
-    near: &affinity::Terms,
-    even: &spread::Constraints,
-    tolerations: &[Value],
-) -> i64 {
-    let avoided = i64::from(untolerated(candidate, tolerations, &["PreferNoSchedule"]).is_some());
-    preference(pod, candidate) * WISH + near.preference(candidate, candidates) * WISH - avoided * 150 * WISH
-        + even.preference(pod, candidate, candidates) * WISH
-        + asked.room_left(candidate)
-}
-
 /// As upstream puts it, so that people find it where they look for it.
-fn explain(all: usize, reasons: BTreeMap<String, usize>, hopeless: usize) -> String {
+fn explain(all: usize, reasons: BTreeMap<String, usize>) -> String {
     if all == 0 {
         return "no nodes available to schedule pods".into();
     }
-    let told = |reasons: BTreeMap<String, usize>| {
-        let mut parts: Vec<String> =
-            reasons.into_iter().map(|(why, count)| format!("{count} {why}")).collect();
-        parts.sort();
-        format!("0/{all} nodes are available: {}.", parts.join(", "))
-    };
-    let mut victims = BTreeMap::new();
-    if hopeless > 0 {
-        victims.insert("Preemption is not helpful for scheduling".to_owned(), hopeless);
-    }
-    if all > hopeless {
-        victims.insert("No preemption victims found for incoming pod".to_owned(), all - hopeless);
-    }
-    format!("{} preemption: {}", told(reasons), told(victims))
+    let mut parts: Vec<String> = reasons.into_iter().map(|(why, count)| format!("{count} {why}")).collect();
+    parts.sort();
+    format!("0/{all} nodes are available: {}.", parts.join(", "))
 }
 
 #[cfg(test)]

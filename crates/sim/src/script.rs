@@ -1,6 +1,18 @@
-//! What simulated containers run: a few commands of a shell, enough for probes, jobs and people who look around.
+//! What simulated containers run: a small shell, enough for probes, jobs and people who look around.
+//!
+//! A script is run at once and to its end, to know what it would say and when. So a script that this shell does not
+//! understand is not run at all: it has loops or pipes, and runs for ever, as such scripts mostly do.
+
+mod commands;
+mod parse;
 
 use std::{collections::BTreeMap, time::Duration};
+
+pub use self::commands::duration;
+use self::{
+    commands::{Done, command},
+    parse::{Command, Join, List, Part, Word, parse},
+};
 
 /// What became of a command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,6 +21,8 @@ pub struct Run {
     pub output: Vec<(Duration, String)>,
     /// How long it takes, and with which code it exits; `None`: it runs for ever.
     pub ends: Option<(Duration, i32)>,
+    /// The files there are then, by path.
+    pub files: BTreeMap<String, String>,
 }
 
 /// What commands can see.
@@ -21,234 +35,226 @@ pub struct Surroundings {
     pub date: String,
 }
 
-/// Steps of one line; more is not run.
-const MOST_STEPS: usize = 1000;
+/// Text that a script may handle in all: what it says, writes, reads and puts in place of variables.
+const MOST_TEXT: usize = 1 << 20;
 
 /// Runs `words` as a container does that has them as its command. `None`: it is a program that is not known here.
 pub fn run(words: &[String], around: &Surroundings) -> Option<Run> {
     let (program, rest) = words.split_first()?;
-    let mut run = Run { output: Vec::new(), ends: Some((Duration::ZERO, 0)) };
-    match base_name(program) {
-        "sh" | "bash" | "ash" => match rest {
-            [flag, script, ..] if flag.starts_with('-') && flag.ends_with('c') => {
-                shell(script, around, &mut run)
-            }
-            // A shell that waits for somebody to type.
-            [] => run.ends = None,
-            _ => return None,
-        },
-        _ => {
-            if !step(words, around, &mut run) {
-                return None;
+    let mut shell = Shell::new(around);
+    match (base_name(program), rest) {
+        ("sh" | "bash" | "ash", [flags @ .., script])
+            if flags.last().is_some_and(|flag| flag.starts_with('-') && flag.ends_with('c'))
+                && flags.iter().all(|flag| flag.starts_with('-')) =>
+        {
+            match parse(script) {
+                Some(list) => shell.run(&list),
+                None => shell.flow = Flow::Forever,
             }
         }
+        // A shell that waits for somebody to type.
+        ("sh" | "bash" | "ash", []) => shell.flow = Flow::Forever,
+        ("sh" | "bash" | "ash", _) => return None,
+        _ => {
+            let mut said = String::new();
+            let done = command(&mut shell, base_name(program), rest, &mut said)?;
+            shell.say(said);
+            shell.take(done);
+        }
     }
-    Some(run)
+    Some(shell.end())
 }
 
 fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// Lines, `;`, `&&` and `||`; anything with loops or pipes runs for ever, as such scripts mostly do.
-fn shell(script: &str, around: &Surroundings, run: &mut Run) {
-    let words = ["while", "for", "until", "|", "exec"];
-    let tokens = split(script);
-    let is_beyond = |word: &String| words.contains(&word.as_str());
-    if tokens.iter().any(|token| matches!(token, Token::Word(word) if is_beyond(word))) {
-        run.ends = None;
-        return;
-    }
-    let mut command: Vec<String> = Vec::new();
-    let mut skip = false;
-    let mut steps = 0;
-    for token in tokens.into_iter().chain([Token::End]) {
-        if let Token::Word(word) = token {
-            command.push(expand(&word, around));
-            continue;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Goes,
+    Exits,
+    Forever,
+}
+
+/// A script that is being run.
+struct Shell<'a> {
+    around: &'a Surroundings,
+    variables: BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
+    output: Vec<(Duration, String)>,
+    at: Duration,
+    /// Of the last command.
+    code: i32,
+    flow: Flow,
+    /// How much it has handled.
+    text: usize,
+}
+
+impl<'a> Shell<'a> {
+    fn new(around: &'a Surroundings) -> Shell<'a> {
+        Shell {
+            around,
+            variables: around.variables.clone(),
+            files: around.files.clone(),
+            output: Vec::new(),
+            at: Duration::ZERO,
+            code: 0,
+            flow: Flow::Goes,
+            text: 0,
         }
-        steps += 1;
-        if !command.is_empty() && !skip {
-            let words = std::mem::take(&mut command);
-            if words.first().is_some_and(|word| word == "exit") {
-                let code = words.get(1).and_then(|code| code.parse().ok());
-                let (after, last) = run.ends.unwrap_or_default();
-                run.ends = Some((after, code.unwrap_or(last)));
+    }
+
+    fn end(self) -> Run {
+        let ends = (self.flow != Flow::Forever).then_some((self.at, self.code));
+        Run { output: self.output, ends, files: self.files }
+    }
+
+    fn say(&mut self, said: String) {
+        if !said.is_empty() && self.has_room(said.len()) {
+            self.output.push((self.at, said));
+        }
+    }
+
+    fn has_room(&mut self, text: usize) -> bool {
+        self.text = self.text.saturating_add(text);
+        self.text <= MOST_TEXT
+    }
+
+    fn take(&mut self, done: Done) {
+        match done {
+            Done::With(code) => self.code = code,
+            Done::After(took) => (self.at, self.code) = (self.at.saturating_add(took), 0),
+            Done::Never => self.flow = Flow::Forever,
+        }
+    }
+
+    fn run(&mut self, list: &List) {
+        for (join, command) in list {
+            let is_due = match join {
+                Join::Then => true,
+                Join::And => self.code == 0,
+                Join::Or => self.code != 0,
+            };
+            if is_due {
+                match command {
+                    Command::Simple(words, target) => self.simple(words, target.as_ref()),
+                    Command::If(branches, otherwise) => self.choose(branches, otherwise),
+                }
+            }
+            if self.flow != Flow::Goes {
                 return;
             }
-            if !step(&words, around, run) {
-                let at = run.ends.map_or(Duration::ZERO, |(at, _)| at);
-                let name = words.first().map_or("", String::as_str);
-                run.output.push((at, format!("sh: {name}: not found\n")));
-                run.ends = Some((at, 127));
+        }
+    }
+
+    fn choose(&mut self, branches: &[(List, List)], otherwise: &List) {
+        for (condition, then) in branches {
+            self.run(condition);
+            if self.flow != Flow::Goes {
+                return;
+            }
+            if self.code == 0 {
+                return self.run(then);
             }
         }
-        command.clear();
-        let Some((_, code)) = run.ends else { return };
-        skip = match token {
-            Token::And => code != 0,
-            Token::Or => code == 0,
-            _ => false,
+        self.code = 0;
+        self.run(otherwise);
+    }
+
+    fn simple(&mut self, words: &[Word], target: Option<&parse::Target>) {
+        let assigned = words.iter().map_while(assignment).count();
+        for (name, word) in words.iter().map_while(assignment) {
+            let value = self.expand(&word).join(" ");
+            self.variables.insert(name, value);
+            self.code = 0;
+        }
+        let words: Vec<String> = words.iter().skip(assigned).flat_map(|word| self.expand(word)).collect();
+        let mut said = String::new();
+        if let Some((name, arguments)) = words.split_first() {
+            if name == "exit" {
+                self.code = arguments.first().and_then(|code| code.parse().ok()).unwrap_or(self.code);
+                self.flow = Flow::Exits;
+                return;
+            }
+            match command(self, base_name(name), arguments, &mut said) {
+                Some(done) => self.hear(said, target, done),
+                None => self.hear(format!("sh: {name}: not found\n"), None, Done::With(127)),
+            }
+        } else {
+            self.hear(said, target, Done::With(self.code));
+        }
+    }
+
+    /// What a command said, and how it ended.
+    fn hear(&mut self, said: String, target: Option<&parse::Target>, done: Done) {
+        let Some(target) = target else {
+            self.say(said);
+            return self.take(done);
         };
-        if steps >= MOST_STEPS {
-            return;
+        let path = self.expand(&target.path).concat();
+        if path != "/dev/null" && self.has_room(said.len()) {
+            let file = self.files.entry(path).or_default();
+            if !target.appends {
+                file.clear();
+            }
+            file.push_str(&said);
         }
+        self.take(done);
     }
-}
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
-    Word(String),
-    And,
-    Or,
-    End,
-}
-
-/// Stands for a dollar that is only that.
-const PLAIN_DOLLAR: char = '\0';
-
-fn split(script: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut word: Option<String> = None;
-    let mut characters = script.chars().peekable();
-    let mut quote: Option<char> = None;
-    while let Some(character) = characters.next() {
-        if let Some(end) = quote {
-            match character {
-                it if it == end => quote = None,
-                '\\' if end == '"' => word.get_or_insert_default().extend(characters.next()),
-                '$' if end == '\'' => word.get_or_insert_default().push(PLAIN_DOLLAR),
-                it => word.get_or_insert_default().push(it),
-            }
-            continue;
-        }
-        let ends = match character {
-            '\'' | '"' => {
-                quote = Some(character);
-                word.get_or_insert_default();
-                continue;
-            }
-            '\\' => {
-                word.get_or_insert_default().extend(characters.next());
-                continue;
-            }
-            ';' | '\n' => Some(Token::End),
-            '&' if characters.next_if_eq(&'&').is_some() => Some(Token::And),
-            '|' if characters.next_if_eq(&'|').is_some() => Some(Token::Or),
-            '|' => Some(Token::Word("|".into())),
-            it if it.is_whitespace() => None,
-            it => {
-                word.get_or_insert_default().push(it);
-                continue;
-            }
-        };
-        tokens.extend(word.take().map(Token::Word));
-        tokens.extend(ends);
-    }
-    tokens.extend(word.map(Token::Word));
-    tokens
-}
-
-/// `$NAME` and `${NAME}`.
-fn expand(word: &str, around: &Surroundings) -> String {
-    let mut text = String::new();
-    let mut rest = word;
-    while let Some((before, after)) = rest.split_once('$') {
-        text.push_str(before);
-        let braced = after.strip_prefix('{').and_then(|it| it.split_once('}'));
-        let (name, remaining) = braced.unwrap_or_else(|| {
-            let end =
-                after.find(|it: char| !(it.is_ascii_alphanumeric() || it == '_')).unwrap_or(after.len());
-            after.split_at(end)
-        });
-        match name {
-            "" => text.push('$'),
-            name => text.push_str(around.variables.get(name).map_or("", String::as_str)),
-        }
-        rest = remaining;
-    }
-    (text + rest).replace(PLAIN_DOLLAR, "$")
-}
-
-/// Adds one command to the run; `false` if it is not known.
-fn step(words: &[String], around: &Surroundings, run: &mut Run) -> bool {
-    let Some((program, arguments)) = words.split_first() else { return true };
-    let Some((at, _)) = run.ends else { return true };
-    let mut code = 0;
-    let mut took = Duration::ZERO;
-    let mut say = |text: String| run.output.push((at, text));
-    match base_name(program) {
-        "true" | ":" => {}
-        "false" => code = 1,
-        "echo" => {
-            let (newline, arguments) = match arguments.split_first() {
-                Some((flag, rest)) if flag == "-n" => ("", rest),
-                _ => ("\n", arguments),
-            };
-            say(arguments.join(" ") + newline);
-        }
-        "sleep" => match arguments.first().map(String::as_str) {
-            Some("infinity" | "inf") => {
-                run.ends = None;
-                return true;
-            }
-            given => took = given.and_then(duration).unwrap_or_default(),
-        },
-        "tail" if arguments.iter().any(|it| it.starts_with("-f")) => {
-            run.ends = None;
-            return true;
-        }
-        "hostname" => say(format!("{}\n", around.host)),
-        "date" => say(format!("{}\n", around.date)),
-        "whoami" => say("root\n".into()),
-        "id" => say("uid=0(root) gid=0(root) groups=0(root)\n".into()),
-        "pwd" => say("/\n".into()),
-        "env" | "printenv" if arguments.is_empty() => {
-            say(around.variables.iter().map(|(key, value)| format!("{key}={value}\n")).collect());
-        }
-        "printenv" => match arguments.first().and_then(|name| around.variables.get(name)) {
-            Some(value) => say(format!("{value}\n")),
-            None => code = 1,
-        },
-        "cat" => {
-            for path in arguments {
-                match around.files.get(path) {
-                    Some(text) => say(text.clone()),
-                    None => {
-                        say(format!("cat: can't open '{path}': No such file or directory\n"));
-                        code = 1;
+    /// One word, unless it has no quotes: then as many as what it stands for has.
+    fn expand(&mut self, word: &Word) -> Vec<String> {
+        let mut text = String::new();
+        let mut is_fixed = true;
+        for part in &word.parts {
+            match part {
+                Part::Text(fixed) => text.push_str(fixed),
+                Part::Variable(name) if name == "?" => text.push_str(&self.code.to_string()),
+                Part::Variable(name) => {
+                    is_fixed = false;
+                    let value = self.variables.get(name).cloned().unwrap_or_default();
+                    if self.has_room(value.len()) {
+                        text.push_str(&value);
                     }
+                }
+                Part::Output(list) => {
+                    is_fixed = false;
+                    text.push_str(self.output_of(list).trim_end_matches('\n'));
                 }
             }
         }
-        "ls" => {
-            let inside = arguments.first().map_or("/", String::as_str).trim_end_matches('/');
-            let here = |path: &String| {
-                path.strip_prefix(inside)?.strip_prefix('/')?.split('/').next().map(str::to_owned)
-            };
-            let names: std::collections::BTreeSet<String> = around.files.keys().filter_map(here).collect();
-            say(names.into_iter().map(|name| name + "\n").collect());
+        match word.quoted || is_fixed {
+            true => vec![text],
+            false => text.split_whitespace().map(str::to_owned).collect(),
         }
-        _ => return false,
     }
-    run.ends = Some((at.saturating_add(took), code));
-    true
+
+    /// What a list says in a shell of its own.
+    fn output_of(&mut self, list: &List) -> String {
+        let outer = (std::mem::take(&mut self.output), self.variables.clone());
+        self.run(list);
+        let (output, variables) = outer;
+        self.variables = variables;
+        let said = std::mem::replace(&mut self.output, output);
+        if self.flow == Flow::Exits {
+            self.flow = Flow::Goes;
+        }
+        said.into_iter().map(|(_, text)| text).collect()
+    }
 }
 
-/// As `sleep` reads it, and annotations: seconds, or with `ms`, `s`, `m`, `h`.
-pub fn duration(text: &str) -> Option<Duration> {
-    let end = text.find(|it: char| !(it.is_ascii_digit() || it == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let number: f64 = number.parse().ok()?;
-    let factor = match unit {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86400.0,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(number * factor).ok()
+/// `NAME=value`.
+fn assignment(word: &Word) -> Option<(String, Word)> {
+    let Some(Part::Text(first)) = word.parts.first() else { return None };
+    let (name, value) = first.split_once('=')?;
+    let is_name = !name.is_empty()
+        && !name.starts_with(|it: char| it.is_ascii_digit())
+        && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
+    if !is_name {
+        return None;
+    }
+    let parts = std::iter::once(Part::Text(value.to_owned())).chain(word.parts.iter().skip(1).cloned());
+    Some((name.to_owned(), Word { parts: parts.collect(), quoted: true }))
 }
 
 #[cfg(test)]
@@ -290,6 +296,33 @@ mod tests {
             (&["ls", "/etc"], "hostname\n", Some((0, 0))),
             (&["printenv", "WHO"], "world\n", Some((0, 0))),
             (&["sh"], "", None),
+            (&["sh", "-c", "if true\nthen\n  echo a\n\telse echo b; fi; exit 3"], "a\n", Some((0, 3))),
+            (
+                &["sh", "-c", "if false; then exit 1; elif [ a = b ]; then exit 2; else exit 4; fi"],
+                "",
+                Some((0, 4)),
+            ),
+            (&["sh", "-c", "if [ $(expr 7 % 2) -ne 0 ]; then exit 1; fi"], "", Some((0, 1))),
+            (&["sh", "-c", "if [ $(expr 6 % 2) -ne 0 ]; then exit 1; fi"], "", Some((0, 0))),
+            (&["sh", "-c", "if true; then if false; then echo a; else echo b; fi; fi"], "b\n", Some((0, 0))),
+            (
+                &["sh", "-c", "if [[ -r /x ]]; then exit 0; else touch /x; test -f /x && exit 42; fi"],
+                "",
+                Some((0, 42)),
+            ),
+            (&["sh", "-c", "touch /a; rm /a; [ -e /a ] || rm /a"], "", Some((0, 1))),
+            (&["sh", "-c", "echo a > /x; echo b >>/x; cat /x 2>/dev/null"], "a\nb\n", Some((0, 0))),
+            (&["sh", "-c", "echo lost >/dev/null 2>&1; echo kept # said"], "kept\n", Some((0, 0))),
+            (&["sh", "-c", "A=1 B=\"$WHO $A\"; echo $B; false; echo $?"], "world 1\n1\n", Some((0, 0))),
+            (&["sh", "-c", "echo $NONE \"$NONE\" x$(echo a; sleep 2; echo b)"], " xa b\n", Some((2, 0))),
+            (&["sh", "-c", "[ -z $NONE ] && [ ! -n \"\" ] && [ 3 -ge 3 ]"], "", Some((0, 0))),
+            (&["sh", "-c", "[ a -lt 3 ]"], "", Some((0, 2))),
+            (&["sh", "-c", "[ a = a"], "", Some((0, 2))),
+            (&["sh", "-c", "cat /etc/hostname | wc -l"], "", None),
+            (&["sh", "-c", "sleep 5 & exit 1"], "", None),
+            (&["sh", "-c", "exit $((1 + 1))"], "", None),
+            (&["bash", "-e", "-c", "exit 5"], "", Some((0, 5))),
+            (&["touch", "/x"], "", Some((0, 0))),
         ];
         for (words, text, ends) in cases {
             assert_eq!(said(words), Some((text.to_string(), *ends)), "{words:?}");
@@ -300,9 +333,50 @@ mod tests {
 
     #[test]
     fn odd_scripts_come_to_an_end() {
-        for script in ["'", "\"", "\\", "$", "${", "$$", ";;;;", "&& ||", "| |", "echo \u{1F600} $\u{1F600}"]
-        {
+        let deep = ["if true; then ".repeat(5000), "$(".repeat(5000), "echo $(".repeat(9) + &")".repeat(9)];
+        let odd = [
+            "'",
+            "\"",
+            "\\",
+            "$",
+            "${",
+            "$$",
+            ";;;;",
+            "&& ||",
+            "| |",
+            "echo \u{1F600} $\u{1F600}",
+            "fi",
+            "if",
+            "if; then; fi",
+            "then exit 1",
+            "else",
+            "> ",
+            ">&",
+            "echo a >",
+            "$()",
+            "[",
+            "[[ ]]",
+            "test !",
+            "expr 1 / 0",
+            "expr 9223372036854775807 + 1",
+            "=",
+            "a=$(exit 3)",
+            "#",
+        ];
+        for script in odd.into_iter().chain(deep.iter().map(String::as_str)) {
             assert!(said(&["sh", "-c", script]).is_some(), "{script}");
         }
+    }
+
+    #[test]
+    fn text_does_not_grow_without_bound() {
+        let doubling = "A=aaaaaaaaaaaaaaaa; ".to_owned()
+            + &"A=$A$A; ".repeat(64)
+            + &"echo $A > /x; cat /x /x; ".repeat(64);
+        let words = ["sh", "-c", &doubling].map(str::to_owned);
+        let run = run(&words, &around()).expect("a shell");
+        let said: usize = run.output.iter().map(|(_, text)| text.len()).sum();
+        let written: usize = run.files.values().map(String::len).sum();
+        assert!(said + written < 8 * MOST_TEXT, "{said} and {written}");
     }
 }

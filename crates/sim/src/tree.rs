@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use machinery::quantity::Quantity;
 use serde_json::{Value, json};
 
-use crate::Kind;
+use crate::{Kind, pod::HostPort};
 
 /// Empty if it is not there.
 pub fn text<'a>(tree: &'a Value, pointer: &str) -> &'a str {
@@ -180,12 +180,13 @@ pub fn requests(pod: &Value) -> Box<[(CompactString, u64)]> {
     sum.into_iter().collect()
 }
 
-/// Ports that the containers of a pod take on their node: (protocol, port).
-pub fn host_ports(pod: &Value) -> Box<[(String, i64)]> {
+/// Ports that the containers of a pod take on their node.
+pub fn host_ports(pod: &Value) -> Box<[HostPort]> {
     let ports = items(pod, "/spec/containers").flat_map(|container| items(container, "/ports"));
     let on_host = ports.filter_map(|port| {
         let number = number(port, "/hostPort").filter(|number| *number > 0)?;
-        Some((text(port, "/protocol").to_owned(), number))
+        let (address, protocol) = (text(port, "/hostIP").into(), text(port, "/protocol").into());
+        Some(HostPort { address, protocol, number })
     });
     on_host.collect()
 }

@@ -52,6 +52,13 @@ pub trait World {
     /// Pods of the whole cluster on a node.
     fn pods_on(&self, node: &str) -> Vec<Arc<Pod>>;
 
+    /// Pods of the whole cluster that have no node but are to get one.
+    fn nominated(&self) -> Vec<Arc<Pod>> {
+        let mut pods = self.pods_on("");
+        pods.retain(|pod| pod.nominated.is_some());
+        pods
+    }
+
     /// Those whose controlling owner has this UID.
     fn pods_of(&self, namespace: &str, owner: &str) -> Vec<Arc<Pod>>;
 

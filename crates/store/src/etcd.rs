@@ -280,6 +280,14 @@ impl EtcdStore {
         secret.len() >= 32 && secret.len() == shown.len() && differences == 0
     }
 
+    /// How the server is reached that is on duty, if that is another one.
+    pub fn on_duty_elsewhere(&self) -> Option<Registration> {
+        match self.shared.standing(&self.shared.options.duty) {
+            shared::Standing::Theirs(registration) => Some(registration),
+            _ => None,
+        }
+    }
+
     /// How this server stands, for whoever runs it.
     pub fn standing(&self) -> Standing {
         let state = self.shared.state();

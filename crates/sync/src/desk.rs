@@ -10,7 +10,7 @@ use server::{
     Hub,
     login::caller::Caller,
     service::{self, Connection},
-    user::{MASTERS, User},
+    user::User,
 };
 
 /// A refusal of the hub.
@@ -29,7 +29,7 @@ pub struct Desk {
 
 impl Desk {
     pub fn new(hub: Arc<Hub>) -> Desk {
-        let user = User { name: "system:hanse:sync".into(), groups: vec![MASTERS.into()], ..User::default() };
+        let user = User::hub("system:hanse:sync");
         let caller = Some(Arc::new(Caller::Known(Arc::new(user))));
         Desk { hub, connection: Arc::new(Connection { caller, ..Connection::default() }) }
     }

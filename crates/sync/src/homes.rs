@@ -69,6 +69,11 @@ fn read(object: &[u8]) -> Option<(CompactString, Option<CompactString>)> {
     Some((wire.metadata.name, label))
 }
 
+/// Whether clusters of a workspace may show in those of others.
+pub fn may_choose(own: &WorkspaceId) -> bool {
+    matches!(own.0.as_str(), api::ROOT | api::DEFAULT)
+}
+
 impl Homes {
     pub fn new(hub: Arc<Hub>, own: WorkspaceId) -> Homes {
         Homes { hub, own, state: Mutex::default(), generation: watch::channel(0).0 }
@@ -97,8 +102,7 @@ impl Homes {
 
     fn resolve(&self, name: &str) -> Option<WorkspaceId> {
         let found = self.hub.space(name).ok().map(|space| space.id().clone())?;
-        let may_choose = matches!(self.own.0.as_str(), api::ROOT | api::DEFAULT);
-        (found == self.own || may_choose).then_some(found)
+        (found == self.own || may_choose(&self.own)).then_some(found)
     }
 
     /// Workspaces came or went: labels may lead elsewhere.

@@ -27,6 +27,7 @@ mod node;
 mod objects;
 mod reflect;
 mod report;
+mod room;
 mod session;
 mod sessions;
 mod shown;

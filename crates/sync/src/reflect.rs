@@ -1,13 +1,14 @@
 //! A collection of a member, kept level: listed once, then watched; listed again only where the member has forgotten
 //! what the watch would go on from.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use server::metrics::MemberMetrics;
 
 use crate::{
     client::{Client, Error, Told, Watching, list_pages, read_event},
     objects,
+    room::Room,
     sessions::Options,
 };
 
@@ -33,6 +34,8 @@ pub trait Sink: Send {
     fn end(&mut self);
     fn put(&mut self, object: &[u8]);
     fn removed(&mut self, object: &[u8]);
+    /// There is more of it than there is room for: what was told before is not kept up with.
+    fn given_up(&mut self) {}
 }
 
 /// How far a collection is known.
@@ -48,11 +51,12 @@ pub struct Reflector<S> {
     source: Source,
     sink: S,
     state: State,
+    room: Arc<Room>,
 }
 
 impl<S: Sink> Reflector<S> {
-    pub fn new(source: Source, sink: S) -> Self {
-        Self { source, sink, state: State::Unlisted }
+    pub fn new(source: Source, sink: S, room: Arc<Room>) -> Self {
+        Self { source, sink, state: State::Unlisted, room }
     }
 
     /// Everything is listed again.
@@ -109,13 +113,27 @@ impl<S: Sink> Reflector<S> {
         metrics.lists.inc();
         self.sink.begin();
         let accept = if self.source.accept == METADATA { METADATA_LIST } else { self.source.accept };
-        let sink = &mut self.sink;
-        let after = list_pages(client, self.source.path, accept, |page| {
+        let (sink, room, path) = (&mut self.sink, &self.room, self.source.path);
+        let mut bytes = 0;
+        let listed = list_pages(client, path, accept, |page| {
             metrics.bytes.inc_by(page.bytes() as u64);
+            bytes += page.bytes();
+            room.fits(path, bytes)?;
             page.items().for_each(|item| sink.listed_one(item));
             Ok(())
-        })
-        .await?;
+        });
+        let after = match listed.await {
+            Ok(after) => after,
+            Err(error) => {
+                self.sink.begin();
+                if matches!(error, Error::Overfull(_)) {
+                    metrics.overfull.inc();
+                    self.sink.given_up();
+                }
+                return Err(error);
+            }
+        };
+        self.room.take(path, bytes);
         self.sink.end();
         Ok(after)
     }
@@ -137,7 +155,7 @@ impl<S: Sink> Reflector<S> {
             let (Told::Put(object) | Told::Removed(object) | Told::Bookmark(object)) = told;
             let head =
                 objects::head(object).ok_or_else(|| Error::Garbage("an event without object".into()))?;
-            match told {
+            match &told {
                 Told::Put(object) => self.sink.put(object),
                 Told::Removed(object) => self.sink.removed(object),
                 Told::Bookmark(_) => {}
@@ -145,6 +163,10 @@ impl<S: Sink> Reflector<S> {
             metrics.events.inc();
             if !head.metadata.resource_version.is_empty() {
                 self.state = State::Listed(head.metadata.resource_version.into_owned());
+            }
+            if matches!(told, Told::Put(_)) && self.room.put(path, line.len()) {
+                self.state = State::Unlisted;
+                return Ok(());
             }
         }
         Ok(())
@@ -154,7 +176,7 @@ impl<S: Sink> Reflector<S> {
 /// Whether going on from where it was would fail for ever; a member that is busy, or away, forgets nothing by that.
 fn makes_no_sense(error: &Error) -> bool {
     match error {
-        Error::Garbage(_) | Error::TooLarge(_) => true,
+        Error::Garbage(_) | Error::TooLarge(_) | Error::Overfull(_) => true,
         Error::Refused { code, .. } => !matches!(code, 401 | 403 | 429 | 500..),
         _ => false,
     }

@@ -70,7 +70,15 @@ impl Session {
         let known = self.known.lock();
         let learned = &known.learned;
         (!known.reason.is_empty()).then(|| {
-            json!([known.conditions.outline(), known.identity, learned.version, learned.apis, *learned.lacks])
+            let complaint = self.room.complaint();
+            json!([
+                known.conditions.outline(),
+                known.identity,
+                learned.version,
+                learned.apis,
+                *learned.lacks,
+                complaint
+            ])
         })
     }
 
@@ -95,7 +103,18 @@ impl Session {
         }
     }
 
+    /// Says whether all is seen that there is.
+    fn note_completeness(&self) {
+        let (complaint, now) = (self.room.complaint(), self.shared.hub.now_text());
+        let conditions = &mut self.known.lock().conditions;
+        match complaint.is_empty() {
+            true => conditions.remove(condition::COMPLETE),
+            false => drop(conditions.set(condition::COMPLETE, false, "TooLarge", &complaint, &now)),
+        }
+    }
+
     async fn write(&self, written: &mut Written) {
+        self.note_completeness();
         let (Some(urgent), counted) = (self.urgent(), self.counted()) else { return };
         let wanted = self.wanted.borrow().clone();
         let summary = self.capacity.lock().summary();

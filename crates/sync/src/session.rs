@@ -34,7 +34,7 @@ use tokio::sync::{Notify, watch};
 use crate::{
     apis::{self, Compared, Learned},
     capacity::Capacity,
-    claims::{Claims, Place},
+    claims::{Claimant, Claims, Place},
     client::{Access, Client, Error, get},
     conditions::Conditions,
     desk::Desk,
@@ -42,6 +42,7 @@ use crate::{
     homes::Homes,
     objects,
     reflect::{METADATA, Reflector, Sink, Source, WHOLE},
+    room::Room,
     sessions::Options,
     shown::Shown,
     sinks::{Kind, NamespaceSink, NodeSink, ViewSink},
@@ -88,6 +89,7 @@ pub struct Shared {
 pub struct Session {
     pub shared: Arc<Shared>,
     pub place: Place,
+    pub claimant: Claimant,
     /// The name of the workspace.
     pub workspace: String,
     pub wanted: watch::Receiver<Wanted>,
@@ -95,6 +97,7 @@ pub struct Session {
     pub capacity: Mutex<Capacity>,
     pub homes: Homes,
     pub shown: Shown,
+    pub room: Arc<Room>,
     /// Open: the member can be used.
     gate: watch::Sender<bool>,
     /// Something is to be reported.
@@ -103,6 +106,8 @@ pub struct Session {
     pub node_changed: AtomicBool,
     /// Somebody has reason to doubt that the member is there.
     doubt: Notify,
+    /// Turns true when nothing may come from the member any more.
+    over: watch::Sender<bool>,
 }
 
 /// What is known of the member, beside what it runs.
@@ -136,9 +141,10 @@ impl Session {
         status: &Value,
     ) -> Session {
         let identity = status["identity"].as_str().unwrap_or_default().to_owned();
+        let claimant = shared.claims.claimant(place.clone());
         if !identity.is_empty() {
             // Whoever comes later with the same is told when it is probed.
-            let _ = shared.claims.claim(&identity, &place);
+            let _ = shared.claims.claim(&identity, &claimant);
         }
         let hub = shared.hub.clone();
         let learned = Learned {
@@ -160,11 +166,14 @@ impl Session {
             capacity: Mutex::default(),
             homes: Homes::new(hub.clone(), place.0.clone()),
             shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
+            room: Arc::new(Room::new(shared.options.most_bytes)),
             gate: watch::channel(false).0,
             news: Notify::new(),
             node_changed: AtomicBool::new(false),
             doubt: Notify::new(),
+            over: watch::channel(false).0,
             place,
+            claimant,
             shared,
         }
     }
@@ -177,7 +186,7 @@ impl Session {
             known.identity = identity.to_owned();
             drop(known);
             // Whoever comes later with the same is told when it is probed.
-            let _ = self.shared.claims.claim(identity, &self.place);
+            let _ = self.shared.claims.claim(identity, &self.claimant);
         }
     }
 
@@ -188,6 +197,21 @@ impl Session {
     pub fn look_at_node(&self) {
         self.node_changed.store(true, Ordering::Relaxed);
         self.news.notify_one();
+    }
+
+    /// The cluster is not joined any more: nothing of it shows, and nobody listens to it.
+    pub fn leave(&self) {
+        self.shown.leave();
+        self.over.send_replace(true);
+        self.shared.claims.release(&self.claimant);
+    }
+
+    /// The session ends; where it goes on, if anywhere, is another process. The last it did may have been to claim its
+    /// cluster.
+    pub fn end(&self) {
+        self.shown.end();
+        self.over.send_replace(true);
+        self.shared.claims.release(&self.claimant);
     }
 
     /// Until nobody wants it any more.
@@ -233,10 +257,13 @@ impl Session {
         let mut all: FuturesUnordered<BoxFuture<'_, Infallible>> = FuturesUnordered::new();
         all.push(Box::pin(self.probe(&client)));
         all.push(Box::pin(self.learn(&client)));
-        all.push(Box::pin(self.follow(&client, Reflector::new(namespaces, NamespaceSink::new(self)))));
-        all.push(Box::pin(self.follow(&client, Reflector::new(nodes, NodeSink::new(self)))));
+        let namespaces = Reflector::new(namespaces, NamespaceSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, namespaces)));
+        let nodes = Reflector::new(nodes, NodeSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, nodes)));
         for (path, kind) in VIEWS {
-            let reflector = Reflector::new(Source { path, accept: WHOLE }, ViewSink::new(self, kind));
+            let source = Source { path, accept: WHOLE };
+            let reflector = Reflector::new(source, ViewSink::new(self, kind), self.room.clone());
             all.push(Box::pin(self.follow_view(&client, reflector)));
         }
         match all.next().await {
@@ -265,6 +292,9 @@ impl Session {
                 self.judge(&outcome, usable);
             }
             self.open_or_close(client, usable);
+            if usable && self.shown.try_again() {
+                self.homes.list_again();
+            }
             let wait = match &outcome {
                 Outcome::Good if !health.is_unsure() => options.probe_every,
                 Outcome::Good => options.retry_after,
@@ -310,7 +340,7 @@ impl Session {
             );
             return Err(Trouble::definite("IdentityChanged", message));
         }
-        if let Err((workspace, name)) = self.shared.claims.claim(&identity, &self.place) {
+        if let Err((workspace, name)) = self.shared.claims.claim(&identity, &self.claimant) {
             let message = match workspace == self.place.0 {
                 true => format!("the same cluster is joined as {name} already"),
                 // Whose it is, is nobody's business here.
@@ -361,7 +391,8 @@ impl Session {
             (false, true) => {
                 let identity = self.known.lock().identity.clone();
                 let (home, cluster) = self.place.clone();
-                let member = Reached { cluster: cluster.into(), home, client: client.clone() };
+                let over = self.over.subscribe();
+                let member = Reached { cluster: cluster.into(), home, client: client.clone(), over };
                 self.shown.begin(Arc::new(member), &identity);
                 self.gate.send_replace(true);
             }
@@ -458,8 +489,19 @@ impl Session {
 
     async fn recover(&self, client: &Client, error: &Error) {
         tracing::debug!(cluster = %self.name(), %error, "a stream from a member ended");
-        self.doubt.notify_one();
-        let pause = error.retry_after().unwrap_or_default().clamp(self.shared.options.retry_after, MAX_WAIT);
+        let options = &self.shared.options;
+        let pause = match error {
+            // It is well, and nothing that is done here makes it smaller.
+            Error::Overfull(_) => {
+                tracing::warn!(cluster = %self.name(), why = self.room.complaint(), "a member is too large");
+                self.news.notify_one();
+                options.learn_every
+            }
+            _ => {
+                self.doubt.notify_one();
+                error.retry_after().unwrap_or_default().clamp(options.retry_after, MAX_WAIT)
+            }
+        };
         client.env().clock.sleep(pause).await;
     }
 }
@@ -495,6 +537,7 @@ struct Reached {
     cluster: String,
     home: WorkspaceId,
     client: Client,
+    over: watch::Receiver<bool>,
 }
 
 impl Member for Reached {
@@ -507,7 +550,7 @@ impl Member for Reached {
     }
 
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
-        let (client, cluster) = (self.client.clone(), self.cluster.clone());
+        let (client, cluster, over) = (self.client.clone(), self.cluster.clone(), self.over());
         Box::pin(async move {
             let answer = client.send(request, FORWARD_LIMIT).await.map_err(|error| {
                 let reason = match error {
@@ -526,7 +569,13 @@ impl Member for Reached {
                     }
                 }
             });
-            Ok(Response::from_parts(parts, Body::stream(frames)))
+            Ok(Response::from_parts(parts, Body::stream(frames.take_until(over))))
         })
+    }
+
+    fn over(&self) -> BoxFuture<'static, ()> {
+        let mut over = self.over.clone();
+        // A session that is gone without a word is over as well.
+        Box::pin(async move { drop(over.wait_for(|over| *over).await) })
     }
 }

@@ -43,6 +43,8 @@ pub struct Options {
     pub watch_lasts: Duration,
     /// A watch that is silent for longer, bookmarks included, is taken for dead.
     pub watch_idle: Duration,
+    /// Of one member, how many bytes of objects are looked at, as they are sent.
+    pub most_bytes: usize,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             learn_every: Duration::from_secs(300),
             watch_lasts: Duration::from_secs(600),
             watch_idle: Duration::from_secs(150),
+            most_bytes: 1 << 30,
         }
     }
 }
@@ -208,9 +211,7 @@ impl Sessions {
         let ended = self.ended.clone();
         self.hub.env.tasks.spawn(Box::pin(async move {
             during(ended, work.run()).await;
-            // Where it goes on, if anywhere, is another process. The last it did may have been to claim its cluster.
-            work.shown.end();
-            work.shared.claims.release(&work.place);
+            work.end();
         }));
         self.running.insert(place, Running { session, wanted: sender });
     }
@@ -246,8 +247,7 @@ impl Sessions {
         let Some(running) = self.running.remove(place) else { return };
         let secret = running.wanted.borrow().secret.clone();
         self.note_secret(place, Some(&secret), None);
-        running.session.shown.leave();
-        self.shared.claims.release(place);
+        running.session.leave();
     }
 
     fn forget(&mut self, workspace: &WorkspaceId) {

@@ -7,10 +7,14 @@ use parking_lot::Mutex;
 use server::views::{Member, Views};
 use store::{Collection, WorkspaceId};
 
+use crate::homes;
+
 /// A session's side of the views.
 pub struct Shown {
     views: Views,
     cluster: String,
+    /// Clusters of the platform's own workspaces show in those of others, too.
+    may_show_elsewhere: bool,
     state: Mutex<State>,
 }
 
@@ -30,8 +34,9 @@ impl Shown {
         if was_seen {
             views.expect(&own, cluster);
         }
+        let may_show_elsewhere = homes::may_choose(&own);
         let state = State { workspaces: HashMap::from([(own, false)]), ..State::default() };
-        Shown { views, cluster: cluster.to_owned(), state: Mutex::new(state) }
+        Shown { views, cluster: cluster.to_owned(), may_show_elsewhere, state: Mutex::new(state) }
     }
 
     /// A connection was made, to the cluster that was joined.
@@ -40,10 +45,34 @@ impl Shown {
         if state.over {
             return;
         }
+        // Before this process it may have shown where none of its namespaces belongs any more.
+        if self.may_show_elsewhere {
+            for workspace in self.views.seen_in(&self.cluster, identity) {
+                state.workspaces.entry(workspace).or_insert(false);
+            }
+        }
         for (workspace, shows) in &mut state.workspaces {
             *shows = self.views.join(workspace, member.clone(), identity);
         }
         state.joined = Some((member, identity.to_owned()));
+    }
+
+    /// Makes it show where another one of its name did until now; true if there is such a place, so that all kinds must
+    /// be listed for it.
+    #[must_use]
+    pub fn try_again(&self) -> bool {
+        let mut state = self.state.lock();
+        let State { over: false, joined: Some((member, identity)), workspaces } = &mut *state else {
+            return false;
+        };
+        let mut entered = false;
+        for (workspace, shows) in workspaces.iter_mut().filter(|(_, shows)| !**shows) {
+            if !self.views.is_held(workspace, &self.cluster) {
+                *shows = self.views.join(workspace, member.clone(), identity);
+                entered |= *shows;
+            }
+        }
+        entered
     }
 
     /// Makes it show in a workspace; true if it did not before, so that all kinds must be listed for it.
@@ -92,6 +121,14 @@ impl Shown {
     pub fn remove(&self, workspace: &WorkspaceId, collection: &Collection, object: Bytes) {
         if self.state.lock().shows_in(workspace) {
             self.views.remove(workspace, &self.cluster, collection, object);
+        }
+    }
+
+    /// What was reported of a collection is not kept up with.
+    pub fn outdated(&self, collection: &Collection) {
+        let state = self.state.lock();
+        for (workspace, _) in state.workspaces.iter().filter(|(workspace, _)| state.shows_in(workspace)) {
+            self.views.outdated(workspace, &self.cluster, collection);
         }
     }
 

@@ -26,6 +26,7 @@ impl Sink for NamespaceSink {
 
     fn end(&mut self) {
         self.0.homes.end_list();
+        self.0.news.notify_one();
     }
 
     fn put(&mut self, object: &[u8]) {
@@ -141,8 +142,12 @@ impl Sink for ViewSink {
         if self.is_pods() {
             let listed = std::mem::take(&mut self.listed_pods);
             self.session.capacity.lock().take_pods(listed);
-            self.session.news.notify_one();
         }
+        self.session.news.notify_one();
+    }
+
+    fn given_up(&mut self) {
+        self.session.shown.outdated(&self.collection);
     }
 
     fn put(&mut self, object: &[u8]) {

@@ -13,6 +13,7 @@ pub mod hub;
 pub mod interposed;
 pub mod lasting;
 pub mod linear;
+pub mod operator;
 pub mod patience;
 pub mod process;
 pub mod real;

@@ -3,6 +3,7 @@
 //! ```text
 //!   RealCluster --starts--> etcd <-- kube-apiserver <-- kube-controller-manager (if asked)
 //!        |                                          <-- kube-scheduler, kwok (if it has nodes)
+//!        |                                          <-- kubelet -- containerd (if it runs containers)
 //!        |                    free loopback ports, one temporary directory, own CA
 //!        +--pipe--> guard     kills them all when this process is gone, however it went
 //! ```
@@ -11,26 +12,34 @@
 
 #![allow(clippy::disallowed_methods)]
 
+mod authority;
+mod children;
+mod image;
+mod node;
+
 use std::{
     fs,
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose,
-};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rcgen::KeyPair;
+use rustls::pki_types::ServerName;
 use serde_json::json;
 use tempfile::TempDir;
+
+pub(crate) use self::children::{Guard, Process};
+use self::node::RealNode;
+pub use self::{
+    authority::{Authority, Issued},
+    node::IMAGE,
+};
 
 /// What to start, and how.
 #[derive(Debug, Clone)]
@@ -41,6 +50,9 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// Nodes that kwok pretends to be, and a scheduler: pods run, as far as anybody can see.
     pub nodes: Vec<String>,
+    /// A scheduler, and one node of this name that runs containers: this machine, which must be root's. Not beside
+    /// those that kwok pretends to be.
+    pub real_node: Option<String>,
     /// Off only where durability is not what is tested or measured.
     pub fsync: bool,
     /// Further flags of kube-apiserver; a repeated flag overrides the one given here.
@@ -53,6 +65,7 @@ impl Default for Options {
             controller_manager: false,
             controllers: Vec::new(),
             nodes: Vec::new(),
+            real_node: None,
             fsync: true,
             apiserver_args: Vec::new(),
         }
@@ -71,7 +84,8 @@ pub struct RealCluster {
     authority: Authority,
     probe: Probe,
     binaries: PathBuf,
-    // Dropped in this order: first the processes, then the guard that needs no longer watch them, then their files.
+    // Dropped in this order: first the node, then the other processes, then the guard that needs no longer watch them, then their files.
+    node: Option<RealNode>,
     processes: Vec<Process>,
     guard: Guard,
     directory: TempDir,
@@ -118,6 +132,7 @@ impl RealCluster {
             url,
             authority,
             binaries: binaries.to_owned(),
+            node: None,
             processes: Vec::new(),
             guard: Guard::new(directory.path())?,
             directory,
@@ -130,7 +145,9 @@ impl RealCluster {
         )?;
 
         cluster.start_etcd(etcd_port, etcd_peer_port, options.fsync)?;
-        cluster.start_apiserver(etcd_port, api_port, &options.apiserver_args)?;
+        let mut flags = cluster.flags_for_node(options)?;
+        flags.extend_from_slice(&options.apiserver_args);
+        cluster.start_apiserver(etcd_port, api_port, &flags)?;
         // The `default` namespace is made shortly after readiness; hardly a test can do without.
         cluster.wait_for("/readyz")?;
         cluster.wait_for("/api/v1/namespaces/default")?;
@@ -141,14 +158,44 @@ impl RealCluster {
                 cluster.wait_for("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")?;
             }
         }
-        if !options.nodes.is_empty() {
+        if !options.nodes.is_empty() || options.real_node.is_some() {
             cluster.start_scheduler(scheduler_port)?;
+        }
+        if !options.nodes.is_empty() {
             cluster.start_kwok()?;
             for node in &options.nodes {
                 cluster.add_node(node)?;
             }
         }
+        if let Some(name) = &options.real_node {
+            let user = format!("system:node:{name}");
+            let kubeconfig = cluster.kubeconfig_for(&user, &["system:nodes"])?;
+            cluster.node = Some(RealNode::start(name, binaries, &kubeconfig, &cluster.ca_pem)?);
+            cluster.kubectl_command(&["wait", "--for=create", "--timeout=120s", &format!("node/{name}")])?;
+            cluster.kubectl_command(&[
+                "wait",
+                "--for=condition=Ready",
+                "--timeout=120s",
+                &format!("node/{name}"),
+            ])?;
+        }
         Ok(cluster)
+    }
+
+    /// What the API server needs to speak to a kubelet, and a kubelet to it.
+    fn flags_for_node(&self, options: &Options) -> Result<Vec<String>> {
+        if options.real_node.is_none() {
+            return Ok(Vec::new());
+        }
+        self.write("kubelet-client.crt", &self.admin_cert_pem)?;
+        self.write("kubelet-client.key", &self.admin_key_pem)?;
+        Ok(vec![
+            // Beside RBAC: this flag adds up.
+            "--authorization-mode=Node".to_owned(),
+            "--kubelet-preferred-address-types=InternalIP".to_owned(),
+            format!("--kubelet-client-certificate={}", self.path("kubelet-client.crt")),
+            format!("--kubelet-client-key={}", self.path("kubelet-client.key")),
+        ])
     }
 
     /// A client certificate and its key, PEM, for any user; RBAC decides what it may do. X.509 as rcgen writes it
@@ -302,9 +349,12 @@ impl RealCluster {
             .stdin(Stdio::null())
             .output()
             .context("cannot run kubectl")?;
-        let (said, log) = (String::from_utf8_lossy(&output.stderr).into_owned(), self.log_tail("kwok"));
-        ensure!(output.status.success(), "kubectl {} failed: {said}\n--- kwok\n{log}", args.join(" "));
-        Ok(())
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let log = self.node.as_ref().map_or_else(|| self.log_tail("kwok"), RealNode::log_tail);
+        bail!("kubectl {} failed: {said}\n--- nodes\n{log}", args.join(" "))
     }
 
     fn spawn(&mut self, name: &'static str, args: &[String]) -> Result<()> {
@@ -378,6 +428,9 @@ fn binaries(options: &Options) -> Result<PathBuf> {
     if !options.nodes.is_empty() {
         tools.extend(["kube-scheduler", "kwok"]);
     }
+    if options.real_node.is_some() {
+        tools.extend(["kube-scheduler", "kubelet"]);
+    }
     build(&tools)
 }
 
@@ -410,178 +463,6 @@ pub(crate) fn some_free_ports(count: usize) -> Result<Vec<u16>> {
         .collect::<Result<_, std::io::Error>>()?)
 }
 
-/// One child in a process group of its own. Dropping it kills the group and reaps the child.
-pub(crate) struct Process {
-    pub(crate) name: &'static str,
-    pub(crate) child: Child,
-    log: PathBuf,
-}
-
-impl Process {
-    pub(crate) fn spawn(
-        name: &'static str,
-        binary: &Path,
-        args: &[String],
-        directory: &Path,
-    ) -> Result<Self> {
-        let log = directory.join(format!("{name}.log"));
-        let output = fs::File::create(&log)?;
-        let child = Command::new(binary)
-            .args(args)
-            .current_dir(directory)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
-        Ok(Self { name, child, log })
-    }
-
-    pub(crate) fn log_tail(&self) -> String {
-        const LINES: usize = 25;
-        let log = fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LINES)..].join("\n")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Some(group) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-        let _ = self.child.wait();
-    }
-}
-
-/// A shell that reads process ids from a pipe; when the pipe closes because this process is gone (killed, or a
-/// cluster kept in a `static`, which is never dropped), it kills those groups and removes the directory.
-pub(crate) struct Guard {
-    shell: Child,
-}
-
-impl Guard {
-    const SCRIPT: &str = r#"
-        groups=
-        while read -r group; do groups="$groups -$group"; done
-        [ -z "$groups" ] || kill -s KILL -- $groups
-        rm -rf -- "$1"
-    "#;
-
-    pub(crate) fn new(directory: &Path) -> Result<Self> {
-        let shell = Command::new("sh")
-            .args(["-c", Self::SCRIPT, "guard"])
-            .arg(directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .context("cannot start sh")?;
-        Ok(Self { shell })
-    }
-
-    pub(crate) fn watch(&mut self, pid: u32) -> Result<()> {
-        let pipe = self.shell.stdin.as_mut().context("the guard has no stdin")?;
-        writeln!(pipe, "{pid}").context("the guard is gone")
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        // Killed before its pipe closes (`Child::wait` closes it): the ids it holds are no longer ours.
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
-    }
-}
-
-/// A certificate authority, such as a cluster's own.
-pub struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-}
-
-/// A certificate and its key.
-pub struct Issued {
-    pub cert_pem: String,
-    pub key_pem: String,
-}
-
-impl Authority {
-    pub fn new() -> Result<Self> {
-        let mut params = CertificateParams::new([])?;
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "real-cluster");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
-    }
-
-    pub fn pem(&self) -> String {
-        self.issuer.pem()
-    }
-
-    fn key_pem(&self) -> String {
-        self.issuer.key().serialize_pem()
-    }
-
-    pub(crate) fn serving(&self) -> Result<Issued> {
-        self.serving_for(&["127.0.0.1", "localhost", "10.96.0.1", "kubernetes.default.svc"])
-    }
-
-    pub(crate) fn serving_for(&self, names: &[&str]) -> Result<Issued> {
-        let mut params =
-            CertificateParams::new(names.iter().copied().map(str::to_owned).collect::<Vec<_>>())?;
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
-        // A member of etcd also dials itself with this one.
-        self.sign(params, &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth])
-    }
-
-    /// For a client with this name; at most two groups.
-    pub fn client(&self, user: &str, groups: &[&str]) -> Result<Issued> {
-        // rcgen keeps one value per attribute type, but takes the type under its name and under its number.
-        let attributes = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
-        ensure!(
-            groups.len() <= attributes.len(),
-            "a certificate can carry at most {} groups",
-            attributes.len()
-        );
-        let mut params = CertificateParams::new([])?;
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, user);
-        for (attribute, group) in attributes.into_iter().zip(groups) {
-            params.distinguished_name.push(attribute, *group);
-        }
-        self.sign(params, &[ExtendedKeyUsagePurpose::ClientAuth])
-    }
-
-    /// TLS of a client that holds this certificate and trusts this authority.
-    pub(crate) fn trusted_by(&self, client: &Issued) -> Result<Arc<rustls::ClientConfig>> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(self.issuer.der().clone())?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(
-                vec![CertificateDer::from_pem_slice(client.cert_pem.as_bytes())?],
-                PrivateKeyDer::from_pem_slice(client.key_pem.as_bytes())?,
-            )?;
-        Ok(Arc::new(tls))
-    }
-
-    fn sign(&self, mut params: CertificateParams, usages: &[ExtendedKeyUsagePurpose]) -> Result<Issued> {
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = usages.to_vec();
-        params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate()?;
-        let cert = params.signed_by(&key, &self.issuer)?;
-        Ok(Issued { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
-    }
-}
-
 /// Asks the API server for a path as admin and looks at the status alone; no HTTP client is needed for that.
 struct Probe {
     address: SocketAddr,
@@ -609,30 +490,5 @@ impl Probe {
         let head = std::str::from_utf8(&head)?;
         let (_, code) = head.split_once(' ').context("not an HTTP answer")?;
         Ok(code.parse()?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn when_the_pipe_closes_the_guard_kills_the_groups_and_removes_the_directory() {
-        let directory = TempDir::new().expect("a directory");
-        let mut guard = Guard::new(directory.path()).expect("a guard");
-        let mut children = [(); 2].map(|()| {
-            let child = Command::new("sleep").arg("600").process_group(0).spawn().expect("sleep starts");
-            guard.watch(child.id()).expect("the guard listens");
-            child
-        });
-
-        drop(guard.shell.stdin.take());
-
-        for child in &mut children {
-            let status = child.wait().expect("it ends");
-            assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
-        }
-        guard.shell.wait().expect("the guard ends");
-        assert!(!directory.path().exists());
     }
 }

@@ -9,6 +9,10 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
+use crate::fields::{count, text};
+
 /// What federation v1 waits after a cluster has scaled, in seconds.
 pub const WINDOW: u64 = 120;
 
@@ -29,6 +33,19 @@ pub struct Local {
 }
 
 impl Local {
+    /// Reads an autoscaler of a cluster; `now` is in seconds since 1970.
+    pub fn read(object: &Value, now: i64) -> Self {
+        let min = count(object, "spec.minReplicas").unwrap_or(1);
+        let scaled = machinery::schema::parse_time(text(object, "status.lastScaleTime")).ok();
+        Self {
+            bounds: Bounds { min, max: count(object, "spec.maxReplicas").unwrap_or(min).max(min) },
+            current: count(object, "status.currentReplicas").unwrap_or(0),
+            desired: count(object, "status.desiredReplicas").unwrap_or(0),
+            // A clock that is ahead of ours says that it was just now.
+            scaled: scaled.map(|(second, _)| u64::try_from(now.saturating_sub(second)).unwrap_or(0)),
+        }
+    }
+
     /// It has not done anything yet.
     fn is_pristine(&self) -> bool {
         self.scaled.is_none() && self.desired == 0
@@ -287,6 +304,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_autoscaler_is_read_as_its_cluster_shows_it() {
+        let object = serde_json::json!({
+            "spec": {"maxReplicas": 7},
+            "status": {"currentReplicas": 2, "desiredReplicas": 3, "lastScaleTime": "1970-01-01T00:01:00Z"},
+        });
+        let read = |now| Local::read(&object, now);
+        let expected = Local { bounds: Bounds { min: 1, max: 7 }, current: 2, desired: 3, scaled: Some(40) };
+        assert_eq!(read(100), expected);
+        assert_eq!(read(10).scaled, Some(0), "its clock is ahead of ours");
+        assert_eq!(
+            Local::read(&Value::Null, 0),
+            Local { bounds: Bounds { min: 1, max: 1 }, ..Local::default() }
+        );
     }
 
     #[test]

@@ -78,12 +78,17 @@ fn by_weight(total: u64, running: &BTreeMap<String, u64>, division: &Division<'_
     }
 }
 
-/// The completions of each share. Those that say nothing have what the others leave, in proportion.
+/// The completions of each share. Those that say nothing have what the others leave, in proportion; or all, if each has
+/// all of the `parallelism`.
 pub(crate) fn completions_of_shares(
+    parallelism: u64,
     total: Option<u64>,
     shares: &BTreeMap<String, Share>,
 ) -> Result<BTreeMap<String, u64>, Problem> {
     let Some(total) = total else { return Ok(BTreeMap::new()) };
+    if parallelism > 0 && shares.values().all(|it| it.replicas == parallelism && it.completions.is_none()) {
+        return Ok(shares.keys().map(|cluster| (cluster.clone(), total)).collect());
+    }
     let mut parts: BTreeMap<String, u64> =
         shares.iter().filter_map(|(cluster, share)| Some((cluster.clone(), share.completions?))).collect();
     let open: BTreeMap<String, u64> = shares
@@ -126,11 +131,13 @@ mod tests {
     fn shares_that_say_nothing_have_what_the_others_leave() {
         let share = |replicas, completions| Share { replicas, completions, ..Share::default() };
         let shares = |a, b| BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
-        let divided = completions_of_shares(Some(9), &shares(share(1, Some(4)), share(2, None)));
+        let divided = completions_of_shares(3, Some(9), &shares(share(1, Some(4)), share(2, None)));
         assert_eq!(divided, Ok(mk(&[("a", 4), ("b", 5)])));
-        let none = completions_of_shares(None, &shares(share(1, None), share(2, None)));
+        let none = completions_of_shares(3, None, &shares(share(1, None), share(2, None)));
         assert_eq!(none, Ok(mk(&[])));
-        let much = completions_of_shares(Some(3), &shares(share(1, Some(4)), share(2, None)));
+        let each = completions_of_shares(2, Some(9), &shares(share(2, None), share(2, None)));
+        assert_eq!(each, Ok(mk(&[("a", 9), ("b", 9)])), "each has all of it");
+        let much = completions_of_shares(3, Some(3), &shares(share(1, Some(4)), share(2, None)));
         assert_eq!(
             much,
             Err(Problem::Indivisible("the clusters have 4 completions already, of 3".to_owned()))

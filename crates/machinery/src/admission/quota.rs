@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   object ──> Measure (of its kind) ──> usage ──┐
-//!   quota  ──> scopes, hard, used ───────────────┴──> charge: new `used`, or why not
+//!   quota  ──> scopes, hard ─────────────────────┴──> Demand ──> charge: new `used`, or why not
 //!   all objects of the namespace ──────────────────> Recount: `used` from scratch
 //! ```
 
@@ -10,7 +10,7 @@ mod measure;
 mod recount;
 mod scopes;
 
-use std::collections::BTreeSet;
+use std::{borrow::Borrow, collections::BTreeSet};
 
 use serde_json::Value;
 
@@ -69,6 +69,14 @@ impl Quota {
         }
     }
 
+    /// Whether the same is asked of both for every object, though they may have used different amounts.
+    pub fn is_as(&self, other: &Quota) -> bool {
+        self.name == other.name
+            && self.scopes == other.scopes
+            && self.hard == other.hard
+            && self.used.keys().eq(other.used.keys())
+    }
+
     fn masked(&self, mut usage: Amounts) -> Amounts {
         usage.retain(|name, _| self.hard.contains_key(name));
         usage
@@ -86,72 +94,94 @@ pub struct Change<'a> {
     pub now: i64,
 }
 
-/// What each quota has used once the change is made; `None` where it stays as it is. `Err`: why it must not be made.
-pub fn charge(
-    quotas: &[Quota],
-    measure: &Measure,
-    change: &Change<'_>,
-) -> Result<Vec<Option<Amounts>>, String> {
-    let mut outcome = vec![None; quotas.len()];
-    let about: Vec<usize> = (0..quotas.len()).filter(|at| quotas[*at].matches(measure, change.new)).collect();
-    for quota in about.iter().map(|at| &quotas[*at]) {
-        let limited: BTreeSet<&str> = quota.names(measure).collect();
-        if let Some(missing) = measure.missing(&limited, change.new) {
-            return Err(format!("failed quota: {}: {missing}", quota.name));
-        }
-        if limited.iter().any(|name| !quota.used.contains_key(*name)) {
-            let names = limited.into_iter().collect::<Vec<_>>().join(",");
-            return Err(format!("status unknown for quota: {}, resources: {names}", quota.name));
-        }
-    }
-    if about.is_empty() {
-        return Ok(outcome);
-    }
-    let usage = measure.usage(change.new, change.now);
-    let negative: Vec<&str> =
-        usage.iter().filter(|(_, it)| it.is_negative()).map(|(name, _)| name.as_str()).collect();
-    if !negative.is_empty() {
-        return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
-    }
-    for at in about {
-        let quota = &quotas[at];
-        let before = change.old.filter(|old| quota.matches(measure, old));
-        let mut requested = match before {
-            Some(old) => amounts::growth(&usage, &measure.usage(old, change.now)),
-            None => usage.clone(),
-        };
-        requested.retain(|name, amount| !amount.is_zero() && quota.hard.contains_key(name));
-        if !requested.is_empty() {
-            outcome[at] = Some(charge_one(quota, &requested, change.subresource)?);
-        }
-    }
-    Ok(outcome)
+/// What a change asks of the quotas of its namespace. It stays so for as long as they are [about the same](Quota::is_as),
+/// whatever else they are charged with meanwhile.
+#[derive(Clone, Debug)]
+pub struct Demand {
+    /// Of each quota; `None` where nothing is asked.
+    asked: Vec<Option<Amounts>>,
+    /// What a controller found to be so is not refused.
+    is_fact: bool,
 }
 
-fn charge_one(quota: &Quota, requested: &Amounts, subresource: &str) -> Result<Amounts, String> {
-    let mut used = quota.used.clone();
-    amounts::add(&mut used, requested);
-    let exceeds = |name: &String| match (used.get(name), quota.hard.get(name)) {
-        (Some(used), Some(hard)) => used > hard,
-        _ => false,
-    };
-    // What a controller found to be so is not refused.
-    let exceeded: BTreeSet<&String> =
-        requested.keys().filter(|name| subresource != "status" && exceeds(name)).collect();
-    if exceeded.is_empty() {
-        return Ok(used);
+impl Demand {
+    /// `Err`: why the change must not be made, however much is left.
+    pub fn of(
+        quotas: &[impl Borrow<Quota>],
+        measure: &Measure,
+        change: &Change<'_>,
+    ) -> Result<Demand, String> {
+        let mut demand = Demand { asked: vec![None; quotas.len()], is_fact: change.subresource == "status" };
+        let about = |(_, quota): &(usize, &Quota)| quota.matches(measure, change.new);
+        let about: Vec<(usize, &Quota)> =
+            quotas.iter().map(Borrow::borrow).enumerate().filter(about).collect();
+        for (_, quota) in &about {
+            let limited: BTreeSet<&str> = quota.names(measure).collect();
+            if let Some(missing) = measure.missing(&limited, change.new) {
+                return Err(format!("failed quota: {}: {missing}", quota.name));
+            }
+            if limited.iter().any(|name| !quota.used.contains_key(*name)) {
+                let names = limited.into_iter().collect::<Vec<_>>().join(",");
+                return Err(format!("status unknown for quota: {}, resources: {names}", quota.name));
+            }
+        }
+        if about.is_empty() {
+            return Ok(demand);
+        }
+        let usage = measure.usage(change.new, change.now);
+        let negative: Vec<&str> =
+            usage.iter().filter(|(_, it)| it.is_negative()).map(|(name, _)| name.as_str()).collect();
+        if !negative.is_empty() {
+            return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
+        }
+        for (at, quota) in about {
+            let before = change.old.filter(|old| quota.matches(measure, old));
+            let mut requested = match before {
+                Some(old) => amounts::growth(&usage, &measure.usage(old, change.now)),
+                None => usage.clone(),
+            };
+            requested.retain(|name, amount| !amount.is_zero() && quota.hard.contains_key(name));
+            demand.asked[at] = Some(requested).filter(|requested| !requested.is_empty());
+        }
+        Ok(demand)
     }
-    let shown = |amounts: &Amounts| {
-        let exceeded = amounts.iter().filter(|(name, _)| exceeded.contains(name));
-        amounts::text_of(&exceeded.map(|(name, it)| (name.clone(), it.clone())).collect())
-    };
-    Err(format!(
-        "exceeded quota: {}, requested: {}, used: {}, limited: {}",
-        quota.name,
-        shown(requested),
-        shown(&quota.used),
-        shown(&quota.hard)
-    ))
+
+    pub fn is_nothing(&self) -> bool {
+        self.asked.iter().all(Option::is_none)
+    }
+
+    /// What each quota has used once this is met too; `None` where it stays as it is. `Err`: why it cannot be. `quotas`
+    /// are those that it was made for, in the same order.
+    pub fn charge(&self, quotas: &[impl Borrow<Quota>]) -> Result<Vec<Option<Amounts>>, String> {
+        let each = quotas.iter().map(Borrow::borrow).zip(&self.asked);
+        each.map(|(quota, asked)| asked.as_ref().map(|asked| self.charge_one(quota, asked)).transpose())
+            .collect()
+    }
+
+    fn charge_one(&self, quota: &Quota, requested: &Amounts) -> Result<Amounts, String> {
+        let mut used = quota.used.clone();
+        amounts::add(&mut used, requested);
+        let exceeds = |name: &String| match (used.get(name), quota.hard.get(name)) {
+            (Some(used), Some(hard)) => used > hard,
+            _ => false,
+        };
+        let exceeded: BTreeSet<&String> =
+            requested.keys().filter(|name| !self.is_fact && exceeds(name)).collect();
+        if exceeded.is_empty() {
+            return Ok(used);
+        }
+        let shown = |amounts: &Amounts| {
+            let exceeded = amounts.iter().filter(|(name, _)| exceeded.contains(name));
+            amounts::text_of(&exceeded.map(|(name, it)| (name.clone(), it.clone())).collect())
+        };
+        Err(format!(
+            "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+            quota.name,
+            shown(requested),
+            shown(&quota.used),
+            shown(&quota.hard)
+        ))
+    }
 }
 
 /// Puts amounts into the status of a quota.

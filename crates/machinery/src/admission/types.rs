@@ -145,7 +145,7 @@ fn declaration(resource: &Resource) -> Option<Decl> {
         Schema::Typed(message) => {
             Some(of_message(Types::builtin(), message, &resource.kind, &mut Vec::new()))
         }
-        Schema::Custom(custom) => {
+        Schema::Custom(custom) | Schema::Own(custom) => {
             let types = Types::builtin();
             let metadata = types.get("meta/v1.ObjectMeta")?;
             let named = format!("{}.metadata", resource.kind);

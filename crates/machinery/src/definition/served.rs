@@ -83,6 +83,13 @@ pub fn served(definition: &Tree) -> Vec<CustomVersion> {
     versions
 }
 
+/// The one version of a kind that is there without a definition, given what its definition would say.
+pub(crate) fn own(definition: &Tree) -> CustomVersion {
+    let read = Definition::read(definition);
+    let version = read.versions.first().cloned().unwrap_or_default();
+    custom_version(&read, &version, &read.names)
+}
+
 fn custom_version(definition: &Definition, version: &Version, names: &Names) -> CustomVersion {
     let schema = version.structural().cloned().map(Structural::with_pruned_defaults);
     let subresources = version.subresources.clone().unwrap_or_default();

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{GROUP_VERSION_KIND, REFERENCE, custom, document, schema_name};
-use crate::resource::{Resource, Schema};
+use crate::resource::Resource;
 
 const DEFINITION: &str = "#/definitions/";
 const ANSWERS: [&str; 2] = ["application/json", "application/yaml"];
@@ -40,7 +40,7 @@ pub fn part(resources: &[&Resource]) -> Part {
         part.definitions = schemas.into_iter().map(|(name, it)| (name, schema(it))).collect();
     }
     for resource in resources {
-        if let Schema::Custom(custom) = &resource.schema {
+        if let Some(custom) = resource.structural() {
             let name = schema_name(resource);
             let Value::Object(mut published) = schema(custom::older_schema(custom)) else { continue };
             let kind = part

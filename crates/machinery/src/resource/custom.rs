@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Cell, Resource, Row, Schema as ResourceSchema, Selectable, Subresource, TableCell, TableColumn, Tree,
@@ -68,7 +68,46 @@ fn only_status(new: &mut Tree, old: &Tree) {
     *metadata = kept;
 }
 
+/// What a definition of a kind that is there without one would say.
+pub fn own_definition(row: &Row, schema: &Value) -> Tree {
+    let subresources = row.subresources.iter().map(|it| (it.name.to_owned(), json!({}))).collect::<Tree>();
+    let definition = json!({
+        "metadata": {"name": format!("{}.{}", row.plural, row.group)},
+        "spec": {
+            "group": row.group,
+            "scope": if row.namespaced { "Namespaced" } else { "Cluster" },
+            "names": {
+                "plural": row.plural, "singular": row.singular, "kind": row.kind,
+                "listKind": format!("{}List", row.kind),
+                "shortNames": row.short_names, "categories": row.categories,
+            },
+            "versions": [{
+                "name": row.version, "served": true, "storage": true, "subresources": subresources,
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+        "status": {"storedVersions": [row.version]},
+    });
+    match definition {
+        Value::Object(tree) => tree,
+        _ => Tree::new(),
+    }
+}
+
 impl Custom {
+    /// Of a kind that is there without a definition.
+    pub(super) fn own(row: &Row, schema: Value) -> Custom {
+        let definition = own_definition(row, &schema);
+        Custom {
+            version: definition::own(&definition),
+            definition: String::new(),
+            since: Revision::ZERO,
+            terminating: false,
+            source: schema,
+            merge: OnceLock::new(),
+        }
+    }
+
     /// Makes of an object that was stored under an earlier definition, or converted, what this one makes of it.
     pub fn renew(&self, tree: &mut Tree) {
         // With `Drop` nothing is refused.

@@ -53,6 +53,8 @@ pub enum Schema {
     Typed(&'static Message),
     /// What a definition says.
     Custom(Arc<Custom>),
+    /// What the schema in its row says: a kind of Hanse's own. It is there without a definition.
+    Own(Arc<Custom>),
     /// Nothing is known but that it has metadata.
     Untyped,
 }
@@ -92,6 +94,13 @@ pub struct ScalePaths {
     pub status_replicas: String,
     /// Empty: there is none.
     pub selector: String,
+}
+
+fn schema_of(row: &Row) -> Schema {
+    match row.schema {
+        Some(schema) => Schema::Own(Arc::new(Custom::own(row, schema()))),
+        None => Types::builtin().get(row.type_name).map_or(Schema::Untyped, Schema::Typed),
+    }
 }
 
 fn owned(texts: &[&str]) -> Vec<String> {
@@ -143,7 +152,7 @@ impl Resource {
                 status_replicas: scale.status_replicas.into(),
                 selector: scale.selector.into(),
             }),
-            schema: Types::builtin().get(row.type_name).map_or(Schema::Untyped, Schema::Typed),
+            schema: schema_of(&row),
             served_as_stored: api_version == stored_api_version
                 && row.renames.is_empty()
                 && row.convert.is_none(),
@@ -168,7 +177,7 @@ impl Resource {
     pub fn message(&self) -> Option<&'static Message> {
         match &self.schema {
             Schema::Typed(message) => Some(message),
-            Schema::Custom(_) | Schema::Untyped => None,
+            Schema::Custom(_) | Schema::Own(_) | Schema::Untyped => None,
         }
     }
 
@@ -187,35 +196,46 @@ impl Resource {
     pub fn custom(&self) -> Option<&Arc<Custom>> {
         match &self.schema {
             Schema::Custom(custom) => Some(custom),
+            Schema::Typed(_) | Schema::Own(_) | Schema::Untyped => None,
+        }
+    }
+
+    /// Its schema in the form that definitions have, wherever it comes from.
+    pub fn structural(&self) -> Option<&Arc<Custom>> {
+        match &self.schema {
+            Schema::Custom(custom) | Schema::Own(custom) => Some(custom),
             Schema::Typed(_) | Schema::Untyped => None,
         }
     }
 
     /// Fills in what the author of an object (in the stored spelling) left open.
     pub fn fill_defaults(&self, tree: &mut Tree) {
-        match self.custom() {
-            Some(custom) => custom.version.fill_defaults(tree),
-            None => (self.row.default)(tree),
+        if let Some(custom) = self.structural() {
+            custom.version.fill_defaults(tree);
         }
+        (self.row.default)(tree);
     }
 
     /// What the author of an object should know though it is accepted.
     pub fn warnings(&self, new: &Tree, old: Option<&Tree>) -> Vec<String> {
-        match self.custom() {
-            Some(custom) => custom.warnings(new, old),
-            None => (self.row.warn)(new, old),
-        }
+        let mut warnings = self.custom().map_or_else(Vec::new, |custom| custom.warnings(new, old));
+        warnings.extend((self.row.warn)(new, old));
+        warnings
     }
 
     /// What is wrong with an object beyond its metadata, given the one it replaces and the path below it that is
     /// written to.
     pub fn check(&self, new: &mut Tree, old: Option<&Tree>, subresource: &str) -> Findings {
-        let below = self.subresource(subresource);
-        match (self.custom(), below, old) {
-            (Some(custom), _, _) => custom.check(new, old, subresource),
-            (None, Some(below), Some(old)) => (below.validate)(new, old).into(),
-            (None, _, _) => (self.row.validate)(new, old).into(),
+        let custom = self.structural();
+        let mut findings = custom.map(|custom| custom.check(new, old, subresource)).unwrap_or_default();
+        // The rules of a row may rely on the shape.
+        if findings.causes.is_empty() {
+            findings.causes = match (self.subresource(subresource), old) {
+                (Some(below), Some(old)) => (below.validate)(new, old),
+                _ => (self.row.validate)(new, old),
+            };
         }
+        findings
     }
 
     pub fn verb_allowed(&self, verb: &str) -> bool {

@@ -1,6 +1,8 @@
 //! Limit ranges of the namespace.
 
-use machinery::{admission::limits, resource::Tree, status::Status};
+use std::sync::Arc;
+
+use machinery::{Object, admission::limits, resource::Tree, status::Status};
 use store::Collection;
 
 use super::{Admission, Operation};
@@ -18,11 +20,14 @@ fn concerns(admission: &Admission<'_>) -> bool {
     about && !admission.old.is_some_and(deleted)
 }
 
-fn ranges(admission: &Admission<'_>) -> Vec<Tree> {
+fn ranges(admission: &Admission<'_>) -> Vec<Arc<Tree>> {
     let context = admission.context;
     let listing = context.space.latest(&Collection::new("", "limitranges"));
     let of_namespace = listing.iter(Some(&context.target.namespace), None);
-    of_namespace.filter_map(|(_, range)| range.tree().ok()).collect()
+    let read = |range: &Object| range.tree().ok();
+    of_namespace
+        .filter_map(|(item, range)| context.hub.limit_ranges.of(context.space.id(), item, range, read))
+        .collect()
 }
 
 /// Gives pods what they do not ask for.

@@ -1,45 +1,76 @@
 //! Charging the quotas of the namespace.
 //!
+//! ```text
+//!   charge: is there room? ──> Along ──> commit ──> lane of the namespace ──> batch: one commit of
+//!   as part of admission                            those who wait            objects and quotas
+//! ```
+//!
 //! What an object uses is written to its quotas in the very commit that writes the object, so that they never say less
-//! than is used. Whoever charges a quota waits for their turn in the namespace, so that many at once do not refuse each
-//! other.
+//! than is used. Quotas of a namespace are charged by one at a time, so that many do not refuse each other: whoever comes
+//! while a charge is being written waits, and all who wait are charged in the next commit, together with their objects.
 
+mod batch;
+mod lanes;
 mod turns;
 
 use std::sync::Arc;
 
 use machinery::{
     Draft, Object,
-    admission::quota::{self, Change, Measure, Quota},
+    admission::quota::{Change, Demand, Measure, Quota},
     resource::Tree,
     status::Status,
 };
-use store::{Change as StoreChange, Collection, Expect, Key, Write};
+use store::{Change as StoreChange, Collection, Commit, Committed, Expect, ItemKey, Key, WorkspaceId, Write};
 
-pub use turns::{Turn, Turns};
-
+use self::{batch::Outcome, lanes::Lanes, turns::Turns};
 use super::{Admission, Operation};
-use crate::{context::Context, write::Along};
+use crate::{context::Context, parsed::Parsed, space::Space, write::Along};
 
 pub fn collection() -> Collection {
     Collection::new("", "resourcequotas")
 }
 
-/// The quotas of the namespace, and what they say.
-fn quotas(context: &Context) -> Vec<(Arc<Object>, Tree, Quota)> {
-    let listing = context.space.latest(&collection());
-    let of_namespace = listing.iter(Some(&context.target.namespace), None);
-    of_namespace
-        .filter_map(|(_, object)| {
-            let tree = object.tree().ok()?;
-            let quota = Quota::read(&tree);
-            Some((object.clone(), tree, quota))
-        })
-        .collect()
+/// What quotas say, and who charges them.
+#[derive(Default)]
+pub struct Quotas {
+    known: Parsed<Quota>,
+    /// Who may charge the quotas of a namespace, or count them.
+    pub turns: Turns,
+    lanes: Lanes,
 }
 
-/// Charges what a write adds, or refuses it.
-pub async fn charge(admission: &Admission<'_>, object: &Tree, along: &mut Along) -> Result<(), Status> {
+impl Quotas {
+    /// The quotas of a namespace, in the order of their names.
+    pub fn of(&self, space: &Space, namespace: &str) -> Vec<(Arc<Object>, Arc<Quota>)> {
+        let listing = space.latest(&collection());
+        let of_namespace = listing.iter(Some(namespace), None);
+        of_namespace
+            .filter_map(|(item, object)| Some((object.clone(), self.read(space.id(), item, object)?)))
+            .collect()
+    }
+
+    /// What the quota `object` says; `None` if it cannot be read.
+    pub fn read(&self, workspace: &WorkspaceId, item: &ItemKey, object: &Object) -> Option<Arc<Quota>> {
+        self.known.of(workspace, item, object, |object| Some(Quota::read(&object.tree().ok()?)))
+    }
+
+    pub fn forget(&self, workspace: &WorkspaceId) {
+        self.known.forget(workspace);
+    }
+}
+
+/// What a write is to be charged with, when it is committed.
+pub struct Charge {
+    /// The quotas that it was measured for, as they were then.
+    seen: Vec<Arc<Quota>>,
+    demand: Demand,
+    /// What the object is called in a refusal.
+    name: String,
+}
+
+/// Finds out what a write is to be charged with, or refuses it. It is charged when it is committed.
+pub fn charge(admission: &Admission<'_>, object: &Tree, along: &mut Along) -> Result<(), Status> {
     let context = admission.context;
     let resource = &context.resource;
     if admission.operation == Operation::Delete || !resource.namespaced || !resource.is_stored() {
@@ -58,23 +89,35 @@ pub async fn charge(admission: &Admission<'_>, object: &Tree, along: &mut Along)
     if !measure.minds(&change) {
         return Ok(());
     }
-    let quotas_now = quotas(context);
-    if !quotas_now.iter().any(|(_, _, quota)| quota.matches(&measure, object)) {
+    let quotas = context.hub.quotas.of(&context.space, &context.target.namespace);
+    let seen: Vec<Arc<Quota>> = quotas.into_iter().map(|(_, quota)| quota).collect();
+    let name = || admission.called(Some(object)).to_owned();
+    let demand = Demand::of(&seen, &measure, &change).map_err(|why| refuse(context, &name(), &why))?;
+    if demand.is_nothing() {
         return Ok(());
     }
-    if admission.dry_run {
-        return decide(admission, &quotas_now, &measure, &change).map(|_| ());
+    // What does not fit now need not wait to be told; what does may find that others were faster.
+    demand.charge(&seen).map_err(|why| refuse(context, &name(), &why))?;
+    if !admission.dry_run {
+        along.charge = Some(Charge { seen, demand, name: name() });
     }
-    let turn = context.hub.quota_turns.take(context).await?;
-    let quotas_now = quotas(context);
-    let used = decide(admission, &quotas_now, &measure, &change)?;
-    for ((object, mut tree, _), used) in quotas_now.into_iter().zip(used) {
-        let Some(used) = used else { continue };
-        quota::set_status(&mut tree, "used", &used);
-        along.writes.push(write(&object, &tree)?);
-    }
-    along.turns.push(turn);
     Ok(())
+}
+
+/// Commits a write together with what it is charged. `Ok(None)`: something was not as expected; read again.
+pub async fn commit(context: &Context, charge: Charge, commit: Commit) -> Result<Option<Committed>, Status> {
+    let name = charge.name.clone();
+    match lanes::commit(context, charge, commit).await {
+        Outcome::Committed(committed) => Ok(Some(committed)),
+        Outcome::Overtaken => Ok(None),
+        Outcome::Over(why) => Err(refuse(context, &name, &why)),
+        Outcome::Refused(status) => Err(status),
+    }
+}
+
+fn refuse(context: &Context, name: &str, why: &str) -> Status {
+    context.hub.metrics.quota.refused.inc();
+    Status::forbidden(context.about(name), why)
 }
 
 /// Puts `tree` in the place of the quota `object`, if that has not changed.
@@ -84,18 +127,5 @@ pub fn write(object: &Object, tree: &Tree) -> Result<Write, Status> {
         key: Key::new("", "resourcequotas", &object.head.namespace, &object.head.name),
         expect: Expect::At(object.revision),
         change: StoreChange::Put { draft, expires: None },
-    })
-}
-
-fn decide(
-    admission: &Admission<'_>,
-    quotas: &[(Arc<Object>, Tree, Quota)],
-    measure: &Measure,
-    change: &Change<'_>,
-) -> Result<Vec<Option<machinery::admission::amounts::Amounts>>, Status> {
-    let quotas: Vec<Quota> = quotas.iter().map(|(_, _, quota)| quota.clone()).collect();
-    quota::charge(&quotas, measure, change).map_err(|why| {
-        admission.context.hub.metrics.quota_refused.inc();
-        admission.forbidden(Some(change.new), &why)
     })
 }

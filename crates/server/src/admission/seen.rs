@@ -212,7 +212,7 @@ impl<'a> Seen<'a> {
 
     /// Once all have changed an object who may: what its custom kind does not have goes.
     pub fn settle(&self, object: &mut Tree) -> Result<(), Status> {
-        match self.context().resource.custom().filter(|_| !self.is_other_kind()) {
+        match self.context().resource.structural().filter(|_| !self.is_other_kind()) {
             Some(custom) => {
                 custom.version.accept(object, Malformed::Refuse).map(drop).map_err(Status::internal)
             }
@@ -241,7 +241,7 @@ impl<'a> Seen<'a> {
                 conformed.map_err(|error| error.to_string())?;
             }
             // What is not of a custom kind goes when all are done with it; until then others see it, as upstream.
-            (Schema::Custom(_), _) => {}
+            (Schema::Custom(_) | Schema::Own(_), _) => {}
             (_, value) => {
                 let metadata = value.get_mut("metadata");
                 if let (Some(message), Some(metadata)) = (types.get("meta/v1.ObjectMeta"), metadata) {

@@ -2,7 +2,7 @@
 
 use machinery::{resource::Tree, status::Status};
 use serde_json::{Value, json};
-use store::Key;
+use store::{Collection, Key};
 
 use super::Controllers;
 use crate::{
@@ -53,6 +53,9 @@ async fn delete_content(controllers: &Controllers, space: &Space, name: &str) ->
     collections.extend(base::collections().cloned());
     collections.sort();
     collections.dedup();
+    // What pods use stays until they are gone, such as policies that guard them.
+    let pods = Collection::new("", "pods");
+    collections.sort_by_key(|collection| *collection != pods);
     for collection in collections {
         let Some(context) = controllers.context(space, &collection, name, "") else { continue };
         if !context.resource.namespaced {
@@ -91,6 +94,9 @@ async fn delete_content(controllers: &Controllers, space: &Space, name: &str) ->
             remaining
                 .resources
                 .push((format!("{}.{}", context.resource.plural, context.resource.group), held));
+            if collection == pods {
+                break;
+            }
         }
     }
     Ok(remaining)

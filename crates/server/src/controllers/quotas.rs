@@ -5,11 +5,14 @@ use std::{sync::Arc, time::Duration};
 
 use machinery::{
     Object, Revision,
-    admission::quota::{self, Measure, Quota, Recount},
+    admission::{
+        amounts::Amounts,
+        quota::{self, Measure, Quota, Recount},
+    },
     resource::Tree,
     status::Status,
 };
-use store::{Collection, Commit, Error, Event, Key, WorkspaceId};
+use store::{Collection, Commit, Error, Event, ItemKey, Key, WorkspaceId};
 
 use super::{Controllers, queue::Work};
 use crate::{
@@ -25,11 +28,16 @@ const RECOUNT_EVERY: Duration = Duration::from_secs(300);
 /// After so many objects others of this thread have their turn.
 const AT_ONCE: usize = 256;
 
-/// The commit that the feed is in the middle of: quotas that its objects use more of and that it has not charged yet.
+/// The commit that the feed is in the middle of.
 #[derive(Default)]
-pub struct Uncharged {
+pub struct Current {
     commit: Option<(WorkspaceId, Revision)>,
-    quotas: Vec<Key>,
+    /// Quotas that it writes: what its objects add is in them.
+    charged: Vec<Key>,
+    /// Quotas that its objects use more of.
+    grown: Vec<Key>,
+    /// Its new objects. What they use need not be found out where all quotas are charged.
+    created: Vec<(Key, Arc<Object>)>,
 }
 
 pub fn queue_all(controllers: &Controllers, workspace: &WorkspaceId) {
@@ -52,70 +60,123 @@ pub async fn resync(controllers: Arc<Controllers>) {
 
 /// Queues the quotas that a change makes wrong.
 pub fn observe(controllers: &Controllers, event: &Event) {
-    let mut uncharged = controllers.uncharged.lock();
+    let mut current = controllers.current.lock();
     let commit = (event.workspace.clone(), event.commit_start);
-    if uncharged.commit.as_ref() != Some(&commit) {
-        *uncharged = Uncharged { commit: Some(commit), quotas: Vec::new() };
+    if current.commit.as_ref() != Some(&commit) {
+        *current = Current { commit: Some(commit), ..Current::default() };
     }
     if event.key.collection == collection() {
-        observe_quota(controllers, event, &mut uncharged);
+        observe_quota(controllers, event, &mut current);
     }
     if event.key.collection == Collection::new("apiextensions.k8s.io", "customresourcedefinitions") {
         queue_all(controllers, &event.workspace);
     }
-    observe_object(controllers, event, &mut uncharged);
+    observe_object(controllers, event, &mut current);
     if event.revision == event.commit_end {
-        for key in std::mem::take(&mut uncharged.quotas) {
+        let Current { charged, mut grown, created, .. } = std::mem::take(&mut *current);
+        for (key, object) in created {
+            grown.extend(uncharged(controllers, &event.workspace, &key, &object, &charged));
+        }
+        for key in grown.into_iter().filter(|key| !charged.contains(key)) {
             controllers.queue.add(Work::Quota(event.workspace.clone(), key));
         }
     }
 }
 
-fn observe_quota(controllers: &Controllers, event: &Event, uncharged: &mut Uncharged) {
-    let Some(tree) = event.after().and_then(|object| object.tree().ok()) else { return };
-    uncharged.quotas.retain(|key| *key != event.key);
-    let quota = Quota::read(&tree);
+fn observe_quota(controllers: &Controllers, event: &Event, current: &mut Current) {
+    let Some(object) = event.after() else { return };
+    let Some(quota) = controllers.hub.quotas.read(&event.workspace, &event.key.item, object) else { return };
+    current.charged.push(event.key.clone());
     if quota.wanted != quota.hard || quota.wanted.keys().any(|name| !quota.used.contains_key(name)) {
         controllers.queue.add(Work::Quota(event.workspace.clone(), event.key.clone()));
     }
 }
 
-fn observe_object(controllers: &Controllers, event: &Event, uncharged: &mut Uncharged) {
+/// Of what is only counted, it does not matter what it says.
+fn is_counted_only(collection: &Collection) -> bool {
+    !matches!(collection.parts(), ("", "pods" | "services" | "persistentvolumeclaims"))
+}
+
+fn observe_object(controllers: &Controllers, event: &Event, current: &mut Current) {
     let namespace = event.key.item.namespace();
-    let (group, resource) = event.key.collection.parts();
-    let is_counted_only = !matches!((group, resource), ("", "pods" | "services" | "persistentvolumeclaims"));
-    if namespace.is_empty() || (is_counted_only && event.old.is_some() && event.after().is_some()) {
+    let (old, new) = (event.old.as_ref(), event.after());
+    let is_kept = old.is_some() && new.is_some();
+    if namespace.is_empty() || (is_kept && is_counted_only(&event.key.collection)) {
         return;
     }
     let Ok(quotas) = controllers.hub.store.list(&event.workspace, &collection(), None) else { return };
-    let mut quotas = quotas.iter(Some(namespace), None).peekable();
-    if quotas.peek().is_none() {
+    if quotas.iter(Some(namespace), None).next().is_none() {
         return;
     }
-    let Some(measure) = Measure::of(group, resource) else { return };
-    // Of what is only counted, it does not matter what it says.
-    let read = |object: &Arc<Object>| match is_counted_only {
+    match (old, new) {
+        (None, Some(new)) => current.created.push((event.key.clone(), new.clone())),
+        (old, new) => {
+            let changed = compare(controllers, &event.workspace, &event.key, old, new);
+            for key in changed.shrunk {
+                controllers.queue.add(Work::Quota(event.workspace.clone(), key));
+            }
+            current.grown.extend(changed.grown);
+        }
+    }
+}
+
+/// The quotas that a new object uses something of, unless all were charged with it.
+fn uncharged(
+    controllers: &Controllers,
+    workspace: &WorkspaceId,
+    key: &Key,
+    object: &Arc<Object>,
+    charged: &[Key],
+) -> Vec<Key> {
+    let Ok(quotas) = controllers.hub.store.list(workspace, &collection(), None) else { return Vec::new() };
+    let is_charged = |item: &ItemKey| charged.iter().any(|key| key.item == *item);
+    if quotas.iter(Some(key.item.namespace()), None).all(|(item, _)| is_charged(item)) {
+        return Vec::new();
+    }
+    compare(controllers, workspace, key, None, Some(object)).grown
+}
+
+/// The quotas of which an object uses less, and more, than before.
+#[derive(Default)]
+struct Changed {
+    shrunk: Vec<Key>,
+    grown: Vec<Key>,
+}
+
+fn compare(
+    controllers: &Controllers,
+    workspace: &WorkspaceId,
+    key: &Key,
+    old: Option<&Arc<Object>>,
+    new: Option<&Arc<Object>>,
+) -> Changed {
+    let mut changed = Changed::default();
+    let (group, resource) = key.collection.parts();
+    let Some(measure) = Measure::of(group, resource) else { return changed };
+    let Ok(quotas) = controllers.hub.store.list(workspace, &collection(), None) else { return changed };
+    let read = |object: &Arc<Object>| match is_counted_only(&key.collection) {
         true => Some(Tree::new()),
         false => object.tree().ok(),
     };
-    let (old, new) = (event.old.as_ref().and_then(read), event.after().and_then(read));
+    let (old, new) = (old.and_then(read), new.and_then(read));
     let now = controllers.hub.now().as_second();
-    for (item, object) in quotas {
-        let Ok(tree) = object.tree() else { continue };
-        let quota = Quota::read(&tree);
+    for (item, object) in quotas.iter(Some(key.item.namespace()), None) {
+        let Some(quota) = controllers.hub.quotas.read(workspace, item, object) else { continue };
         let before = quota.usage(&measure, old.as_ref(), now);
         let after = quota.usage(&measure, new.as_ref(), now);
         let key = Key { collection: collection(), item: item.clone() };
-        let shrank =
-            before.iter().any(|(name, was)| after.get(name).is_none_or(|is| is < was) && !was.is_zero());
-        let grew =
-            after.iter().any(|(name, is)| before.get(name).is_none_or(|was| is > was) && !is.is_zero());
-        if shrank {
-            controllers.queue.add(Work::Quota(event.workspace.clone(), key));
-        } else if grew {
-            uncharged.quotas.push(key);
+        if has_more(&before, &after) {
+            changed.shrunk.push(key);
+        } else if has_more(&after, &before) {
+            changed.grown.push(key);
         }
     }
+    changed
+}
+
+/// Whether there is more of anything in `these` than in `those`.
+fn has_more(these: &Amounts, those: &Amounts) -> bool {
+    these.iter().any(|(name, amount)| those.get(name).is_none_or(|other| other < amount) && !amount.is_zero())
 }
 
 /// Counts what a quota is about and writes it down, unless it was charged meanwhile: then once more, in turn with
@@ -125,7 +186,7 @@ pub async fn recount(controllers: &Controllers, space: &Space, key: &Key) -> Res
         return Ok(());
     }
     let hub = &controllers.hub;
-    let _turn = hub.quota_turns.take_in(hub, space, key.item.namespace()).await?;
+    let _turn = hub.quotas.turns.take_in(hub, space, key.item.namespace()).await?;
     for _ in 0..ATTEMPTS {
         if try_recount(controllers, space, key).await? {
             return Ok(());
@@ -146,7 +207,7 @@ async fn try_recount(controllers: &Controllers, space: &Space, key: &Key) -> Res
     }
     let mut tree = object.tree().map_err(Status::internal)?;
     let quota = Quota::read(&tree);
-    hub.metrics.quota_recounts.inc();
+    hub.metrics.quota.recounts.inc();
     let mut recount = Recount::new(&quota);
     let served = hub.served(space);
     for (measure, collection) in kinds(&quota, &served.registry) {

@@ -140,7 +140,7 @@ impl Issuers {
         let verified = issuer.verify(hub, &token).await;
         hub.metrics.login.attempt("oidc", verified.is_ok());
         let Identity { username, uid, groups, extra } = verified?;
-        Ok(Some(User { name: username, uid, groups, extra }))
+        Ok(Some(User { name: username, uid, groups, extra, is_hub: false }))
     }
 }
 

@@ -23,6 +23,8 @@ pub struct MemberMetrics {
     pub events: Counter,
     pub bytes: Counter,
     pub status_writes: Counter,
+    /// Lists that were given up because the member has more than is looked at.
+    pub overfull: Counter,
 }
 
 impl MemberMetrics {
@@ -62,6 +64,11 @@ impl MemberMetrics {
             "hanse_member_status_writes",
             "Writes of what is known of members: Clusters, virtual Nodes, Events",
             metrics.status_writes.clone(),
+        );
+        registry.register(
+            "hanse_member_overfull_lists",
+            "Lists of members that were given up because there is more than is looked at",
+            metrics.overfull.clone(),
         );
         metrics
     }

@@ -250,7 +250,7 @@ pub fn user_of(namespace: &str, name: &str, uid: &str) -> User {
         name: subject(namespace, name),
         uid: uid.to_owned(),
         groups: vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")],
-        extra: BTreeMap::new(),
+        ..User::default()
     }
 }
 

@@ -47,6 +47,10 @@ fn op() -> impl Strategy<Value = Op> {
 struct Silent(&'static str);
 
 impl Member for Silent {
+    fn over(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
     fn cluster(&self) -> &str {
         self.0
     }

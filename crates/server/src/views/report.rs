@@ -221,20 +221,32 @@ impl View {
         let Some(lost) = known.clusters.get_mut(cluster) else { return };
         lost.member = None;
         for kind in Kind::ALL {
-            let Some(seen) = known.clusters.get_mut(cluster).and_then(|it| it.seen.get_mut(&kind)) else {
-                continue;
-            };
-            seen.confirmed = false;
-            if seen.stale.is_some() {
-                continue;
-            }
-            seen.stale = Some(since.to_owned());
-            let items: Vec<ItemKey> = seen.names.values().cloned().collect();
-            for item in items {
-                self.mark(&mut known, cluster, kind, &item, since, &mut step);
-            }
+            self.lose(&mut known, cluster, kind, since, &mut step);
         }
         self.commit(step);
+    }
+
+    pub(super) fn outdated(&self, cluster: &str, kind: Kind, since: &str) {
+        let mut known = self.level();
+        let mut step = Step::default();
+        self.lose(&mut known, cluster, kind, since, &mut step);
+        self.commit(step);
+    }
+
+    /// What was seen of a kind is not confirmed any more.
+    fn lose(&self, known: &mut Known, cluster: &str, kind: Kind, since: &str, step: &mut Step) {
+        let Some(seen) = known.clusters.get_mut(cluster).and_then(|it| it.seen.get_mut(&kind)) else {
+            return;
+        };
+        seen.confirmed = false;
+        if seen.stale.is_some() {
+            return;
+        }
+        seen.stale = Some(since.to_owned());
+        let items: Vec<ItemKey> = seen.names.values().cloned().collect();
+        for item in items {
+            self.mark(known, cluster, kind, &item, since, step);
+        }
     }
 
     pub(super) fn leave(&self, cluster: &str) {

@@ -42,7 +42,7 @@ pub async fn stream(context: &Context) -> Option<Result<Response<Body>, Status>>
 }
 
 /// What a client and a member say to each other before they leave HTTP behind.
-const UPGRADE: [HeaderName; 8] = [
+pub const UPGRADE: [HeaderName; 8] = [
     header::CONNECTION,
     header::UPGRADE,
     header::SEC_WEBSOCKET_KEY,
@@ -78,9 +78,13 @@ async fn connect(context: &Context, target: &Target) -> Result<Response<Body>, S
     let member = head.extensions.remove::<OnUpgrade>();
     let member = member.ok_or_else(|| Status::internal("the session cannot leave HTTP behind"))?;
     let mut stopping = context.hub.stopping.clone();
+    let over = target.member.as_ref().map(|member| member.over());
+    // If there is none now, it was there a moment ago.
+    let over = async move { futures_util::future::OptionFuture::from(over).await.unwrap_or_default() };
     context.hub.env.tasks.spawn(Box::pin(async move {
         tokio::select! {
             () = join(client, member) => {}
+            () = over => {}
             () = hub::stopped(&mut stopping) => {}
         }
     }));
@@ -95,7 +99,7 @@ async fn connect(context: &Context, target: &Target) -> Result<Response<Body>, S
 }
 
 /// Passes on what either side says until both have said all.
-async fn join(client: OnUpgrade, member: OnUpgrade) {
+pub async fn join(client: OnUpgrade, member: OnUpgrade) {
     let (Ok(client), Ok(member)) = tokio::join!(client, member) else { return };
     let (mut client, mut member) = (TokioIo::new(client), TokioIo::new(member));
     if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut member).await {

@@ -332,6 +332,10 @@ impl View {
         (known.clusters.len(), lost)
     }
 
+    pub(super) fn has_seen(&self, cluster: &str, identity: &str) -> bool {
+        self.known.lock().clusters.get(cluster).is_some_and(|it| it.identity == identity)
+    }
+
     pub fn clusters(&self) -> Vec<String> {
         self.known.lock().clusters.keys().map(CompactString::to_string).collect()
     }

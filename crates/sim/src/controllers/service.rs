@@ -1,6 +1,7 @@
 //! Services: which pods are behind them, as EndpointSlices and as Endpoints.
 
 mod endpoints;
+mod mirror;
 mod slices;
 
 use std::sync::Arc;
@@ -13,11 +14,15 @@ use super::{Changed, Name, claim};
 use crate::{Kind, Pod, World, kind, tree};
 
 pub use endpoints::{Endpoints, Leftovers};
+pub use mirror::Mirrors;
 pub use slices::Slices;
 
 const KIND: Kind = kind::SERVICES;
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+/// On slices: of which Service they are, and who writes them.
+const SERVICE: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// `None`: somebody else says what is behind it.
 fn selector(service: &Value) -> Option<LabelSelector> {
@@ -108,4 +113,19 @@ fn target(pod: &Pod) -> Value {
     serde_json::json!({
         "kind": "Pod", "namespace": pod.namespace.as_str(), "name": pod.name.as_str(), "uid": pod.uid.as_str(),
     })
+}
+
+/// Ports as slices have them, whatever order their members are stored in.
+fn ports_of<'a>(ports: impl Iterator<Item = &'a Value>) -> Value {
+    let ports = ports.map(|port| {
+        let mut found = serde_json::json!({
+            "name": tree::text(port, "/name"), "port": tree::number(port, "/port"),
+            "protocol": tree::text(port, "/protocol"),
+        });
+        if let Some(app) = port.get("appProtocol") {
+            found["appProtocol"] = app.clone();
+        }
+        found
+    });
+    ports.collect()
 }

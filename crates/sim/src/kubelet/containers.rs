@@ -51,16 +51,57 @@ fn until(due: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(due.duration_since(now)).unwrap_or_default()
 }
 
+/// Why a container of a pod waits that has not been started; upstream says the same of all.
+pub fn not_yet(pod: &Value) -> &'static str {
+    match tree::items(pod, "/spec/initContainers").len() {
+        0 => "ContainerCreating",
+        _ => "PodInitializing",
+    }
+}
+
 /// Later, or as late as time goes.
 fn after(time: Timestamp, duration: Duration) -> Timestamp {
     time.checked_add(whole(duration)).unwrap_or(Timestamp::MAX)
 }
 
-/// What a simulated container runs, if it is known what that does.
-pub fn program(pod: &Value, spec: &Value) -> Option<script::Run> {
+/// Runs of a container before the one that is asked for, of which so many can have left something.
+const MOST_RUNS: i64 = 100;
+
+/// What a simulated container runs after so many restarts, if it is known what that does. What earlier runs wrote to
+/// volumes is still there.
+pub fn program(pod: &Value, spec: &Value, restarts: i64) -> Option<script::Run> {
     let words = |pointer: &str| tree::items(spec, pointer).filter_map(Value::as_str).map(str::to_owned);
     let words: Vec<String> = words("/command").chain(words("/args")).collect();
-    script::run(&words, &surroundings(pod, spec))
+    let mut around = surroundings(pod, spec);
+    let image = around.files.clone();
+    for _ in 0..restarts.min(MOST_RUNS) {
+        let written = script::run(&words, &around)?.files;
+        let mut files = image.clone();
+        files.extend(written.into_iter().filter(|(path, _)| is_on_volume(spec, path)));
+        if files == around.files {
+            break;
+        }
+        around.files = files;
+    }
+    script::run(&words, &around)
+}
+
+fn is_on_volume(spec: &Value, path: &str) -> bool {
+    let mounts = tree::items(spec, "/volumeMounts").map(|mount| tree::text(mount, "/mountPath"));
+    mounts
+        .map(|it| it.trim_end_matches('/'))
+        .any(|it| path.strip_prefix(it).is_some_and(|it| it.starts_with('/')))
+}
+
+/// What a `fieldPath` of a container's environment stands for: members, and one label or annotation in brackets.
+fn field<'a>(pod: &'a Value, path: &str) -> &'a str {
+    let bracketed = path.split_once("['").and_then(|(map, key)| Some((map, key.strip_suffix("']")?)));
+    match bracketed {
+        Some(("metadata.labels", key)) => tree::label(pod, key),
+        Some(("metadata.annotations", key)) => tree::annotation(pod, key),
+        Some(_) => "",
+        None => tree::text(pod, &format!("/{}", path.replace('.', "/"))),
+    }
 }
 
 pub fn surroundings(pod: &Value, spec: &Value) -> Surroundings {
@@ -71,10 +112,9 @@ pub fn surroundings(pod: &Value, spec: &Value) -> Surroundings {
     ]
     .into();
     for variable in tree::items(spec, "/env") {
-        let field = tree::text(variable, "/valueFrom/fieldRef/fieldPath");
-        let value = match field {
+        let value = match tree::text(variable, "/valueFrom/fieldRef/fieldPath") {
             "" => tree::text(variable, "/value"),
-            field => tree::text(pod, &format!("/{}", field.replace('.', "/"))),
+            path => field(pod, path),
         };
         variables.insert(tree::text(variable, "/name").to_owned(), value.to_owned());
     }
@@ -104,7 +144,7 @@ impl Container<'_> {
         {
             return Some((after, life.exit_code));
         }
-        match program(self.pod, self.spec) {
+        match program(self.pod, self.spec, self.restarts()) {
             Some(run) => run.ends,
             None if self.role == Role::Init => Some((Duration::ZERO, 0)),
             None if self.role == Role::Main && life.is_job => Some((life.job_takes, life.exit_code)),
@@ -205,7 +245,7 @@ impl Container<'_> {
             let again = Some(until(due, now));
             let status = match self.status {
                 Some(status) => status.clone(),
-                None => self.waiting("ContainerCreating", ""),
+                None => self.waiting(not_yet(self.pod), ""),
             };
             return Advanced { status, again, notes: Vec::new() };
         }
@@ -256,7 +296,9 @@ impl Container<'_> {
             let ended = Container { status: Some(&status), ..*self };
             return ended.after_end(&terminated);
         }
-        let ready_at = after(started, life.ready_after);
+        let (said, probed) = life.ready_after;
+        let has_probe = self.spec.get("readinessProbe").is_some();
+        let ready_at = after(started, said.unwrap_or(if has_probe { probed } else { Duration::ZERO }));
         let is_ready = ready_at <= now;
         let mut again = ends.map(|(takes, _)| until(after(started, takes), now));
         if !is_ready {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
     Life,
-    containers::{Advanced, Container, Role},
+    containers::{Advanced, Container, Role, not_yet},
     needs,
 };
 use crate::{World, tree};
@@ -25,11 +25,44 @@ struct Progress {
     main: Vec<Value>,
     initialized: bool,
     init_failed: bool,
+    /// Its containers were stopped: why, if it was not asked to go.
+    stopped: Option<Option<(&'static str, &'static str)>>,
     again: Option<Duration>,
     notes: Vec<(bool, &'static str, String)>,
 }
 
+/// The code of a program that was stopped by force.
+const KILLED: i32 = 137;
+const LATE: &str = "Pod was active on the node longer than the specified deadline";
+
 impl Progress {
+    /// Ends what runs if the pod's time is over.
+    fn mind_deadline(&mut self, pod: &Value, started: Timestamp, now: Timestamp) {
+        let Some(seconds) = tree::number(pod, "/spec/activeDeadlineSeconds") else { return };
+        let due = started.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+        if now < due {
+            let left = Duration::try_from(due.duration_since(now)).unwrap_or_default();
+            self.again = Some(self.again.map_or(left, |again| again.min(left)));
+            return;
+        }
+        self.again = None;
+        self.notes.push((false, "DeadlineExceeded", LATE.to_owned()));
+        self.stop(Some(("DeadlineExceeded", LATE)), now);
+    }
+
+    fn stop(&mut self, why: Option<(&'static str, &'static str)>, now: Timestamp) {
+        self.stopped = Some(why);
+        for status in self.init.iter_mut().chain(&mut self.main) {
+            let Some(began) = status.pointer("/state/running/startedAt").cloned() else { continue };
+            status["state"] = json!({"terminated": {
+                "exitCode": KILLED, "reason": "Error", "startedAt": began, "finishedAt": tree::time_text(now),
+                "containerID": status.get("containerID").cloned().unwrap_or_default(),
+            }});
+            status["ready"] = json!(false);
+            status["started"] = json!(false);
+        }
+    }
+
     fn take(&mut self, advanced: Advanced) -> Value {
         self.again = self.again.into_iter().chain(advanced.again).min();
         self.notes.extend(advanced.notes);
@@ -45,6 +78,7 @@ pub fn next(world: &dyn World, pod: &Value, node: &Value, life: &Life, address: 
         main: Vec::new(),
         initialized: true,
         init_failed: false,
+        stopped: None,
         again: None,
         notes: Vec::new(),
     };
@@ -56,12 +90,31 @@ pub fn next(world: &dyn World, pod: &Value, node: &Value, life: &Life, address: 
         }
     }
     advance_all(world, pod, life, unmounted.is_none().then_some(started), &mut progress);
+    progress.mind_deadline(pod, started, now);
     let status = summary(pod, node, address, started, now, &progress);
     let known = pod.get("status").cloned().unwrap_or_default();
     let differs =
         |(key, value): (&String, &Value)| !tree::same(value, known.get(key).unwrap_or(&Value::Null));
     let changes = status.as_object().is_some_and(|it| it.iter().any(differs));
     Step { status: changes.then_some(status), again: progress.again, notes: progress.notes }
+}
+
+/// The status of a pod whose containers were stopped because it is to go.
+pub fn stopped(pod: &Value, node: &Value, now: Timestamp) -> Value {
+    let all = |pointer: &str| tree::items(pod, pointer).cloned().collect();
+    let mut progress = Progress {
+        init: all("/status/initContainerStatuses"),
+        main: all("/status/containerStatuses"),
+        initialized: tree::condition(pod, "Initialized")
+            .is_some_and(|it| tree::text(it, "/status") == "True"),
+        init_failed: false,
+        stopped: None,
+        again: None,
+        notes: Vec::new(),
+    };
+    progress.stop(None, now);
+    let started = tree::time(pod, "/status/startTime").unwrap_or(now);
+    summary(pod, node, tree::text(pod, "/status/podIP"), started, now, &progress)
 }
 
 fn status_of<'a>(pod: &'a Value, pointer: &str, spec: &Value) -> Option<&'a Value> {
@@ -98,7 +151,7 @@ fn advance_all(
         let container = Container { world, pod, spec, status, role: Role::Main, may_start };
         let mut advanced = container.advance(life);
         if since.is_none() && status.is_none() {
-            advanced.status["state"] = json!({"waiting": {"reason": "ContainerCreating"}});
+            advanced.status["state"] = json!({"waiting": {"reason": not_yet(pod)}});
         }
         let advanced = progress.take(advanced);
         progress.main.push(advanced);
@@ -111,7 +164,7 @@ fn is(status: &Value, member: &str) -> bool {
 
 fn phase(pod: &Value, progress: &Progress) -> &'static str {
     let never = tree::text(pod, "/spec/restartPolicy") == "Never";
-    if progress.init_failed && never {
+    if progress.stopped.is_some() || (progress.init_failed && never) {
         return "Failed";
     }
     let ended = |it: &&Value| is(it, "terminated");
@@ -161,6 +214,10 @@ fn summary(
         "containerStatuses": progress.main,
         "conditions": conditions(pod, now, phase, finished, progress, &unready),
     });
+    if let Some((reason, message)) = progress.stopped.flatten() {
+        status["reason"] = json!(reason);
+        status["message"] = json!(message);
+    }
     if let Some(generation) = tree::number(pod, "/metadata/generation") {
         status["observedGeneration"] = json!(generation);
     }

@@ -18,7 +18,7 @@ impl Bench {
         pod["metadata"]["uid"] = json!("u");
         pod["spec"]["nodeName"] = json!("n");
         if pod["spec"]["containers"].is_null() {
-            pod["spec"]["containers"] = json!([{"name": "c", "image": "web:1"}]);
+            pod["spec"]["containers"] = json!([{"name": "c", "image": "web:1", "readinessProbe": {}}]);
         }
         let node = json!({"metadata": {"name": "n"}, "status": {"addresses": [
             {"type": "InternalIP", "address": "10.0.0.1"},
@@ -133,6 +133,46 @@ fn what_a_command_does_decides_the_end() {
 }
 
 #[test]
+fn what_a_run_left_on_a_volume_is_there_for_the_next() {
+    let fails_once = |path: &str| {
+        let script = format!("if [[ -r {path} ]]\nthen\n\texit 0\nelse\n\ttouch {path}\n\texit 1\nfi");
+        Bench::new(json!({"spec": {
+            "restartPolicy": "OnFailure", "volumes": [{"name": "data", "emptyDir": {}}],
+            "containers": [{
+                "name": "c", "command": ["sh", "-c"], "args": [script],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+        }}))
+    };
+    for (path, expected) in [
+        ("/data/foo", "Succeeded terminated:Completed ready=False"),
+        ("/tmp/foo", "Running waiting:CrashLoopBackOff ready=False"),
+    ] {
+        let mut bench = fails_once(path);
+        bench.settle();
+        assert_eq!(bench.after(2), "Running waiting:CrashLoopBackOff ready=False", "{path}");
+        assert_eq!(bench.after(10), expected, "{path}");
+    }
+}
+
+#[test]
+fn a_script_knows_what_its_pod_says_of_itself() {
+    let mut bench = Bench::new(json!({
+        "metadata": {"labels": {"batch.kubernetes.io/job-completion-index": "3"}},
+        "spec": {"restartPolicy": "Never", "containers": [{
+            "name": "c", "command": ["sh", "-c", "exit $INDEX"],
+            "env": [{"name": "INDEX", "valueFrom": {"fieldRef": {
+                "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']",
+            }}}],
+        }]},
+    }));
+    bench.settle();
+    assert_eq!(bench.after(2), "Failed terminated:Error ready=False");
+    let code = bench.pod().pointer("/status/containerStatuses/0/state/terminated/exitCode").cloned();
+    assert_eq!(code, Some(json!(3)));
+}
+
+#[test]
 fn the_containers_of_a_job_come_to_an_end() {
     let mut bench = Bench::new(json!({
         "metadata": {"annotations": {START_AFTER: "0s"}, "ownerReferences": [
@@ -167,6 +207,16 @@ fn init_containers_go_first_and_sidecars_stay() {
 }
 
 #[test]
+fn where_something_must_go_first_all_wait_for_the_pod() {
+    let mut bench = Bench::new(json!({"spec": {"initContainers": [{"name": "a"}, {"name": "b"}]}}));
+    assert_eq!(bench.after(0), "Pending waiting:PodInitializing ready=False");
+    let pod = bench.pod();
+    for status in tree::items(&pod, "/status/initContainerStatuses") {
+        assert_eq!(tree::text(status, "/state/waiting/reason"), "PodInitializing", "{status}");
+    }
+}
+
+#[test]
 fn nothing_starts_without_what_it_is_made_of() {
     let spec = json!({"metadata": {"annotations": {START_AFTER: "0s", READY_AFTER: "0s"}}, "spec": {
         "volumes": [{"name": "v", "configMap": {"name": "settings"}}],
@@ -193,6 +243,17 @@ fn nothing_starts_without_what_it_is_made_of() {
 }
 
 #[test]
+fn a_pod_ends_when_its_time_is_over() {
+    let mut bench = Bench::new(json!({"spec": {"activeDeadlineSeconds": 8}}));
+    bench.settle();
+    bench.after(2);
+    assert_eq!(bench.after(5), "Running running ready=True");
+    assert_eq!(bench.after(1), "Failed terminated:Error ready=False");
+    assert_eq!(tree::text(&bench.pod(), "/status/reason"), "DeadlineExceeded");
+    assert_eq!(bench.notes.last().map(String::as_str), Some("DeadlineExceeded"));
+}
+
+#[test]
 fn a_pod_that_is_to_go_goes_after_its_containers() {
     let mut bench = Bench::new(json!({}));
     bench.after(0);
@@ -203,6 +264,20 @@ fn a_pod_that_is_to_go_goes_after_its_containers() {
     assert!(!bench.settle(), "its containers take a second to stop");
     bench.world.pass(1);
     assert!(bench.settle());
+}
+
+#[test]
+fn a_pod_that_others_keep_has_ended() {
+    let mut bench = Bench::new(json!({"metadata": {"finalizers": ["example.com/kept"]}}));
+    bench.settle();
+    assert_eq!(bench.after(2), "Running running ready=False");
+    let mut pod = bench.pod();
+    pod["metadata"]["deletionTimestamp"] = json!(tree::time_text(bench.world.now));
+    pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+    bench.world.put(PODS, pod);
+    assert!(bench.settle());
+    assert_eq!(bench.after(0), "Failed terminated:Error ready=False");
+    assert_eq!(bench.notes.iter().filter(|note| *note == "Killing").count(), 1);
 }
 
 #[test]

@@ -125,7 +125,9 @@ fn lines(
     let all = tree::items(pod, "/spec/containers").chain(tree::items(pod, "/spec/initContainers"));
     let spec = all.into_iter().find(|it| tree::text(it, "/name") == wanted.container);
     let mut lines: Vec<(Timestamp, String)> = Vec::new();
-    match spec.and_then(|spec| program(pod, spec)) {
+    let restarts = status_of(pod, &wanted.container).and_then(|it| tree::number(it, "/restartCount"));
+    let restarts = restarts.unwrap_or(0).saturating_sub(i64::from(wanted.previous));
+    match spec.and_then(|spec| program(pod, spec, restarts)) {
         Some(run) => {
             for (after, text) in run.output {
                 let after = SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);

@@ -4,11 +4,11 @@ use compact_str::CompactString;
 use serde_json::Value;
 
 use super::{Candidate, Unfit, hopeless, unfit};
-use crate::tree;
+use crate::{pod::HostPort, tree};
 
 pub struct Asked {
     requests: Box<[(CompactString, u64)]>,
-    ports: Box<[(String, i64)]>,
+    ports: Box<[HostPort]>,
 }
 
 fn allocatable(node: &Value, resource: &str) -> u64 {
@@ -44,7 +44,10 @@ impl Asked {
             let why = short.join("\n");
             return if never { hopeless(why) } else { unfit(why) };
         }
-        let taken = |it: &(String, i64)| candidate.pods.iter().any(|pod| pod.host_ports.contains(it));
+        let taken = |it: &HostPort| {
+            let mut others = candidate.pods.iter().flat_map(|pod| pod.host_ports.iter());
+            others.any(|other| other.clashes(it))
+        };
         if self.ports.iter().any(taken) {
             return unfit("node(s) didn't have free ports for the requested pod ports");
         }

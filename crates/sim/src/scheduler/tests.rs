@@ -193,3 +193,205 @@ fn what_makes_room_wakes_those_who_wait() {
         assert_eq!(woken.len(), expected, "{kind:?} {old:?} {new:?}");
     }
 }
+
+#[test]
+fn ports_of_a_node_are_given_once_for_each_address() {
+    let with = |name: &str, on: &str, address: &str, protocol: &str| {
+        let port = json!({"containerPort": 80, "hostPort": 8080, "hostIP": address, "protocol": protocol});
+        pod(name, on, json!({"nodeName": on, "containers": [{"name": "c", "ports": [port]}]}))
+    };
+    let one_node = || Written::new().with(NODES, node("a", "one", "4", json!([])));
+    let table = [
+        ("127.0.0.1", "TCP", "127.0.0.1", "TCP", false),
+        ("127.0.0.1", "TCP", "127.0.0.2", "TCP", true),
+        ("127.0.0.1", "TCP", "127.0.0.1", "UDP", true),
+        ("", "TCP", "127.0.0.1", "TCP", false),
+        ("127.0.0.1", "TCP", "0.0.0.0", "TCP", false),
+    ];
+    for (there, protocol, wanted, other_protocol, fits) in table {
+        let world = one_node().with(PODS, with("p", "a", there, protocol));
+        let decision = decide(&world, &with("new", "", wanted, other_protocol));
+        assert_eq!(decision.is_ok(), fits, "{there} {protocol}, {wanted} {other_protocol}: {decision:?}");
+    }
+}
+
+/// A pod that takes so much, and is so important.
+fn ranked(name: &str, on: &str, cpu: &str, priority: i64) -> Value {
+    let requests = json!({"cpu": cpu});
+    pod(
+        name,
+        on,
+        json!({
+            "nodeName": on, "priority": priority, "containers": [{"name": "c", "resources": {"requests": requests}}],
+        }),
+    )
+}
+
+/// Who goes, and where the pod is to go then.
+fn preempted(world: &Written, pod: &Value) -> (Vec<String>, String) {
+    let mut gone = Vec::new();
+    let mut nominated = String::new();
+    for action in Scheduler.reconcile(world, pod).actions {
+        match action {
+            Action::Delete { name, .. } => gone.push(name),
+            Action::PatchStatus { name, patch, .. } if name == "new" => {
+                nominated = tree::text(&patch, "/status/nominatedNodeName").to_owned();
+            }
+            _ => {}
+        }
+    }
+    (gone, nominated)
+}
+
+#[test]
+fn the_less_important_make_room() {
+    type Case = (&'static str, Vec<Value>, Value, &'static [&'static str], &'static str);
+    let started = |mut pod: Value, time: &str| {
+        pod["status"]["startTime"] = json!(time);
+        pod
+    };
+    let never = |mut pod: Value| {
+        pod["spec"]["preemptionPolicy"] = json!("Never");
+        pod
+    };
+    let on_both = |one: Value, other: Value| vec![one, other];
+    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
+    let table: [Case; 8] = [
+        (
+            "nobody is less important",
+            on_both(ranked("p", "a", "4", 5), ranked("q", "b", "4", 5)),
+            ranked("new", "", "4", 5),
+            &[],
+            "",
+        ),
+        (
+            "the least important goes",
+            on_both(ranked("p", "a", "4", 2), ranked("q", "b", "4", 1)),
+            ranked("new", "", "1", 5),
+            &["q"],
+            "b",
+        ),
+        (
+            "as few as possible go",
+            vec![ranked("p", "a", "2", 1), ranked("p2", "a", "2", 1), ranked("q", "b", "4", 1)],
+            ranked("new", "", "4", 5),
+            &["q"],
+            "b",
+        ),
+        (
+            "who need not go stays",
+            vec![ranked("p", "a", "3", 1), ranked("p2", "a", "1", 2), ranked("q", "b", "4", 9)],
+            ranked("new", "", "2", 5),
+            &["p"],
+            "a",
+        ),
+        (
+            "of equals the youngest goes",
+            on_both(started(ranked("p", "a", "4", 1), late), started(ranked("q", "b", "4", 1), early)),
+            ranked("new", "", "4", 5),
+            &["p"],
+            "a",
+        ),
+        (
+            "it does not want that",
+            on_both(ranked("p", "a", "4", 1), ranked("q", "b", "4", 1)),
+            never(ranked("new", "", "4", 5)),
+            &[],
+            "",
+        ),
+        (
+            "no node is large enough",
+            on_both(ranked("p", "a", "4", 1), ranked("q", "b", "4", 1)),
+            ranked("new", "", "5", 5),
+            &[],
+            "",
+        ),
+        (
+            "there is room",
+            on_both(ranked("p", "a", "4", 1), ranked("q", "b", "1", 1)),
+            ranked("new", "", "3", 5),
+            &[],
+            "",
+        ),
+    ];
+    for (why, there, new, victims, node) in table {
+        let world = there.into_iter().fold(two_nodes(), |world, pod| world.with(PODS, pod));
+        let (gone, nominated) = preempted(&world, &new);
+        assert_eq!(
+            (gone.as_slice(), nominated.as_str()),
+            (victims.iter().map(|it| it.to_string()).collect::<Vec<_>>().as_slice(), node),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn budgets_are_kept_where_that_is_possible() {
+    let budget = json!({
+        "metadata": {"namespace": "default", "name": "b"},
+        "spec": {"selector": {"matchLabels": {"app": "kept"}}}, "status": {"disruptionsAllowed": 0},
+    });
+    let mut kept = ranked("p", "a", "4", 1);
+    kept["metadata"]["labels"]["app"] = json!("kept");
+    let world = two_nodes().with(crate::kind::BUDGETS, budget).with(PODS, kept);
+    let other = world.with(PODS, ranked("q", "b", "4", 2));
+    assert_eq!(preempted(&other, &ranked("new", "", "4", 5)), (vec!["q".to_owned()], "b".to_owned()));
+    let important = other.with(PODS, ranked("q", "b", "4", 9));
+    assert_eq!(preempted(&important, &ranked("new", "", "4", 5)), (vec!["p".to_owned()], "a".to_owned()));
+}
+
+#[test]
+fn a_place_is_kept_for_whom_others_went() {
+    let mut hoping = ranked("hoping", "", "4", 5);
+    hoping["status"]["nominatedNodeName"] = json!("a");
+    let mut leaving = ranked("p", "a", "4", 1);
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    leaving["status"]["conditions"] =
+        json!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]);
+    let world = two_nodes().with(PODS, hoping.clone()).with(PODS, ranked("q", "b", "4", 3));
+    assert!(decide(&world, &ranked("new", "", "1", 5)).is_err(), "its place is taken");
+    assert_eq!(decide(&world, &ranked("new", "", "1", 6)), Ok("a".into()), "not for one more important");
+    assert_eq!(decide(&world, &hoping), Ok("a".into()));
+
+    let waits = world.with(PODS, leaving);
+    assert_eq!(
+        decide(&waits, &hoping),
+        Err("0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible due to a terminating pod on the \
+             nominated node."
+            .into())
+    );
+}
+
+#[test]
+fn victims_learn_why() {
+    let world =
+        Written::new().with(NODES, node("a", "one", "4", json!([]))).with(PODS, ranked("p", "a", "4", 1));
+    let plan = Scheduler.reconcile(&world, &ranked("new", "", "4", 5));
+    let said: Vec<String> = plan
+        .actions
+        .iter()
+        .map(|action| match action {
+            Action::PatchStatus { name, patch, .. } => {
+                let condition = tree::items(patch, "/status/conditions").last().cloned().unwrap_or_default();
+                format!(
+                    "{name}: {} {}",
+                    tree::text(&condition, "/reason"),
+                    tree::text(&condition, "/message")
+                )
+            }
+            Action::Event { reason, message, .. } => format!("{reason}: {message}"),
+            Action::Delete { name, .. } => format!("{name} goes"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "new: Unschedulable 0/1 nodes are available: 1 Insufficient cpu.",
+            "FailedScheduling: 0/1 nodes are available: 1 Insufficient cpu.",
+            "p: PreemptionByScheduler default-scheduler: preempting to accommodate a higher priority pod",
+            "p goes",
+            "Preempted: Preempted by pod new on node a",
+        ]
+    );
+}

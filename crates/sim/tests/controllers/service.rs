@@ -125,9 +125,7 @@ fn a_slice_holds_a_hundred() {
 #[test]
 fn nothing_is_said_for_services_without_a_selector() {
     let mut cluster = Cluster::new(1);
-    let mut object = service(json!({}));
-    object["spec"].as_object_mut().expect("a spec").remove("selector");
-    cluster.create(kind::SERVICES, object);
+    cluster.create(kind::SERVICES, bare_service());
     assert_eq!(cluster.all(kind::SLICES).len() + cluster.all(kind::ENDPOINTS).len(), 0);
 }
 
@@ -160,4 +158,146 @@ fn pods_with_other_ports_are_apart() {
     ports.sort_unstable();
     assert_eq!(ports, [(Some(8080), 1), (Some(9090), 2)]);
     assert_eq!(tree::items(&cluster.get(kind::ENDPOINTS, "web"), "/subsets").len(), 2);
+}
+
+/// A Service that says nothing of what is behind it.
+fn bare_service() -> Value {
+    let mut object = service(json!({}));
+    object["spec"].as_object_mut().expect("a spec").remove("selector");
+    object
+}
+
+fn written_endpoints(subsets: Value) -> Value {
+    json!({
+        "metadata": {
+            "name": "web", "labels": { "by": "hand" },
+            "annotations": { "why": "test", "kubectl.kubernetes.io/last-applied-configuration": "{}" },
+        },
+        "subsets": subsets,
+    })
+}
+
+/// `family ports: addresses` of every slice, with a `-` before what is not ready.
+fn mirrored(cluster: &Cluster) -> Vec<String> {
+    let line = |slice: &Value| {
+        let ports = tree::items(slice, "/ports").map(|port| port["port"].to_string());
+        let address = |endpoint: &Value| {
+            let mark = if tree::flag(endpoint, "/conditions/ready") { "" } else { "-" };
+            format!("{mark}{}", tree::text(endpoint, "/addresses/0"))
+        };
+        format!(
+            "{} {}: {}",
+            tree::text(slice, "/addressType"),
+            ports.collect::<Vec<_>>().join(","),
+            tree::items(slice, "/endpoints").map(address).collect::<Vec<_>>().join(" ")
+        )
+    };
+    let mut lines: Vec<String> = cluster.all(kind::SLICES).iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn endpoints_that_somebody_wrote_are_mirrored() {
+    let ports = |number: i64| json!([{ "name": "main", "port": number, "protocol": "TCP" }]);
+    let table: [(Value, &[&str]); 6] = [
+        (json!([]), &[]),
+        (json!([{ "addresses": [{ "ip": "10.1.2.3" }], "ports": ports(80) }]), &["IPv4 80: 10.1.2.3"]),
+        (json!([{ "addresses": [{ "ip": "10.1.2.3" }] }]), &["IPv4 : 10.1.2.3"]),
+        (
+            json!([{
+                "addresses": [{ "ip": "10.1.2.4" }, { "ip": "2001:db8::1" }],
+                "notReadyAddresses": [{ "ip": "10.1.2.3" }], "ports": ports(80),
+            }]),
+            &["IPv4 80: 10.1.2.4 -10.1.2.3", "IPv6 80: 2001:db8::1"],
+        ),
+        (
+            json!([
+                { "addresses": [{ "ip": "10.1.2.3" }], "ports": ports(80) },
+                { "addresses": [{ "ip": "10.1.2.3" }], "ports": ports(81) },
+            ]),
+            &["IPv4 80,81: 10.1.2.3"],
+        ),
+        (
+            json!([
+                { "addresses": [{ "ip": "10.1.2.3" }], "ports": ports(80) },
+                { "addresses": [{ "ip": "10.1.2.4" }], "ports": ports(81) },
+            ]),
+            &["IPv4 80: 10.1.2.3", "IPv4 81: 10.1.2.4"],
+        ),
+    ];
+    let mut changing = Cluster::new(1);
+    changing.create(kind::SERVICES, bare_service());
+    changing.create(kind::ENDPOINTS, written_endpoints(json!([])));
+    for (subsets, expected) in table {
+        let mut cluster = Cluster::new(1);
+        cluster.create(kind::ENDPOINTS, written_endpoints(subsets.clone()));
+        assert_eq!(mirrored(&cluster), [] as [&str; 0], "no Service, {subsets}");
+        cluster.create(kind::SERVICES, bare_service());
+        assert_eq!(mirrored(&cluster), expected, "{subsets}");
+        changing.patch(kind::ENDPOINTS, "web", json!({ "subsets": subsets }));
+        assert_eq!(mirrored(&changing), expected, "changed to {subsets}");
+    }
+}
+
+#[test]
+fn a_mirror_is_marked_as_one_and_kept() {
+    let mut cluster = Cluster::new(1);
+    cluster.create(kind::SERVICES, bare_service());
+    cluster.create(kind::ENDPOINTS, written_endpoints(json!([{ "addresses": [{ "ip": "10.1.2.3" }] }])));
+    let slice = cluster.all(kind::SLICES).remove(0);
+    let labels = json!({
+        "by": "hand", "kubernetes.io/service-name": "web",
+        "endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io",
+    });
+    assert_eq!(slice["metadata"]["labels"], labels);
+    assert_eq!(slice["metadata"]["annotations"], json!({ "why": "test" }));
+    assert_eq!(tree::text(&slice, "/metadata/ownerReferences/0/kind"), "Endpoints");
+
+    cluster.patch(kind::SLICES, tree::name(&slice), json!({ "endpoints": [] }));
+    assert_eq!(mirrored(&cluster), ["IPv4 : 10.1.2.3"]);
+    cluster.delete(kind::SLICES, tree::name(&slice));
+    assert_eq!(mirrored(&cluster), ["IPv4 : 10.1.2.3"]);
+}
+
+#[test]
+fn a_mirror_goes_when_it_is_not_wanted() {
+    type Change = fn(&mut Cluster);
+    let changes: [(&str, Change); 4] = [
+        ("the Service selects pods", |cluster| {
+            cluster.patch(kind::SERVICES, "web", json!({ "spec": { "selector": { "app": "web" } } }));
+            // What it selects is said by others.
+            for slice in cluster.all(kind::SLICES) {
+                assert_eq!(tree::text(&slice, "/metadata/ownerReferences/0/kind"), "Service");
+            }
+            cluster.delete(kind::SERVICES, "web");
+        }),
+        ("the Service is gone", |cluster| {
+            cluster.delete(kind::SERVICES, "web");
+            assert_eq!(cluster.all(kind::ENDPOINTS).len(), 0);
+        }),
+        ("the Endpoints are gone", |cluster| cluster.delete(kind::ENDPOINTS, "web")),
+        ("the Endpoints say so", |cluster| {
+            let label = json!({ "endpointslice.kubernetes.io/skip-mirror": "true" });
+            cluster.patch(kind::ENDPOINTS, "web", json!({ "metadata": { "labels": label } }));
+        }),
+    ];
+    for (why, change) in changes {
+        let mut cluster = Cluster::new(1);
+        cluster.create(kind::SERVICES, bare_service());
+        cluster.create(kind::ENDPOINTS, written_endpoints(json!([{ "addresses": [{ "ip": "10.1.2.3" }] }])));
+        assert_eq!(mirrored(&cluster), ["IPv4 : 10.1.2.3"]);
+        change(&mut cluster);
+        assert_eq!(mirrored(&cluster), [] as [&str; 0], "{why}");
+    }
+}
+
+#[test]
+fn a_mirror_holds_a_thousand_addresses() {
+    let addresses: Vec<Value> =
+        (0..1010).map(|at| json!({ "ip": format!("10.1.{}.{}", at / 250, at % 250) })).collect();
+    let mut cluster = Cluster::new(1);
+    cluster.create(kind::SERVICES, bare_service());
+    cluster.create(kind::ENDPOINTS, written_endpoints(json!([{ "addresses": addresses }])));
+    assert_eq!(endpoints(&cluster).len(), 1000);
 }

@@ -3,8 +3,14 @@
 //! A leader whose lease holds knows: nobody else can have written, and what it wrote itself it shows before it says so.
 //! Only a transaction under way may have been seen elsewhere already, so it is waited for. Everybody else asks etcd for
 //! the head, all who ask at the same time together, and waits until that has been followed.
+//!
+//! So a workspace that nobody leads, because nobody has written to it since its last leader went, costs a question per
+//! read. Whoever is asked often for such a one begins to lead it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use ::etcd::{Etcd, Keys, Op, Revision as EtcdRevision, Txn, TxnAnswer};
 use env::BoxFuture;
@@ -12,13 +18,18 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
-    shared::{BEHIND, Shared, State},
+    lead,
+    shared::{BEHIND, Shared, Standing, State},
     writer::store_error,
 };
 use crate::{Error, WorkspaceId};
 
 /// How many heads are asked for at once.
 const AT_ONCE: usize = 100;
+/// After so many questions about a workspace that nobody leads, this server does. A few cost less than a leader's key.
+const ENOUGH_TO_LEAD: u32 = 8;
+/// Of so many workspaces, questions are counted.
+const MOST_COUNTED: usize = 1024;
 
 /// When the head was written, or 0, and how new that is.
 type Answer = Result<(EtcdRevision, EtcdRevision), String>;
@@ -33,6 +44,24 @@ struct Asking {
     waiting: BTreeMap<WorkspaceId, Vec<oneshot::Sender<Answer>>>,
     /// Somebody is asking etcd.
     busy: bool,
+    /// How often was asked about workspaces that nobody leads.
+    leaderless: HashMap<WorkspaceId, u32>,
+}
+
+impl Asking {
+    /// Counts a question about a workspace that nobody leads; true if that was enough of them.
+    fn is_enough(&mut self, workspace: &WorkspaceId) -> bool {
+        if self.leaderless.len() >= MOST_COUNTED && !self.leaderless.contains_key(workspace) {
+            self.leaderless.clear();
+        }
+        let count = self.leaderless.entry(workspace.clone()).or_default();
+        *count += 1;
+        let is_enough = *count >= ENOUGH_TO_LEAD;
+        if is_enough {
+            self.leaderless.remove(workspace);
+        }
+        is_enough
+    }
 }
 
 /// `None`: it is level now.
@@ -72,10 +101,34 @@ async fn until_level(
             return Ok(());
         }
     }
+    lead_if_asked_often(shared, workspace);
     match ask(shared, workspace).await? {
         (0, at) => until_gone(shared, workspace, at).await,
         (head, _) => shared.until_applied(workspace, head).await,
     }
+}
+
+/// Begins to lead a workspace that is read often and that nobody leads. Nobody waits for it: those who ask meanwhile are
+/// answered by etcd.
+fn lead_if_asked_often(shared: &Arc<Shared>, workspace: &WorkspaceId) {
+    let may_lead = {
+        let state = shared.state();
+        state.applied.contains_key(workspace)
+            && shared.lease_holds(&state)
+            && !state.resyncing
+            && !state.closing
+            && !state.claiming.contains(workspace)
+    };
+    let is_vacant = || matches!(shared.standing(workspace), Standing::Nobody);
+    if !may_lead || !is_vacant() || !shared.heads.0.lock().is_enough(workspace) {
+        return;
+    }
+    let (own, workspace) = (shared.clone(), workspace.clone());
+    shared.env.tasks.spawn(Box::pin(async move {
+        if let Err(error) = lead::claim(&own, &workspace).await {
+            tracing::debug!(%error, %workspace, "cannot lead what is read");
+        }
+    }));
 }
 
 /// There was no head at revision `at`: what is known of the workspace is older, or newer.

@@ -50,6 +50,46 @@ fn a_conflict_leaves_the_loser_with_what_it_lost_to() {
 }
 
 #[test]
+fn who_is_asked_often_for_what_nobody_leads_begins_to_lead_it() {
+    run(async || {
+        // Given a workspace whose leader has gone
+        let world = World::new(13);
+        let (a, b, c) = (world.server("a").await, world.server("b").await, world.server("c").await);
+        set(&a, "x", "1").await.expect("commits");
+        a.close().await;
+        // Somebody is on duty again, and nobody leads anything else.
+        world.env.clock.sleep(Options::default().lease * 2).await;
+        let led = b.standing().led;
+        // When it is read once, then it has no leader
+        level(&b).await.expect("etcd answers");
+        world.env.clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(b.standing().led, led);
+        assert!(b.level(&home()).is_some(), "it has to ask");
+        // When it is read often, then the one that is asked leads it, and need not ask any more
+        for _ in 0..20 {
+            level(&b).await.expect("etcd answers");
+        }
+        world.env.clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(b.standing().led, led + 1);
+        assert!(b.level(&home()).is_none(), "it knows");
+        assert!(c.level(&home()).is_some(), "who does not lead has to ask");
+        // And what others write it shows
+        set(&c, "x", "2").await.expect("is passed on");
+        level(&b).await.expect("etcd answers");
+        assert_eq!(value(&b, "x").as_deref(), Some("2"));
+        // And when it is cut off, it stops answering before anybody else can write
+        world.etcd.cut("b");
+        world.post.close("b");
+        set(&c, "x", "3").await.expect("c takes over");
+        assert!(level(&b).await.is_err(), "b does not say that what it has is the latest");
+        world.etcd.heal("b");
+        world.post.open("b", &b);
+        level(&b).await.expect("etcd answers");
+        assert_eq!(value(&b, "x").as_deref(), Some("3"));
+    });
+}
+
+#[test]
 fn somebody_is_on_duty() {
     run(async || {
         let world = World::new(3);

@@ -3,7 +3,8 @@
 use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use env::{BoxFuture, Env};
+use env::{Address, BoxFuture, Env, Stream};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::{Request, Uri, header};
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
@@ -20,6 +21,8 @@ use super::{Answer, Error};
 /// After so long without a word the other side is asked whether it is there.
 const PING_AFTER: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an address may be silent before the next is tried beside it.
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// What the other side may send of one answer, and of all, before anybody has read it.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 2 << 20;
@@ -146,18 +149,47 @@ impl Connection {
 pub(super) async fn connect(env: &Env, place: &Place, tls: &Arc<ClientConfig>) -> Result<Connection, Error> {
     let found = env.network.resolve(place.host.clone(), place.port).await;
     let addresses = found.map_err(|error| Error::Resolve(format!("cannot find {}: {error}", place.host)))?;
+    let stream = dial_any(env, addresses)
+        .await
+        .map_err(|error| Error::Dial(format!("cannot reach {}: {error}", place.authority)))?;
+    let connector = TlsConnector::from(tls.clone());
+    let stream = connector.connect(place.name.clone(), stream).await;
+    speak(env, stream.map_err(|error| Error::distrusted(&error))?).await
+}
+
+/// The first connection that is made to any of these. Each next one is tried when those before it have failed or were
+/// silent for a moment, the kinds of addresses in turn: one that swallows all packets holds up nobody (RFC 8305).
+async fn dial_any(env: &Env, addresses: Vec<Address>) -> io::Result<Box<dyn Stream>> {
+    let mut waiting = in_turn(addresses).into_iter();
+    let mut dialling = FuturesUnordered::new();
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for address in addresses {
-        match env.network.dial(address).await {
-            Ok(stream) => {
-                let connector = TlsConnector::from(tls.clone());
-                let stream = connector.connect(place.name.clone(), stream).await;
-                return speak(env, stream.map_err(|error| Error::distrusted(&error))?).await;
-            }
-            Err(error) => failed = error,
+    loop {
+        if let Some(address) = waiting.next() {
+            dialling.push(env.network.dial(address));
+        }
+        let others_wait = waiting.len() > 0;
+        tokio::select! {
+            dialled = dialling.next() => match dialled {
+                Some(Ok(stream)) => return Ok(stream),
+                Some(Err(error)) => failed = error,
+                None => return Err(failed),
+            },
+            () = env.clock.sleep(NEXT_ADDRESS_AFTER), if others_wait => {}
         }
     }
-    Err(Error::Dial(format!("cannot reach {}: {failed}", place.authority)))
+}
+
+/// Addresses of both kinds in turn, beginning with the kind of the first; each kind in its order.
+fn in_turn(addresses: Vec<Address>) -> Vec<Address> {
+    let is_first_kind = addresses.first().map(Address::is_ipv6);
+    let (first, second): (Vec<Address>, Vec<Address>) =
+        addresses.into_iter().partition(|address| Some(address.is_ipv6()) == is_first_kind);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut mixed = Vec::new();
+    while first.len() + second.len() > 0 {
+        mixed.extend(first.next().into_iter().chain(second.next()));
+    }
+    mixed
 }
 
 /// As [`connect`], in HTTP/1.1, which can be left behind for something else.
@@ -220,6 +252,9 @@ where
 
 #[cfg(test)]
 mod tests {
+    use env::{Listener, Network};
+    use parking_lot::Mutex;
+
     use super::*;
 
     fn place(server: &str) -> Result<(String, u16, String), String> {
@@ -231,6 +266,71 @@ mod tests {
         };
         let place = Place::of(&access).map_err(|error| error.to_string())?;
         Ok((place.host, place.port, place.prefix))
+    }
+
+    /// A network in which some addresses are silent for ever, some refuse, and the others answer.
+    #[derive(Default)]
+    struct Odd {
+        silent: &'static [&'static str],
+        refusing: &'static [&'static str],
+        dialled: Arc<Mutex<Vec<Address>>>,
+    }
+
+    impl Network for Odd {
+        fn listen(&self, _: Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+        }
+
+        fn dial(&self, address: Address) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+            self.dialled.lock().push(address);
+            let among = |them: &[&str]| them.contains(&address.to_string().as_str());
+            let (is_silent, refuses) = (among(self.silent), among(self.refusing));
+            Box::pin(async move {
+                if is_silent {
+                    std::future::pending::<()>().await;
+                }
+                match refuses {
+                    true => Err(io::ErrorKind::ConnectionRefused.into()),
+                    false => Ok(Box::new(tokio::io::duplex(1).0) as Box<dyn Stream>),
+                }
+            })
+        }
+
+        fn resolve(&self, _: String, _: u16) -> BoxFuture<'_, io::Result<Vec<Address>>> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+        }
+    }
+
+    const FOUND: [&str; 4] = ["[fd00::1]:6443", "[fd00::2]:6443", "10.0.0.1:6443", "10.0.0.2:6443"];
+
+    /// What was dialled, in which order, and what came of it after how long.
+    async fn dialling(odd: Odd) -> (Vec<String>, Result<(), io::ErrorKind>, Duration) {
+        let dialled = odd.dialled.clone();
+        let env = Env { network: Arc::new(odd), ..Env::real() };
+        let began = tokio::time::Instant::now();
+        let addresses = FOUND.iter().map(|address| address.parse().unwrap()).collect();
+        let made = dial_any(&env, addresses).await.map(drop).map_err(|error| error.kind());
+        let dialled = dialled.lock().iter().map(Address::to_string).collect();
+        (dialled, made, began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_swallows_everything_holds_up_nobody() {
+        let (dialled, made, _) = dialling(Odd::default()).await;
+        assert_eq!(
+            (dialled.as_slice(), made),
+            (&[FOUND[0].to_owned()][..], Ok(())),
+            "one that answers is enough"
+        );
+        let (dialled, made, took) = dialling(Odd { silent: &FOUND[..2], ..Odd::default() }).await;
+        assert_eq!(dialled, [FOUND[0], FOUND[2]], "the other kind of address comes next");
+        assert_eq!((made, took), (Ok(()), NEXT_ADDRESS_AFTER));
+        let (dialled, made, took) =
+            dialling(Odd { silent: &FOUND[..1], refusing: &FOUND[1..3], ..Odd::default() }).await;
+        assert_eq!(dialled, [FOUND[0], FOUND[2], FOUND[1], FOUND[3]]);
+        assert_eq!((made, took), (Ok(()), NEXT_ADDRESS_AFTER), "who refuses is not waited for");
+        let (dialled, made, took) = dialling(Odd { refusing: &FOUND, ..Odd::default() }).await;
+        assert_eq!((dialled.len(), made, took), (4, Err(io::ErrorKind::ConnectionRefused), Duration::ZERO));
     }
 
     #[test]

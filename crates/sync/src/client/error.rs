@@ -33,6 +33,9 @@ pub enum Error {
     Refused { code: u16, reason: String, message: String, retry_after: Option<Duration> },
     #[error("the answer is longer than {0} bytes")]
     TooLarge(usize),
+    /// There is more of it than anybody here can hold.
+    #[error("its objects are more than {0} bytes")]
+    Overfull(usize),
     /// The answer is not what a Kubernetes API answers.
     #[error("the answer makes no sense: {0}")]
     Garbage(String),
@@ -69,12 +72,13 @@ impl Error {
             Error::Refused { code: 500.., .. } => "NotReady",
             Error::Refused { .. } => "Refused",
             Error::TooLarge(_) | Error::Garbage(_) => "BadAnswer",
+            Error::Overfull(_) => "TooLarge",
         }
     }
 
     /// Whether the server answers at all: it is there, whatever it says.
     pub fn is_answer(&self) -> bool {
-        matches!(self, Error::Refused { .. } | Error::TooLarge(_) | Error::Garbage(_))
+        matches!(self, Error::Refused { .. } | Error::TooLarge(_) | Error::Overfull(_) | Error::Garbage(_))
     }
 
     pub fn code(&self) -> Option<u16> {

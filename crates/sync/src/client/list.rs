@@ -10,9 +10,8 @@ use super::{Client, Error, Lines, get};
 
 /// Objects of one page. Few enough that a page is no burden, many enough that pages are few.
 const PAGE: usize = 250;
-/// Longer pages and lists are not of a cluster that can be looked after.
+/// Longer pages are not of a cluster that can be looked after.
 const MAX_PAGE: usize = 64 << 20;
-const MAX_LIST: usize = 256 << 20;
 
 /// One page of a list.
 pub struct Page {
@@ -73,7 +72,7 @@ impl Page {
 }
 
 /// Reads a whole list, page by page; answers the revision that a watch can go on from. An expired page is an error like
-/// any other: what was taken so far is not the list.
+/// any other: what was taken so far is not the list. How long it may become is for `take` to say.
 pub async fn list_pages(
     client: &Client,
     path: &str,
@@ -81,17 +80,12 @@ pub async fn list_pages(
     mut take: impl FnMut(&Page) -> Result<(), Error>,
 ) -> Result<String, Error> {
     let mut next = String::new();
-    let mut bytes = 0;
     loop {
         let token = match next.is_empty() {
             true => String::new(),
             false => format!("&continue={}", query_escaped(&next)),
         };
         let whole = client.demand(get(&format!("{path}?limit={PAGE}{token}"), accept)?, MAX_PAGE).await?;
-        bytes += whole.bytes.len();
-        if bytes > MAX_LIST {
-            return Err(Error::TooLarge(MAX_LIST));
-        }
         let page = Page::read(whole.bytes)?;
         take(&page)?;
         if page.next.is_empty() {

@@ -1,8 +1,11 @@
 //! Members that behave badly: each says so on its `Cluster`, with the reason, and none holds up another.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::Result;
@@ -10,13 +13,13 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use http::StatusCode;
 use rcgen::CertificateParams;
-use serde_json::json;
+use serde_json::{Value, json};
 use testing::{
     hub::eventually,
     webhook::{Asked, Reply, Webhook},
 };
 
-use crate::world::{CLUSTERS, Members, World, ready};
+use crate::world::{CLUSTERS, Members, World, brisk, ready};
 
 fn kube_system(uid: &str) -> Reply {
     Reply::Json(json!({"kind": "Namespace", "metadata": {"name": "kube-system", "uid": uid}}))
@@ -43,6 +46,58 @@ async fn asked_until(member: &Webhook, count: usize) -> Result<Vec<Asked>> {
     })
     .await?;
     Ok(asked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_has_too_much_is_shown_as_it_was_and_says_so() -> Result<()> {
+    let options = sync::Options { most_bytes: 256 << 10, learn_every: Duration::from_millis(500), ..brisk() };
+    let world = World::start_with(options).await?;
+    let members = Members::start(&["large", "small"]).await?;
+    for member in ["large", "small"] {
+        members.mk_node(member, "node").await?;
+        members.mk_pod(member, "default", &format!("{member}-pod"), "node").await?;
+        world.join(member, &members.access(member)).await?;
+    }
+    let shown = |name: &'static str| {
+        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        let world = &world;
+        async move { Ok::<_, anyhow::Error>(world.admin.get(&path).await?) }
+    };
+    eventually("both show", || async {
+        Ok((shown("large-pod").await?.code == 200 && shown("small-pod").await?.code == 200).then_some(()))
+    })
+    .await?;
+    let pods = "/api/v1/namespaces/default/pods";
+    for number in 0..4 {
+        let pod = json!({
+            "metadata": {"name": format!("fat-{number}"), "annotations": {"fat": "x".repeat(100 << 10)}},
+            "spec": {"nodeName": "node", "containers": [{"name": "c", "image": "i"}]},
+        });
+        members.post("large", pods, pod).await?;
+    }
+
+    let complete = |cluster: &Value| api::cluster::condition(cluster, "Complete").cloned();
+    let said = eventually("it is said", || async { Ok(complete(&world.cluster("large").await?)) }).await?;
+    assert_eq!((&said["status"], &said["reason"]), (&json!("False"), &json!("TooLarge")));
+    assert!(said["message"].as_str().is_some_and(|it| it.contains("/api/v1/pods cannot")), "{said}");
+    let old = shown("large-pod").await?.json();
+    assert!(old["metadata"]["annotations"]["hanse.io/stale"].is_string(), "{old}");
+    assert_eq!(ready(&world.cluster("large").await?)["status"], "True", "it can be used all the same");
+    let other = shown("small-pod").await?.json();
+    assert!(other["metadata"]["annotations"]["hanse.io/stale"].is_null(), "{other}");
+    assert_eq!(complete(&world.cluster("small").await?), None);
+
+    for number in 0..3 {
+        members.admin.delete(&format!("/clusters/large{pods}/fat-{number}?gracePeriodSeconds=0")).await?;
+    }
+    eventually("it is complete again", || async {
+        let is_new = shown("large-pod").await?.json()["metadata"]["annotations"]["hanse.io/stale"].is_null();
+        let is_said = complete(&world.cluster("large").await?).is_some();
+        Ok((is_new && !is_said && shown("fat-3").await?.code == 200).then_some(()))
+    })
+    .await?;
+    assert_eq!(shown("fat-0").await?.code, 404);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

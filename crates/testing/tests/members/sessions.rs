@@ -3,7 +3,7 @@
 use anyhow::Result;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
-use testing::hub::eventually;
+use testing::{client::Answer, hub::eventually};
 
 use crate::world::{CLUSTERS, Members, World, cluster, ready};
 
@@ -114,9 +114,57 @@ async fn a_cluster_is_a_node_to_whoever_looks() -> Result<()> {
     let uncordon = json!({"spec": {"unschedulable": null}});
     assert_eq!(world.admin.merge_patch(node, &uncordon).await?.code, 200);
     until(&world, &path, "the cluster is let go", |it| it["spec"]["unschedulable"] != true).await?;
-    // Somebody removes it; it is made again.
-    world.admin.delete(node).await?;
-    until(&world, node, "the node is back", complete).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_virtual_node_is_written_by_the_hub_alone_whatever_roles_allow() -> Result<()> {
+    let (world, members) = (World::start().await?, Members::start(&["one"]).await?);
+    world.join("eu-1", &members.access("one")).await?;
+    let (nodes, node) = ("/api/v1/nodes", "/api/v1/nodes/eu-1");
+    let made = until(&world, node, "the node is there", |it| it["kind"] == "Node").await?;
+    let refused = |answer: &Answer, why: &str| {
+        assert_eq!(answer.code, 403, "{}", answer.text());
+        let message = answer.json()["message"].clone();
+        assert!(message.as_str().is_some_and(|it| it.contains(why)), "{message}");
+    };
+    for change in [
+        json!({"metadata": {"labels": {"a": "b"}}}),
+        json!({"metadata": {"labels": {api::CLUSTER_LABEL: null}}}),
+        json!({"metadata": {"finalizers": ["example.com/mine"]}}),
+        json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}], "unschedulable": true}}),
+    ] {
+        refused(
+            &world.admin.merge_patch(node, &change).await?,
+            "stands for cluster eu-1 and is written by Hanse",
+        );
+    }
+    let status = json!({"status": {"capacity": {"cpu": "1000"}}});
+    refused(&world.admin.merge_patch(&format!("{node}/status"), &status).await?, "kubectl edit cluster eu-1");
+    refused(&world.admin.delete(node).await?, "hanse unjoin eu-1");
+    refused(&world.admin.delete(nodes).await?, "hanse unjoin eu-1");
+    let impostor = json!({"metadata": {"name": "eu-2", "labels": {api::CLUSTER_LABEL: "eu-2"}}});
+    refused(&world.admin.post(nodes, &impostor).await?, "is for nodes that stand for clusters");
+    // Whoever may act as anybody may not act as the hub.
+    let headers = [
+        ("content-type", "application/merge-patch+json"),
+        ("impersonate-user", "system:hanse:sync"),
+        ("impersonate-group", "system:masters"),
+    ];
+    let change = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
+    refused(&world.admin.call(http::Method::PATCH, node, &headers, change).await?, "is written by Hanse");
+    // All others are anybody's.
+    let plain = json!({"metadata": {"name": "plain"}});
+    assert_eq!(world.admin.post(nodes, &plain).await?.code, 201);
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(world.admin.merge_patch(&format!("{nodes}/plain"), &label).await?.code, 200);
+    let claim = json!({"metadata": {"labels": {api::CLUSTER_LABEL: "eu-1"}}});
+    refused(&world.admin.merge_patch(&format!("{nodes}/plain"), &claim).await?, "stand for clusters");
+    assert_eq!(world.admin.delete(&format!("{nodes}/plain")).await?.code, 200);
+    // It goes with its cluster.
+    assert_eq!(world.admin.get(node).await?.json()["metadata"]["uid"], made["metadata"]["uid"]);
+    world.admin.delete(&format!("{CLUSTERS}/eu-1")).await?;
+    until(&world, node, "the node is gone", |it| it["code"] == 404).await?;
     Ok(())
 }
 

@@ -1,10 +1,13 @@
 //! What runs in members shows in workspaces: in that of the cluster, or in the one that a namespace is labelled for.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use serde_json::{Value, json};
+use store::{Store, memory::MemoryStore};
 use testing::hub::eventually;
 
-use crate::world::{CLUSTERS, Members, World};
+use crate::world::{CLUSTERS, Members, World, brisk};
 
 async fn pods(world: &World, workspace: &str) -> Result<Vec<String>> {
     let path = format!("/clusters/{workspace}/api/v1/pods");
@@ -31,6 +34,11 @@ async fn until_pods(world: &World, workspace: &str, expected: &[&str]) -> Result
         Ok(()) => Ok(()),
         Err(error) => Err(error.context(format!("{:?}", pods(world, workspace).await?))),
     }
+}
+
+async fn mk_workspace(world: &World, name: &str) -> Result<()> {
+    let workspace = json!({"metadata": {"name": name}});
+    world.admin.post("/clusters/root/apis/hanse.io/v1alpha1/workspaces", &workspace).await.map(drop)
 }
 
 async fn mk_namespace(members: &Members, name: &str, labels: Value) -> Result<()> {
@@ -89,6 +97,62 @@ async fn a_namespace_shows_in_the_workspace_it_is_labelled_for() -> Result<()> {
     until_pods(&world, "team", &["later/b", "plain/a"]).await?;
     world.admin.delete(&format!("{CLUSTERS}/eu-1")).await?;
     until_pods(&world, "team", &[]).await?;
+    Ok(())
+}
+
+/// The hub learns of it only by what is not there any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_labelled_namespace_that_went_while_the_hub_was_down_is_gone_from_its_workspace() -> Result<()> {
+    let (store, directory) = (Arc::new(MemoryStore::new()) as Arc<dyn Store>, tempfile::tempdir()?);
+    let members = Members::start(&["one"]).await?;
+    let world = World::start_on(store.clone(), Some(directory.path()), brisk()).await?;
+    mk_workspace(&world, "team").await?;
+    mk_namespace(&members, "placed", json!({api::WORKSPACE_LABEL: "team"})).await?;
+    members.mk_node("one", "node").await?;
+    members.mk_pod("one", "placed", "a", "node").await?;
+    world.join("eu-1", &members.access("one")).await?;
+    until_pods(&world, "team", &["placed/a"]).await?;
+    world.hub.stop().await;
+    let kept = std::fs::read_dir(directory.path())?.filter_map(|file| std::fs::read(file.ok()?.path()).ok());
+    assert!(
+        kept.into_iter().any(|file| String::from_utf8_lossy(&file).contains("\"placed\"")),
+        "it was seen"
+    );
+    let there = "/clusters/one/api/v1/namespaces/placed";
+    members.admin.delete(&format!("{there}/pods/a?gracePeriodSeconds=0")).await?;
+    members.admin.delete(there).await?;
+    eventually("the namespace is gone", || async {
+        Ok((members.admin.get(there).await?.code == 404).then_some(()))
+    })
+    .await?;
+
+    let world = World::start_on(store, Some(directory.path()), brisk()).await?;
+
+    until_pods(&world, "team", &[]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_shows_when_the_one_that_had_its_name_is_gone() -> Result<()> {
+    let (world, members) = (World::start().await?, Members::start(&["one", "two"]).await?);
+    mk_workspace(&world, "team").await?;
+    mk_namespace(&members, "placed", json!({api::WORKSPACE_LABEL: "team"})).await?;
+    members.mk_node("one", "node").await?;
+    members.mk_pod("one", "placed", "a", "node").await?;
+    members.mk_pod("one", "default", "seen", "node").await?;
+    members.mk_node("two", "node").await?;
+    members.mk_pod("two", "default", "own", "node").await?;
+    let team = crate::world::access(&world.hub, "team");
+    crate::world::join(&team, "eu-1", &members.access("two")).await?;
+    until_pods(&world, "team", &["default/own"]).await?;
+    // The platform's, of the same name, has something there too, and must wait.
+    world.join("eu-1", &members.access("one")).await?;
+    until_pods(&world, "default", &["default/seen"]).await?;
+    assert_eq!(pods(&world, "team").await?, ["default/own"]);
+
+    world.admin.delete(&format!("/clusters/team{CLUSTERS}/eu-1")).await?;
+
+    until_pods(&world, "team", &["placed/a"]).await?;
     Ok(())
 }
 

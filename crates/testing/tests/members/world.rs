@@ -1,13 +1,13 @@
 //! Hubs with sessions, and members for them: other hubs, or workspaces of one, which are API servers like any other.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use env::Env;
 use serde_json::{Map, Value, json};
 use server::{Options, login::LoginOptions};
-use store::memory::MemoryStore;
+use store::{Store, memory::MemoryStore};
 use sync::{
     client::{Access, Client as SyncClient, Identity},
     join::{self, Joined, Refusal},
@@ -46,10 +46,19 @@ impl World {
     }
 
     pub async fn start_with(options: sync::Options) -> Result<World> {
+        Self::start_on(Arc::new(MemoryStore::new()), None, options).await
+    }
+
+    /// `views`: where what was seen is kept.
+    pub async fn start_on(
+        store: Arc<dyn Store>,
+        views: Option<&Path>,
+        options: sync::Options,
+    ) -> Result<World> {
         let cuts = Cuts::default();
         let env = Env { network: Arc::new(cuts.clone()), ..Env::real() };
-        let store = Arc::new(MemoryStore::new());
-        let hub = TestHub::start_in(&env, store, Options::default(), LoginOptions::default()).await?;
+        let server = Options { views: views.map(Path::to_owned), ..Options::default() };
+        let hub = TestHub::start_in(&env, store, server, LoginOptions::default()).await?;
         sync::start(&hub.peer.hub, options);
         let admin = hub.admin().await?;
         Ok(World { hub, admin, cuts })

@@ -8,6 +8,7 @@ mod pod_security;
 mod quotas;
 mod races;
 mod storage;
+mod together;
 
 use anyhow::Result;
 use http::StatusCode;

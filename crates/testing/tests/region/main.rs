@@ -3,5 +3,6 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod contract;
+mod members;
 mod moving;
 mod servers;

@@ -13,15 +13,15 @@ use testing::{
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-struct Region {
+pub struct Region {
     cluster: EtcdCluster,
-    servers: Vec<HubProcess>,
-    clients: Vec<Client>,
-    directory: tempfile::TempDir,
+    pub servers: Vec<HubProcess>,
+    pub clients: Vec<Client>,
+    pub directory: tempfile::TempDir,
 }
 
 impl Region {
-    async fn start() -> Result<Region> {
+    pub async fn start() -> Result<Region> {
         let cluster = EtcdCluster::start(EtcdOptions { members: 3, ..EtcdOptions::default() })?;
         let mut region =
             Region { cluster, servers: Vec::new(), clients: Vec::new(), directory: tempfile::tempdir()? };

@@ -138,7 +138,7 @@ async fn a_session_leaves_http_behind_as_well() -> Result<()> {
     sync::start(&world.hub.peer.hub, sync::Options::default());
     let member = Cluster::start("eu-1").await?;
     create(&member.client, PODS, &crate::mk_pod("web")).await?;
-    let (ends, _ended) = watch::channel(false);
+    let (ends, mut ended) = watch::channel(false);
     assert!(member.hub.peer.hub.pods.set(Arc::new(Echo(ends))).is_ok());
     let there = access(&member.hub)?;
     let client = |access: &Access| sync::client::Client::new(Env::real(), access, Duration::from_secs(20));
@@ -158,5 +158,12 @@ async fn a_session_leaves_http_behind_as_well() -> Result<()> {
     let mut heard = [0; 5];
     stream.read_exact(&mut heard).await?;
     assert_eq!(&heard, b"hello");
+
+    // Who leaves is not listened to any longer.
+    let cluster = "/apis/hanse.io/v1alpha1/clusters/eu-1";
+    assert_eq!(world.client.delete(cluster).await?.code, StatusCode::OK);
+    let rest = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut heard)).await?;
+    assert!(matches!(rest, Ok(0) | Err(_)), "the stream goes on: {rest:?}");
+    tokio::time::timeout(Duration::from_secs(20), ended.wait_for(|it| *it)).await??;
     Ok(())
 }

@@ -59,6 +59,10 @@ impl Member for Session {
         &self.home
     }
 
+    fn over(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         let path = request.uri().to_string();
         let sent = serde_json::from_slice(request.body()).unwrap_or_default();

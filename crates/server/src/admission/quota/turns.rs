@@ -1,4 +1,4 @@
-//! Turns: one at a time charges the quotas of a namespace.
+//! Turns: one at a time charges the quotas of a namespace, or counts them.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,14 +8,15 @@ use parking_lot::Mutex;
 use store::WorkspaceId;
 use tokio::sync::{Mutex as Lane, OwnedMutexGuard};
 
-use crate::{context::Context, hub::Hub, space::Space};
+use crate::{hub::Hub, space::Space};
 
 /// As long as upstream waits.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
-type Place = (WorkspaceId, CompactString);
+/// A namespace of a workspace.
+pub type Place = (WorkspaceId, CompactString);
 
-/// Who is charging, and who waits. Only namespaces where somebody does are in it.
+/// Whose turn it is, and who waits. Only namespaces where somebody does are in it.
 #[derive(Default)]
 pub struct Turns {
     lanes: Arc<Mutex<HashMap<Place, Arc<Lane<()>>>>>,
@@ -29,25 +30,26 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// The turn of a request, in the namespace it is about.
-    pub async fn take(&self, context: &Context) -> Result<Turn, Status> {
-        self.take_in(&context.hub, &context.space, &context.target.namespace).await
-    }
-
-    pub async fn take_in(&self, hub: &Hub, space: &Space, namespace: &str) -> Result<Turn, Status> {
-        let place: Place = (space.id().clone(), namespace.into());
+    /// However long it takes.
+    pub async fn take(&self, place: Place) -> Turn {
         let lane = self.lanes.lock().entry(place.clone()).or_default().clone();
         // Made before the wait: who gives up leaves nothing behind either.
         let mut turn = Turn { guard: None, place, lanes: self.lanes.clone() };
-        turn.guard = tokio::select! {
-            guard = lane.lock_owned() => Some(guard),
-            () = hub.env.clock.sleep(PATIENCE) => None,
-        };
-        match turn.guard {
-            Some(_) => Ok(turn),
-            None => Err(Status::internal("resource quota evaluation timed out")),
+        turn.guard = Some(lane.lock_owned().await);
+        turn
+    }
+
+    pub async fn take_in(&self, hub: &Hub, space: &Space, namespace: &str) -> Result<Turn, Status> {
+        tokio::select! {
+            turn = self.take((space.id().clone(), namespace.into())) => Ok(turn),
+            () = hub.env.clock.sleep(PATIENCE) => Err(timed_out()),
         }
     }
+}
+
+/// As upstream says it.
+pub fn timed_out() -> Status {
+    Status::internal("resource quota evaluation timed out")
 }
 
 impl Drop for Turn {

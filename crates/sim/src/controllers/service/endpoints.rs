@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    HEADLESS, KIND, hostname, is_headless, port_number, publishes_unready, selector, target, trigger,
+    HEADLESS, KIND, hostname, is_headless, mirror, port_number, publishes_unready, selector, target, trigger,
 };
 use crate::{
     Action, Kind, Plan, Pod, World,
@@ -153,7 +153,7 @@ fn address(service: &Value, pod: &Pod) -> Value {
     address
 }
 
-/// Deletes Endpoints of Services that are gone.
+/// Deletes Endpoints of Services that are gone. Those that others wrote show by their mirror that there was a Service.
 pub struct Leftovers;
 
 impl Controller for Leftovers {
@@ -175,8 +175,11 @@ impl Controller for Leftovers {
 
     fn reconcile(&self, world: &dyn World, endpoints: &Value) -> Plan {
         let mut plan = Plan::nothing();
+        if world.get(KIND, tree::namespace(endpoints), tree::name(endpoints)).is_some() {
+            return plan;
+        }
         let is_ours = tree::label(endpoints, MANAGED_BY) == MANAGER;
-        if is_ours && world.get(KIND, tree::namespace(endpoints), tree::name(endpoints)).is_none() {
+        if is_ours || !mirror::stored(world, endpoints).is_empty() {
             plan.then(Action::delete(kind::ENDPOINTS, endpoints));
         }
         plan

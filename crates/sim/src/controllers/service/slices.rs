@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    HEADLESS, KIND, TRIGGER, hostname, is_headless, port_number, publishes_unready, selector, target,
+    HEADLESS, KIND, MANAGED_BY, SERVICE, TRIGGER, hostname, is_headless, port_number, ports_of,
+    publishes_unready, selector, target,
 };
 use crate::{
     Action, Kind, Plan, Pod, World,
@@ -18,8 +19,6 @@ use crate::{
 };
 
 const MOST: usize = 100;
-const SERVICE: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 
 pub struct Slices;
@@ -156,7 +155,7 @@ impl Work<'_> {
         let mut spare: Vec<Value> = Vec::new();
         let mut by_ports: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for slice in stored {
-            let ports = ports_of(&slice).to_string();
+            let ports = ports_of(tree::items(&slice, "/ports")).to_string();
             match wanted.contains_key(&ports) {
                 true => by_ports.entry(ports).or_default().push(slice),
                 false => spare.push(slice),
@@ -281,19 +280,4 @@ impl Work<'_> {
         labels[MANAGED_BY] = MANAGER.into();
         labels
     }
-}
-
-/// As [`Work::ports`] makes them, whatever order their members are stored in.
-fn ports_of(slice: &Value) -> Value {
-    let ports = tree::items(slice, "/ports").map(|port| {
-        let mut found = json!({
-            "name": tree::text(port, "/name"), "port": tree::number(port, "/port"),
-            "protocol": tree::text(port, "/protocol"),
-        });
-        if let Some(app) = port.get("appProtocol") {
-            found["appProtocol"] = app.clone();
-        }
-        found
-    });
-    ports.collect()
 }

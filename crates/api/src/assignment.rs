@@ -1,0 +1,182 @@
+//! `Assignment`: the decision where an object runs, and what came of it. Hanse alone writes it.
+
+use machinery::resource::{Cell, Column, Row, Subresource};
+use serde_json::{Value, json};
+
+use crate::{
+    AGE, GROUP, VERSION,
+    schema::{self, anything, choice, count, flag, list_of, object_of, word},
+};
+
+pub const KIND: &str = "Assignment";
+pub const PLURAL: &str = "assignments";
+/// As many clusters as one object can be on.
+const MOST_CLUSTERS: usize = 4096;
+/// The longest name an object can have.
+const LONGEST_NAME: usize = 253;
+
+const fn column(name: &'static str, description: &'static str, cell: Cell) -> Column {
+    Column { name, kind: "string", format: "", description, priority: 0, cell }
+}
+
+const COLUMNS: &[Column] = &[
+    Column { format: "name", ..column("Name", "The name.", Cell::Name) },
+    column("Kind", "The kind of the object.", Cell::Path(".spec.object.kind")),
+    column("Object", "The name of the object.", Cell::Path(".spec.object.name")),
+    column("Clusters", "Where it runs, and how much of it.", Cell::Compute(clusters_cell)),
+    column("Policy", "What decided it.", Cell::Path(".spec.decision.layer")),
+    AGE,
+];
+
+pub const ROW: Row = Row {
+    group: GROUP,
+    version: VERSION,
+    kind: KIND,
+    plural: PLURAL,
+    singular: "assignment",
+    short_names: &["asg"],
+    categories: &["hanse"],
+    subresources: &[Subresource::status(KIND, GROUP, VERSION)],
+    columns: COLUMNS,
+    schema: Some(shape),
+    generation: true,
+    system_written: true,
+    ..Row::PLAIN
+};
+
+/// The name of the assignment of an object: a readable one where it is short enough.
+pub fn name_of(group: &str, plural: &str, name: &str) -> String {
+    let kind = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+    let readable = format!("{kind}.{name}");
+    if readable.len() <= LONGEST_NAME {
+        return readable;
+    }
+    // FNV-1a from two beginnings: names that differ only in what is cut away must not meet.
+    let hash = |seed: u64| {
+        readable.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    };
+    let tail = format!("-{:016x}{:016x}", hash(0xcbf2_9ce4_8422_2325), hash(0x9747_b28c_8422_2325));
+    let mut cut = LONGEST_NAME - tail.len();
+    while !readable.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    format!("{}{tail}", readable[..cut].trim_end_matches(['.', '-']))
+}
+
+fn shape() -> Value {
+    let mut object = object_of(
+        "The object that is assigned.",
+        json!({
+            "apiVersion": word("Its group and version."),
+            "kind": word("Its kind."),
+            "name": word("Its name."),
+            "uid": word("Its UID: another object of the same name is another object."),
+        }),
+    );
+    object["required"] = json!(["apiVersion", "kind", "name", "uid"]);
+    let decision = object_of(
+        "Why it is so.",
+        json!({
+            "layer": word("What decided: Object, Namespace, Workspace, Root or Default."),
+            "policy": word("The name of the Placement, if one did."),
+            "pending": count("Replicas that fit nowhere."),
+            "verdicts": list_of("One for each cluster that was looked at.", MOST_CLUSTERS, verdict()),
+        }),
+    );
+    let spec = object_of(
+        "The decision.",
+        json!({
+            "object": object,
+            "clusters": {
+                "type": "array", "maxItems": MOST_CLUSTERS, "items": cluster(),
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "description": "Where it runs.",
+            },
+            "decision": decision,
+        }),
+    );
+    let status = object_of(
+        "What came of it.",
+        json!({
+            "clusters": {
+                "type": "array", "maxItems": MOST_CLUSTERS, "items": reported(),
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "description": "What each of the clusters says.",
+            },
+        }),
+    );
+    let about = "An Assignment says where an object runs, with which share, and why. Hanse writes it.";
+    schema::kind(about, json!({"spec": spec, "status": status}))
+}
+
+fn cluster() -> Value {
+    let mut cluster = object_of(
+        "One of the clusters.",
+        json!({
+            "name": word("Its name."),
+            "state": choice(
+                "Assigned: it is to run there. Ready: it does. Draining: it is to go once it is not needed.",
+                &["Assigned", "Ready", "Draining"],
+                Some("Assigned"),
+            ),
+            "replicas": count("How many replicas."),
+            "completions": count("Of a Job: how many completions."),
+            "firstOrdinal": count("Of a StatefulSet: the number of its first pod there."),
+            "min": count("Of an autoscaler: at least so many replicas."),
+            "max": count("Of an autoscaler: at most so many."),
+            "admitted": flag("Whether the cluster has promised the room for it."),
+        }),
+    );
+    cluster["required"] = json!(["name"]);
+    cluster
+}
+
+fn verdict() -> Value {
+    let mut verdict = object_of(
+        "What was found about a cluster.",
+        json!({
+            "cluster": word("Its name."),
+            "feasible": flag("Whether the object could run there."),
+            "reason": word("Why not, in one word."),
+            "message": {"type": "string", "maxLength": 4096, "description": "Why, and what would change it."},
+            "score": {"type": "integer", "format": "int64", "description": "The highest is taken first."},
+        }),
+    );
+    verdict["required"] = json!(["cluster", "feasible"]);
+    verdict
+}
+
+fn reported() -> Value {
+    let mut reported = object_of(
+        "What one cluster says.",
+        json!({
+            "name": word("Its name."),
+            "generation": {
+                "type": "integer", "format": "int64",
+                "description": "The generation of the object that its copy there was made from.",
+            },
+            "applied": flag("Whether the copy is there as it should be."),
+            "reason": word("Why it is not."),
+            "message": {"type": "string", "maxLength": 32768, "description": "What the cluster answered."},
+            "status": anything("The status of the copy."),
+        }),
+    );
+    reported["required"] = json!(["name"]);
+    reported
+}
+
+/// `eu-1:3,us-1:2`, as many as there is room for.
+fn clusters_cell(assignment: &Value, _: i64) -> Value {
+    const SHOWN: usize = 4;
+    let clusters = assignment.pointer("/spec/clusters").and_then(Value::as_array);
+    let clusters = clusters.map(Vec::as_slice).unwrap_or_default();
+    let one = |cluster: &Value| {
+        let name = cluster["name"].as_str().unwrap_or_default();
+        cluster["replicas"].as_u64().map_or_else(|| name.to_owned(), |replicas| format!("{name}:{replicas}"))
+    };
+    let mut parts: Vec<String> = clusters.iter().take(SHOWN).map(one).collect();
+    if clusters.len() > SHOWN {
+        parts.push(format!("{} more", clusters.len() - SHOWN));
+    }
+    json!(parts.join(","))
+}

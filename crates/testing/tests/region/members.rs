@@ -1,0 +1,106 @@
+//! Members seen through every server, although one of them has the sessions.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use testing::{hub::eventually, process::binary, real, simulated::TestClusters};
+
+use crate::servers::Region;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+fn said(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    Ok(text)
+}
+
+fn join(hub: &Path, member: &Path) -> Result<String> {
+    let mut command = Command::new(binary()?);
+    command.args(["join", "eu-1", "--kubeconfig"]).arg(member).arg("--hub-kubeconfig").arg(hub);
+    said(&mut command)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whichever_server_is_asked_shows_what_members_have() -> Result<()> {
+    let kubectl = real::build(&["kubectl"])?.join("kubectl");
+    let region = Region::start().await?;
+    let clusters = TestClusters::start(&["eu-1"]).await?;
+    let member = clusters.admin("eu-1").await?;
+    let deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "web", "image": "web:1"}]},
+            },
+        },
+    });
+    ensure!(member.post(DEPLOYMENTS, &deployment).await?.code == 201);
+    let config = region.directory.path().join("member");
+    std::fs::write(&config, clusters.simulation.kubeconfig("eu-1")?)?;
+    join(&region.servers[1].kubeconfig(), &config)?;
+
+    // One of them has the session; both show the same.
+    for client in &region.clients {
+        eventually("the pods are seen", || async {
+            let list = client.get(PODS).await?;
+            let running = |pod: &&serde_json::Value| pod["status"]["phase"] == "Running";
+            let json = list.json();
+            let pods = json["items"].as_array().into_iter().flatten().filter(running).count();
+            Ok((list.code == 200 && pods == 2).then_some(()))
+        })
+        .await?;
+    }
+    let lists = [region.clients[0].get(PODS).await?.json(), region.clients[1].get(PODS).await?.json()];
+    ensure!(lists[0] == lists[1], "{} {}", lists[0], lists[1]);
+    let revision = lists[0]["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    let pod = lists[0]["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+
+    for (number, client) in region.clients.iter().enumerate() {
+        let mut watch = client.watch(&format!("{PODS}?watch=true&resourceVersion={revision}")).await?;
+        let label = json!({"metadata": {"labels": {"seen": format!("by-{number}")}}});
+        let changed = client.merge_patch(&format!("{PODS}/{pod}"), &label).await?;
+        ensure!(changed.code == 200, "{}", changed.text());
+        loop {
+            let event = watch.expect().await?;
+            if event["object"]["metadata"]["labels"]["seen"] == format!("by-{number}") {
+                break;
+            }
+        }
+        let table = client.get(&format!("{PODS}/missing")).await?;
+        ensure!(table.code == 404, "{}", table.text());
+    }
+    for server in &region.servers {
+        let mut command = Command::new(&kubectl);
+        command.arg("--kubeconfig").arg(server.kubeconfig());
+        ensure!(!said(command.args(["logs", &pod]))?.is_empty());
+        let mut command = Command::new(&kubectl);
+        command.arg("--kubeconfig").arg(server.kubeconfig());
+        let answer = said(command.args(["exec", &pod, "--", "echo", "hello"]))?;
+        ensure!(answer == "hello\n", "{answer:?}");
+    }
+    Ok(())
+}
+
+/// Who a relayed request is for is believed of servers alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_else_can_pass_a_request_on() -> Result<()> {
+    let region = Region::start().await?;
+    // {"name":"admin","uid":"","groups":["system:masters"],"extra":{}}
+    const ADMIN: &str =
+        "eyJuYW1lIjoiYWRtaW4iLCJ1aWQiOiIiLCJncm91cHMiOlsic3lzdGVtOm1hc3RlcnMiXSwiZXh0cmEiOnt9fQ==";
+    for headers in [
+        vec![("hanse-relayed-user", ADMIN)],
+        vec![("hanse-relayed-user", ADMIN), ("authorization", "Bearer wrong")],
+        vec![("hanse-relayed-user", ADMIN), ("authorization", "Bearer ")],
+    ] {
+        let answer = region.clients[0].call(http::Method::GET, PODS, &headers, bytes::Bytes::new()).await?;
+        ensure!(answer.code == 401, "{headers:?}: {}", answer.text());
+    }
+    Ok(())
+}
