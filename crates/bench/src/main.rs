@@ -18,6 +18,7 @@
 //!               └─ page   what was found → one Markdown page
 //!
 //!   sim                   many simulated clusters, and the hub's view of their pods
+//!   placement             decisions in a second; no server is measured
 //! ```
 //!
 //! Absolute figures are those of the machine; ratios and CPU per operation are what to compare. Nothing here
@@ -35,6 +36,7 @@ mod lists;
 mod load;
 mod machine;
 mod objects;
+mod placement;
 mod report;
 mod servers;
 mod session;
@@ -66,6 +68,8 @@ enum Benchmark {
     Workspaces(workspaces::Options),
     /// Simulated clusters in one process, and how soon their pods are seen in the hub
     Sim(sim::Options),
+    /// Decisions of placement in a second, over many clusters
+    Placement(placement::Options),
 }
 
 fn main() -> Result<()> {
@@ -85,6 +89,7 @@ fn main() -> Result<()> {
                 Benchmark::Api(options) => api::run(options).await,
                 Benchmark::Workspaces(options) => workspaces::run(options).await,
                 Benchmark::Sim(options) => sim::run(options).await,
+                Benchmark::Placement(options) => placement::run(&options),
             }
         };
         tokio::select! {

@@ -150,7 +150,7 @@ fn flat(open: &[&mut Vessel<'_, '_>], left: u128) -> Option<(u128, u128)> {
         let exact = u128::from(it.weight) * left;
         exact >= u128::from(it.low) * weight && exact <= u128::from(it.high) * weight
     };
-    open.iter().all(|it| is_free(it)).then_some((left, weight))
+    open.iter().all(is_free).then_some((left, weight))
 }
 
 /// A vessel begins to fill, or is full, when the level is `amount / weight`.
