@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
 use kinds::{ClassKind, Resources, Toleration};
-use machinery::quantity::Quantity;
+use machinery::{gotext, quantity::Quantity};
 use serde_json::{Map, Value};
 
 /// Labels as selectors take them.
@@ -124,6 +124,8 @@ pub struct Cluster {
     pub condition: Condition,
     /// `None`: not known, and not judged.
     pub amounts: Option<Vec<Amount>>,
+    /// Of what is not among the amounts there is nothing; false: only bounds are known, and others are not judged.
+    pub lists_all: bool,
     pub offer: Offer,
     pub version: String,
 }
@@ -141,6 +143,7 @@ impl Cluster {
             network: Network::None,
             condition: Condition::Ready,
             amounts: None,
+            lists_all: true,
             offer: Offer::default(),
             version: String::new(),
         }
@@ -183,6 +186,7 @@ impl Cluster {
         };
         cluster.condition = condition(status);
         cluster.amounts = amounts(&spec["capacity"], status);
+        cluster.lists_all = members(&status["allocatable"]).next().is_some();
         cluster.offer = offer(status);
         cluster.version = status["version"].as_str().unwrap_or_default().to_owned();
         Some(cluster)
@@ -220,7 +224,7 @@ fn condition(status: &Value) -> Condition {
 
 fn quantities(value: &Value) -> Resources {
     let read = members(value)
-        .filter_map(|(name, value)| Some((name.clone(), Quantity::parse(value.as_str()?).ok()?)));
+        .filter_map(|(name, value)| Some((name.clone(), Quantity::parse(&gotext::plain(value)).ok()?)));
     read.collect()
 }
 

@@ -121,6 +121,9 @@ impl Entry {
         let mut least = (u64::MAX, 0);
         for (at, (resource, need)) in needs.iter().enumerate() {
             let there = amounts.iter().find(|it| it.resource == *resource);
+            if there.is_none() && !self.cluster.lists_all {
+                continue;
+            }
             let reserved = match self.reserved.is_empty() {
                 true => 0,
                 false => self.reserved.get(*resource).copied().unwrap_or(0),
@@ -139,7 +142,9 @@ impl Entry {
     pub fn free_part(&self, needs: &[(&str, i64)], replicas: u64) -> i64 {
         let Some(amounts) = &self.cluster.amounts else { return 0 };
         let part = |(resource, need): &(&str, i64)| {
-            let Some(it) = amounts.iter().find(|it| it.resource == *resource) else { return 0 };
+            let Some(it) = amounts.iter().find(|it| it.resource == *resource) else {
+                return if self.cluster.lists_all { 0 } else { 100 };
+            };
             let reserved = self.reserved.get(*resource).copied().unwrap_or(0);
             let own = need.saturating_mul(i64::try_from(replicas).unwrap_or(i64::MAX));
             let free =

@@ -204,6 +204,17 @@ fn division() {
             ..Scene::default()
         },
         Scene {
+            what: "a bound counts before anything is reported, and what is neither bound nor reported is not judged",
+            policy: divide(json!({})),
+            clusters: changed(vec![cluster("a", "x", 2), cluster("b", "x", 90)], "a", |it| {
+                it["spec"]["capacity"] = json!({"bounds": {"cpu": 4}});
+                it["status"]["allocatable"] = json!({});
+            }),
+            subject: deployment(10),
+            wanted: "a=4 b=6",
+            ..Scene::default()
+        },
+        Scene {
             what: "zero is a number, and the object is somewhere",
             policy: divide(json!({})),
             subject: deployment(0),
