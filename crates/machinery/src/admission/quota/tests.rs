@@ -23,11 +23,7 @@ fn create<'a>(new: &'a Tree) -> Change<'a> {
     Change { new, old: None, subresource: "", now: NOW }
 }
 
-fn charge(
-    quotas: &[Quota],
-    measure: &Measure,
-    change: &Change<'_>,
-) -> Result<Vec<Option<Amounts>>, String> {
+fn charge(quotas: &[Quota], measure: &Measure, change: &Change<'_>) -> Result<Vec<Option<Amounts>>, String> {
     Demand::of(quotas, measure, change)?.charge(quotas)
 }
 
