@@ -104,7 +104,7 @@ fn autoscalers_are_divided_as_federation_v1_did_where_that_is_certain() {
                 assert_eq!(divided, divided_bounds(&case[key]), "{name}");
             }
         }
-        let outcomes = case.get("upstreamOutcomes").map(|outcomes| cases(outcomes)).unwrap_or_default();
+        let outcomes = case.get("upstreamOutcomes").map(cases).unwrap_or_default();
         if outcomes.iter().all(Value::is_object) && !outcomes.is_empty() {
             assert!(outcomes.iter().any(|it| divided_bounds(it) == divided), "{name}: {divided:?}");
         }
