@@ -1,10 +1,10 @@
 //! All clusters there are, indexed once for many decisions.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use kinds::Resources;
 
-use crate::cluster::{Cluster, Offer, units};
+use crate::cluster::{Amount, Cluster, Offer, units};
 
 /// Clusters by name. A decision borrows it; what was decided and is not reported yet is kept in it as reserved.
 #[derive(Clone, Debug, Default)]
@@ -114,43 +114,77 @@ impl Directory {
     }
 }
 
-impl Entry {
-    /// How many more replicas there is room for, and the resource there is least of; `None`: not known.
-    pub fn fits(&self, needs: &[(&str, i64)]) -> Option<(u64, usize)> {
-        let amounts = self.cluster.amounts.as_ref()?;
-        let mut least = (u64::MAX, 0);
-        for (at, (resource, need)) in needs.iter().enumerate() {
-            let there = amounts.iter().find(|it| it.resource == *resource);
-            if there.is_none() && !self.cluster.lists_all {
-                continue;
-            }
-            let reserved = match self.reserved.is_empty() {
-                true => 0,
-                false => self.reserved.get(*resource).copied().unwrap_or(0),
-            };
-            let free = there.map_or(0, |it| it.limit.saturating_sub(it.requested).saturating_sub(reserved));
-            let fits = free.max(0) as u64 / need.unsigned_abs().max(1);
-            if fits < least.0 {
-                least = (fits, at);
-            }
-        }
-        Some(least)
+/// What one replica needs of a resource, in units.
+#[derive(Clone, Debug)]
+pub struct Need<'a> {
+    pub resource: &'a str,
+    pub amount: i64,
+    /// Where clusters have it in their lists: most have the same, so that it is seldom looked for.
+    place: Cell<usize>,
+}
+
+impl<'a> Need<'a> {
+    pub fn new(resource: &'a str, amount: i64) -> Self {
+        Self { resource, amount: amount.max(1), place: Cell::new(0) }
     }
 
-    /// How much of the resource there is least of is free, in hundredths. The replicas that it has count as free, or it
-    /// would suit the less for having them.
-    pub fn free_part(&self, needs: &[(&str, i64)], replicas: u64) -> i64 {
-        let Some(amounts) = &self.cluster.amounts else { return 0 };
-        let part = |(resource, need): &(&str, i64)| {
-            let Some(it) = amounts.iter().find(|it| it.resource == *resource) else {
-                return if self.cluster.lists_all { 0 } else { 100 };
+    fn find<'c>(&self, amounts: &'c [Amount]) -> Option<&'c Amount> {
+        let is_it = |it: &&Amount| it.resource == self.resource;
+        if let Some(found) = amounts.get(self.place.get()).filter(is_it) {
+            return Some(found);
+        }
+        let place = amounts.iter().position(|it| it.resource == self.resource)?;
+        self.place.set(place);
+        amounts.get(place)
+    }
+}
+
+/// How much room there is for replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// How many more there is room for.
+    pub fits: u64,
+    /// Of which need there is least.
+    pub scarce: usize,
+    /// How much of it is free, in hundredths. The replicas that are there count as free, or the cluster would suit the
+    /// less for having them.
+    pub free: i64,
+}
+
+impl Entry {
+    /// `None`: not known.
+    pub fn room(&self, needs: &[Need<'_>], replicas: u64) -> Option<Room> {
+        let amounts = self.cluster.amounts.as_ref()?;
+        let mut room = Room { fits: u64::MAX, scarce: 0, free: 100 };
+        let replicas = i64::try_from(replicas).unwrap_or(i64::MAX);
+        for (at, need) in needs.iter().enumerate() {
+            let there = match need.find(amounts) {
+                Some(there) => there,
+                None if self.cluster.lists_all => return Some(Room { fits: 0, scarce: at, free: 0 }),
+                None => continue,
             };
-            let reserved = self.reserved.get(*resource).copied().unwrap_or(0);
-            let own = need.saturating_mul(i64::try_from(replicas).unwrap_or(i64::MAX));
-            let free =
-                it.limit.saturating_sub(it.requested).saturating_sub(reserved).saturating_add(own).max(0);
-            (i128::from(free) * 100 / i128::from(it.limit.max(1))).min(100) as i64
-        };
-        needs.iter().map(part).min().unwrap_or(100)
+            let reserved = match self.reserved.is_empty() {
+                true => 0,
+                false => self.reserved.get(need.resource).copied().unwrap_or(0),
+            };
+            let free = there.limit.saturating_sub(there.requested).saturating_sub(reserved);
+            let fits = free.max(0) as u64 / need.amount.unsigned_abs();
+            if fits < room.fits {
+                (room.fits, room.scarce) = (fits, at);
+            }
+            let own = need.amount.saturating_mul(replicas);
+            room.free = room.free.min(hundredths(free.saturating_add(own), there.limit));
+        }
+        Some(room)
+    }
+}
+
+fn hundredths(part: i64, whole: i64) -> i64 {
+    let whole = whole.max(1);
+    let part = part.clamp(0, whole);
+    match part.checked_mul(100) {
+        Some(scaled) => scaled / whole,
+        // So much that hundredths of the whole are exact enough.
+        None => part / (whole / 100).max(1),
     }
 }

@@ -58,8 +58,8 @@ fn primary(placer: &Placer<'_>) -> Option<usize> {
     }
     let open = verdicts.iter().filter(|it| it.stance() == Stance::Open);
     let best = open.min_by_key(|it| {
-        let holds_all = it.room.is_none_or(|room| room >= placer.total);
-        (!holds_all, Reverse(it.score.total()), it.rank, it.cluster)
+        let room = it.room.unwrap_or(u64::MAX).min(placer.total);
+        (Reverse(room), Reverse(it.score.total()), it.rank, it.cluster)
     });
     best.or(most).map(|it| it.cluster)
 }

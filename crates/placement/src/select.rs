@@ -5,7 +5,7 @@ use machinery::{builtin, selector::Requirement};
 
 use crate::{
     cluster::{Cluster, Condition, Effect, HOSTNAME_LABEL, Labels, Offer, units},
-    directory::{Directory, Entry},
+    directory::{Directory, Entry, Need},
     input::Input,
     policy::{By, Rule, Spread},
 };
@@ -143,7 +143,7 @@ struct Demand<'a> {
     input: &'a Input<'a>,
     rule: &'a Rule,
     tolerations: Vec<&'a Toleration>,
-    needs: Vec<(&'a str, i64)>,
+    needs: Vec<Need<'a>>,
     spread: &'a [Spread],
     /// By the place of the offer.
     offers: Vec<Option<Objection>>,
@@ -172,7 +172,7 @@ pub fn select(input: &Input<'_>, rule: &Rule) -> Verdicts {
     for (verdict, entry) in all.iter_mut().zip(input.directory.entries()) {
         demand.measure(entry, verdict);
     }
-    let needs = demand.needs.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+    let needs = demand.needs.iter().map(|need| (need.resource.to_owned(), need.amount)).collect();
     Verdicts { all, needs, spread }
 }
 
@@ -231,9 +231,9 @@ fn constraints(subject: &Subject, rule: &Rule) -> Vec<Spread> {
     rule.spread.iter().cloned().chain(of_pods).take(MOST_LEVELS).collect()
 }
 
-fn needs(subject: &Subject) -> Vec<(&str, i64)> {
-    let needs = subject.needs.iter().map(|(name, amount)| (name.as_str(), units(name, amount)));
-    needs.filter(|(_, amount)| *amount > 0).collect()
+fn needs(subject: &Subject) -> Vec<Need<'_>> {
+    let needs = subject.needs.iter().map(|(name, amount)| (name, units(name, amount)));
+    needs.filter(|(_, amount)| *amount > 0).map(|(name, amount)| Need::new(name, amount)).collect()
 }
 
 /// What is wrong with each offer of the directory.
@@ -383,9 +383,10 @@ impl Demand<'_> {
         if !verdict.is_feasible() {
             return;
         }
-        if let Some((fits, scarce)) = entry.fits(&self.needs) {
-            verdict.room = Some(verdict.current.saturating_add(fits));
-            verdict.scarce = scarce;
+        let room = entry.room(&self.needs, verdict.current);
+        if let Some(room) = room {
+            verdict.room = Some(verdict.current.saturating_add(room.fits));
+            verdict.scarce = room.scarce;
         }
         if !self.rule.shares.is_empty() {
             let share = self.rule.shares.of(&entry.cluster.name, &entry.cluster.labels);
@@ -400,7 +401,7 @@ impl Demand<'_> {
             here: if verdict.present { 100 } else { 0 },
             affinity: wished.map(|it| it.weight).fold(0, i64::saturating_add),
             taints: if verdict.avoided { -100 } else { 0 },
-            free: entry.free_part(&self.needs, verdict.current),
+            free: room.map_or(0, |it| it.free),
         };
     }
 }

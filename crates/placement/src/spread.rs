@@ -9,7 +9,7 @@
 //!       └─ us 6 ─── us-a 6 ── cluster 6
 //! ```
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 use kinds::divide::{Algorithm, Slot, fair, federation, rank};
 
@@ -33,7 +33,8 @@ pub struct Divider<'s, 'a> {
 /// The slots of one place.
 struct Place<'a> {
     slot: Slot<'a>,
-    members: Vec<usize>,
+    /// From where to where in the sorted members.
+    members: Range<usize>,
     /// What it can hold.
     room: u64,
     /// No constraint is on it: it cannot gain, or has no label that would say where it is.
@@ -47,7 +48,8 @@ impl<'a> Divider<'_, 'a> {
         if self.levels.is_empty() {
             return self.leaf(total, self.slots);
         }
-        self.place(0, (0..self.slots.len()).collect(), total, &mut shares);
+        let mut members: Vec<usize> = (0..self.slots.len()).collect();
+        self.place(0, &mut members, total, &mut shares);
         shares
     }
 
@@ -61,13 +63,8 @@ impl<'a> Divider<'_, 'a> {
         }
     }
 
-    fn place(&self, at: usize, members: Vec<usize>, total: u64, shares: &mut [u64]) {
-        let Some(level) = self.levels.get(at) else {
-            let slots: Vec<Slot<'a>> = members.iter().map(|it| self.slots[*it]).collect();
-            let divided = self.leaf(total, &slots);
-            members.into_iter().zip(divided).for_each(|(member, share)| shares[member] = share);
-            return;
-        };
+    fn place(&self, at: usize, members: &mut [usize], total: u64, shares: &mut [u64]) {
+        let Some(level) = self.levels.get(at) else { return self.share(members, total, shares) };
         let places = self.places(at, members, total);
         let slots: Vec<Slot<'a>> = places.iter().map(|place| place.slot).collect();
         let mut divided = fair(total, &slots, self.rebalance);
@@ -75,29 +72,45 @@ impl<'a> Divider<'_, 'a> {
             divided = level_out(level.spread, &places, divided, total);
         }
         for (place, total) in places.into_iter().zip(divided) {
-            self.place(at + 1, place.members, total, shares);
+            if let Some(members) = members.get_mut(place.members) {
+                self.place(at + 1, members, total, shares);
+            }
         }
     }
 
-    /// The places that are used, by name.
-    fn places(&self, at: usize, members: Vec<usize>, total: u64) -> Vec<Place<'a>> {
-        let Some(level) = self.levels.get(at) else { return Vec::new() };
-        let mut by_name: BTreeMap<Option<&'a str>, Vec<usize>> = BTreeMap::new();
-        for member in members {
-            by_name.entry(level.places[member]).or_default().push(member);
+    /// Inside of the last place.
+    fn share(&self, members: &[usize], total: u64, shares: &mut [u64]) {
+        if let [one] = members {
+            shares[*one] = total.min(self.bound(&self.slots[*one]));
+            return;
         }
-        let mut places: Vec<Place<'a>> =
-            by_name.into_iter().map(|(name, members)| self.of_members(at, name, members)).collect();
+        let slots: Vec<Slot<'a>> = members.iter().map(|it| self.slots[*it]).collect();
+        let divided = self.leaf(total, &slots);
+        members.iter().zip(divided).for_each(|(member, share)| shares[*member] = share);
+    }
+
+    /// The places that are used, by name. Sorts the members by them.
+    fn places(&self, at: usize, members: &mut [usize], total: u64) -> Vec<Place<'a>> {
+        let Some(level) = self.levels.get(at) else { return Vec::new() };
+        members.sort_by_key(|member| level.places[*member]);
+        let mut places = Vec::new();
+        let mut from = 0;
+        for of_one in members.chunk_by_mut(|a, b| level.places[*a] == level.places[*b]) {
+            let to = from + of_one.len();
+            let name = of_one.first().and_then(|member| level.places[*member]);
+            places.push(Place { members: from..to, ..self.of_members(at, name, of_one) });
+            from = to;
+        }
         if let Some(most) = level.spread.max_domains {
             keep_best(&mut places, usize::try_from(most).unwrap_or(usize::MAX), total);
         }
         places
     }
 
-    fn of_members(&self, at: usize, name: Option<&'a str>, members: Vec<usize>) -> Place<'a> {
+    fn of_members(&self, at: usize, name: Option<&'a str>, members: &mut [usize]) -> Place<'a> {
+        let room = self.room(at + 1, members);
         let slots = || members.iter().map(|it| &self.slots[*it]);
         let sum = |of: fn(&Slot<'a>) -> u64| slots().fold(0_u64, |sum, slot| sum.saturating_add(of(slot)));
-        let room = self.room(at + 1, &members);
         let frozen = slots().all(|slot| slot.frozen);
         let wish = self.levels.get(at).is_some_and(|level| !level.spread.required);
         let slot = Slot {
@@ -105,28 +118,38 @@ impl<'a> Divider<'_, 'a> {
             rank: rank(name.unwrap_or_default(), self.key),
             // A wish is that places are alike; a demand is kept after the clusters' own weights.
             weight: if wish { 1 } else { sum(|slot| slot.weight) },
-            min: sum(|slot| slot.min),
+            min: sum(|slot| slot.min.min(bound(slot))),
             max: Some(room),
             capacity: None,
             current: sum(|slot| slot.current.min(bound(slot))),
             frozen,
         };
-        Place { slot, members, room, exempt: frozen || name.is_none() }
+        Place { slot, members: 0..members.len(), room, exempt: frozen || name.is_none() }
+    }
+
+    /// What it may have: without weight its minimum, and what it has.
+    fn bound(&self, slot: &Slot<'a>) -> u64 {
+        match (slot.weight, self.rebalance) {
+            (0, true) if !slot.frozen => bound(slot).min(slot.min),
+            (0, false) => bound(slot).min(slot.min.max(slot.current)),
+            _ => bound(slot),
+        }
     }
 
     /// What the members can hold under the constraints from `at` on.
-    fn room(&self, at: usize, members: &[usize]) -> u64 {
-        let of = |it: &usize| bound(&self.slots[*it]);
+    fn room(&self, at: usize, members: &mut [usize]) -> u64 {
+        let of = |it: &usize| self.bound(&self.slots[*it]);
         let Some(level) = self.levels.get(at) else {
             return members.iter().map(of).fold(0, u64::saturating_add);
         };
-        let places = self.places(at, members.to_vec(), u64::MAX);
+        let places = self.places(at, members, u64::MAX);
         let most = if level.spread.required { ceiling(level.spread, &places) } else { u64::MAX };
         let held = |it: &Place<'a>| if it.exempt { it.room } else { it.room.min(most) };
         places.iter().map(held).fold(0, u64::saturating_add)
     }
 }
 
+/// What it may have, whatever its weight.
 fn bound(slot: &Slot<'_>) -> u64 {
     let most = slot.max.unwrap_or(u64::MAX).min(slot.capacity.unwrap_or(u64::MAX));
     if slot.frozen { most.min(slot.current) } else { most }
@@ -146,10 +169,13 @@ fn keep_best(places: &mut Vec<Place<'_>>, most: usize, total: u64) {
     if places.len() <= most {
         return;
     }
-    places.sort_by(|a, b| {
-        let order = |it: &Place<'_>| (it.slot.current.min(total), it.room.min(total));
+    let order = |it: &Place<'_>| (it.slot.current.min(total), it.room.min(total));
+    let better = |a: &Place<'_>, b: &Place<'_>| {
         order(b).cmp(&order(a)).then(a.slot.rank.cmp(&b.slot.rank)).then(a.slot.name.cmp(b.slot.name))
-    });
+    };
+    if most > 0 {
+        places.select_nth_unstable_by(most - 1, better);
+    }
     places.truncate(most);
     places.sort_by(|a, b| a.slot.name.cmp(b.slot.name));
 }
@@ -212,6 +238,8 @@ fn fill_exempt(places: &[Place<'_>], divided: &mut [u64], total: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
