@@ -246,7 +246,7 @@ impl Decision {
         let kind = format!("{}.{}", subject.kind, subject.group);
         let kind = kind.trim_end_matches('.');
         let account = input.account.unwrap_or_default();
-        let words = match objection {
+        match objection {
             Objection::NotChosen => {
                 ("the policy does not select it".into(), "its labels, or the policy's clusters".into())
             }
@@ -310,8 +310,7 @@ impl Decision {
                 (format!("it has no {class}"), format!("{class} in the cluster"))
             }
             Objection::NotNeeded => ("nothing there needs it".into(), String::new()),
-        };
-        words
+        }
     }
 }
 

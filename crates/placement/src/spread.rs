@@ -276,7 +276,8 @@ mod tests {
     fn regions_differ_by_no_more_than_the_skew() {
         let free = [(0, None); 4];
         let regions: &[&str] = &["eu", "eu", "eu", "us"];
-        let cases: &[(Spread, u64, &[(u64, Option<u64>)], &[u64])] = &[
+        type Case<'a> = (Spread, u64, &'a [(u64, Option<u64>)], &'a [u64]);
+        let cases: &[Case<'_>] = &[
             (spread(1, 1, None, true), 12, &free, &[2, 2, 2, 6]),
             (spread(4, 1, None, true), 12, &free, &[3, 3, 2, 4]),
             (spread(1, 1, None, false), 12, &free, &[2, 2, 2, 6]),
