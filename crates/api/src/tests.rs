@@ -1,10 +1,10 @@
 use machinery::{
     definition,
-    resource::{Row, own_definition},
+    resource::{Resource, Row, own_definition},
 };
 use serde_json::{Value, json};
 
-use crate::{ROWS, admit, assignment, overrides, placement};
+use crate::{ROWS, admit, assignment, cluster, overrides, placement};
 
 /// What the server would say against a new object.
 pub fn refusals(row: &Row, object: Value) -> Vec<String> {
@@ -160,4 +160,16 @@ fn names_of_assignments_are_readable_and_never_too_long() {
     let long = |end: &str| assignment::name_of("apps", "deployments", &format!("{}{end}", "x".repeat(250)));
     assert_eq!(long("a").len(), 253);
     assert_ne!(long("a"), long("b"));
+}
+
+#[test]
+fn what_was_stored_before_has_the_present_form_when_it_is_looked_at() {
+    let resource = Resource::new(cluster::ROW.clone());
+    let stored = json!({
+        "apiVersion": "hanse.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "a"},
+        "spec": {"endpoint": "https://a", "owner": "somebody"},
+    });
+    let Value::Object(mut tree) = stored else { panic!("an object") };
+    resource.from_storage(&mut tree);
+    assert_eq!(tree["spec"], json!({"endpoint": "https://a", "namespaces": "Same", "network": "None"}));
 }

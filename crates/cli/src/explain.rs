@@ -121,6 +121,8 @@ fn named(object: &Value) -> String {
 #[derive(Default)]
 struct World {
     directory: Directory,
+    /// The status of clusters that have one.
+    reported: BTreeMap<String, Value>,
     policies: Vec<Policy>,
     root: Vec<Policy>,
     namespaces: BTreeMap<String, Namespace>,
@@ -179,13 +181,29 @@ impl World {
         let name = named(&object);
         if is_own(&object, api::cluster::KIND) {
             let is_written = object["status"]["conditions"].is_null();
-            let cluster = Cluster::read(&object).ok_or_else(|| anyhow!("{name}: a Cluster needs a name"))?;
-            self.directory.put(if is_written { cluster.assumed_ready() } else { cluster });
+            let mut cluster =
+                Cluster::read(&object).ok_or_else(|| anyhow!("{name}: a Cluster needs a name"))?;
+            if is_written {
+                // What was reported of it goes on being so.
+                cluster = match self.reported.get(cluster.name.as_str()) {
+                    Some(status) => {
+                        let mut object = object;
+                        object["status"] = status.clone();
+                        Cluster::read(&object).unwrap_or(cluster)
+                    }
+                    None => cluster.assumed_ready(),
+                };
+            } else {
+                self.reported.insert(cluster.name.to_string(), object["status"].clone());
+            }
+            self.directory.put(cluster);
         } else if is_own(&object, api::placement::KIND) {
             let admitted = api::admit(&api::placement::ROW, object);
             let object =
                 admitted.map_err(|causes| anyhow!("{name} would be refused: {}", causes.join("; ")))?;
-            self.policies.push(Policy::read(&object)?);
+            let policy = Policy::read(&object)?;
+            self.policies.retain(|it| it.name != policy.name);
+            self.policies.push(policy);
         } else if object["apiVersion"] == "v1" && object["kind"] == "Namespace" {
             let metadata = &object["metadata"];
             let texts = |key: &str| serde_json::from_value(metadata[key].clone()).unwrap_or_default();

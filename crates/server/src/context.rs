@@ -184,11 +184,15 @@ impl Context {
                 None => return Ok(Vec::new()),
             },
         };
-        let header = self.headers.get("hanse-partial").is_some_and(|value| value == "true");
-        if sight.is_partial() && !header && !self.query.flag("partial") {
+        if sight.is_partial() && !self.takes_parts() {
             return Err(sight.refusal());
         }
         Ok(sight.warnings())
+    }
+
+    /// Whether the client can do with less than all there is.
+    pub fn takes_parts(&self) -> bool {
+        self.headers.get("hanse-partial").is_some_and(|value| value == "true") || self.query.flag("partial")
     }
 
     pub fn about<'a>(&'a self, name: &'a str) -> About<'a> {

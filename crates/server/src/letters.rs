@@ -18,7 +18,7 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
-use store::etcd::{Courier, EtcdStore, Registration, Undelivered};
+use store::etcd::{Courier, EtcdStore, OnDuty, Registration, Undelivered};
 use tokio_rustls::TlsConnector;
 
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 pub const PATH: &str = "/hanse/letters";
 
 /// A commit is a few objects; letters and answers are not larger.
-const MAX_BYTES: usize = 64 << 20;
+pub const MAX_BYTES: usize = 64 << 20;
 const DIAL_LIMIT: Duration = Duration::from_secs(2);
 /// The other server gives up before that.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
@@ -47,8 +47,8 @@ pub trait Letters: Send + Sync + 'static {
 
     fn receive(&self, letter: Bytes) -> BoxFuture<'static, Bytes>;
 
-    /// How the server is reached that is on duty, if that is another one.
-    fn on_duty_elsewhere(&self) -> Option<Registration>;
+    /// Who is on duty, as far as is known here.
+    fn who_is_on_duty(&self) -> OnDuty;
 }
 
 /// Letters of a store in etcd.
@@ -77,8 +77,8 @@ impl Letters for EtcdLetters {
         self.store.receive(letter)
     }
 
-    fn on_duty_elsewhere(&self) -> Option<Registration> {
-        self.store.on_duty_elsewhere()
+    fn who_is_on_duty(&self) -> OnDuty {
+        self.store.who_is_on_duty()
     }
 }
 

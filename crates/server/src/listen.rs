@@ -173,8 +173,7 @@ async fn connection(
     let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
     let caller = chain.map(|chain| Arc::new(Caller::Certificate(Presented::new(chain.to_vec()))));
     let claim = Arc::new(Claim::default());
-    let from =
-        Arc::new(Connection { caller, peer: Some(peer), claim: Some(claim.clone()), is_relayed: false });
+    let from = Arc::new(Connection { caller, peer: Some(peer), claim: Some(claim.clone()), relayed: None });
     hub.metrics.connections.inc();
     let spoke = Arc::new(AtomicBool::new(false));
     let owed: Debt = Arc::new(());

@@ -12,6 +12,7 @@ use machinery::{
     selector::FieldSelector,
     status::{self, Reason, Status},
 };
+use store::WorkspaceId;
 use tracing::{Instrument, Span};
 
 use crate::{
@@ -31,7 +32,7 @@ use crate::{
     pods,
     rbac::Attributes,
     read,
-    relay::{self, Relayed},
+    relay::{self, Answerer},
     request::{RequestInfo, ResourceTarget, Target, Verb},
     reviews,
     shares::{BodyRoom, Claim},
@@ -59,8 +60,8 @@ pub struct Connection {
     pub peer: Option<IpAddr>,
     /// Whose it is; `None`: it is not counted.
     pub claim: Option<Arc<Claim>>,
-    /// Another server passed it on.
-    pub is_relayed: bool,
+    /// Another server passed it on, for the workspace with this id.
+    pub relayed: Option<WorkspaceId>,
 }
 
 /// What is learned of a request while it is answered, and outlives a refusal.
@@ -84,9 +85,9 @@ where
     let mut headers = std::mem::take(&mut parts.headers);
     let connection = match relay::asker(&hub, &mut headers) {
         Ok(None) => connection,
-        Ok(Some(user)) => {
+        Ok(Some((user, workspace))) => {
             let caller = Some(Arc::new(Caller::Known(Arc::new(user))));
-            Arc::new(Connection { caller, is_relayed: true, ..Connection::default() })
+            Arc::new(Connection { caller, relayed: Some(workspace), ..Connection::default() })
         }
         Err(status) => return body::refusal(&status),
     };
@@ -225,7 +226,7 @@ where
     }
     let mut audit = Recorder::off();
     // What another server passes on it has recorded.
-    if let Some(auditor) = hub.auditor.as_ref().filter(|_| !connection.is_relayed) {
+    if let Some(auditor) = hub.auditor.as_ref().filter(|_| connection.relayed.is_none()) {
         let id = findings.audit_id.to_str().unwrap_or_default();
         audit = findings.trail.begin(arrival(auditor, id, Some(&user), &name)).await?;
     }
@@ -242,7 +243,9 @@ where
         space.count_request();
         let user = act_as(hub, &space, asker.clone(), &headers, &audit)?;
         // Who may act as anybody in a workspace does not become a platform admin to the others by it.
-        let is_admin = asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user);
+        // Whether somebody acts is not known of what is passed on; it was let in once already.
+        let is_admin =
+            asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user) && connection.relayed.is_none();
         let permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
         let Target::Resource(target) = &info.target else { break (user, permit) };
         let began = hub.env.clock.elapsed();
@@ -258,6 +261,10 @@ where
         }
         space = now;
     };
+    // A workspace of the same name is another one.
+    if connection.relayed.as_ref().is_some_and(|id| id != space.id()) {
+        return Err(authentication::unauthorized());
+    }
     laps.lap("stage.wait");
     let reason = hub.authorizer.decide(&space, &user, &attributes, audit.is_on());
     let allowed = reason.is_some();
@@ -276,7 +283,7 @@ where
         Target::Resource(target) => {
             let elsewhere = findings.elsewhere.clone();
             let about = &mut findings.about;
-            let is_relayed = connection.is_relayed;
+            let is_relayed = connection.relayed.is_some();
             resource(
                 hub, space, user, target, query, parts, headers, body, audit, elsewhere, about, waited,
                 is_relayed,
@@ -443,11 +450,6 @@ where
     about.set(&resource, &target);
     check_path(&resource, &target)?;
     let verb = target.verb;
-    if let Some(to) = relay::to(hub, &space, &resource).filter(|_| !is_relayed) {
-        let body = read_body(body, hub.options.max_body_bytes, |_| Ok(())).await?;
-        let relayed = Relayed { to, space: &space, user: &user, parts, headers: &headers, verb, body };
-        return Box::pin(relay::send(hub, relayed)).await;
-    }
     let upgrade = parts.extensions.get::<OnUpgrade>().cloned();
     let shown = shown_kind(&resource, &target);
     let about = about.clone();
@@ -468,6 +470,11 @@ where
         elsewhere,
         upgrade,
     };
+    match relay::answerer(&context, is_relayed) {
+        Answerer::Here => {}
+        Answerer::There(to) => return Box::pin(relay::send(&context, &to, parts, body, waited)).await,
+        Answerer::Nobody => return Err(relay::nobody()),
+    }
     let deprecation = match context.resource.custom() {
         Some(custom) => custom.version.deprecation.clone(),
         None => context.resource.row.deprecation.map(str::to_owned),

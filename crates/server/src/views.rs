@@ -364,11 +364,24 @@ impl Views {
         Kind::of(&key.collection)?;
         let joined = space.stored(&Collection::new(api::GROUP, "clusters"));
         let joined: Vec<_> = joined.iter(None, None).map(|(item, _)| item.name().into()).collect();
+        let is_hidden = self.platform_is_hidden(key);
         match self.of(space.id()) {
-            Some(view) => Some(view.presence(key, uid, &joined)),
-            None if joined.is_empty() => None,
+            Some(view) => Some(view.presence(key, uid, &joined, is_hidden)),
+            None if joined.is_empty() && !is_hidden => None,
             None => Some(Presence::Unknown),
         }
+    }
+
+    /// Whether a cluster of the platform, which may show in any workspace, was not seen whole by its present session.
+    fn platform_is_hidden(&self, key: &Key) -> bool {
+        let clusters = Collection::new(api::GROUP, api::cluster::PLURAL);
+        let homes = [api::ROOT, api::DEFAULT].map(|name| WorkspaceId(name.into()));
+        homes.iter().any(|home| {
+            let Ok(joined) = self.0.store.list(home, &clusters, None) else { return true };
+            let view = self.of(home);
+            let is_seen = |name: &str| view.as_ref().is_some_and(|view| view.is_in_sight(name, key));
+            joined.iter(None, None).any(|(item, _)| !is_seen(item.name()))
+        })
     }
 
     /// Resolves when the server has stopped and what was seen is kept.

@@ -95,6 +95,7 @@ pub async fn watch(context: &Context) -> Result<Response<Body>, Status> {
         deadline: clock + options.timeout.unwrap_or(DEFAULT_TIMEOUT + spread),
         next_bookmark: clock + context.hub.options.bookmark_every,
         hub: context.hub.clone(),
+        duty: context.view.as_ref().and_then(|_| context.hub.store.duty()),
         _share: share,
         measures: context.hub.metrics.requests.watch(&context.about),
     };
@@ -132,6 +133,8 @@ struct Watcher {
     _share: Share<WorkspaceId>,
     measures: WatchMeasures,
     hub: std::sync::Arc<crate::hub::Hub>,
+    /// Of a watch of what members have: whether this server is still the one that sees it.
+    duty: Option<tokio::sync::watch::Receiver<bool>>,
     space: Space,
     feed: Watch,
     selection: Selection,
@@ -162,7 +165,7 @@ impl Watcher {
                 self.fill_initial();
                 continue;
             }
-            if self.hub.is_stopping() {
+            if self.hub.is_stopping() || self.duty.as_ref().is_some_and(|on_duty| !*on_duty.borrow()) {
                 self.over = true;
                 continue;
             }
@@ -278,10 +281,18 @@ impl Watcher {
         let until = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
         let timer = clock.sleep(until.saturating_sub(now));
         let mut stopping = self.hub.stopping.clone();
+        let mut duty = self.duty.clone();
+        let off_duty = async {
+            match &mut duty {
+                Some(duty) => drop(duty.wait_for(|on_duty| !*on_duty).await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = self.feed.changed() => {}
             () = timer => {}
             () = hub::stopped(&mut stopping) => {}
+            () = off_duty => {}
         }
     }
 

@@ -130,6 +130,15 @@ pub struct EtcdStore {
     shared: Arc<Shared>,
 }
 
+/// Who does what one server does for all.
+#[derive(Clone, Debug)]
+pub enum OnDuty {
+    Here,
+    There(Registration),
+    /// Nobody, or somebody who has not said how it is reached.
+    Unclear,
+}
+
 /// What one server is doing among the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -280,11 +289,12 @@ impl EtcdStore {
         secret.len() >= 32 && secret.len() == shown.len() && differences == 0
     }
 
-    /// How the server is reached that is on duty, if that is another one.
-    pub fn on_duty_elsewhere(&self) -> Option<Registration> {
+    /// Who is on duty, as far as is known here.
+    pub fn who_is_on_duty(&self) -> OnDuty {
         match self.shared.standing(&self.shared.options.duty) {
-            shared::Standing::Theirs(registration) => Some(registration),
-            _ => None,
+            _ if self.shared.on_duty() => OnDuty::Here,
+            shared::Standing::Theirs(registration) => OnDuty::There(registration),
+            _ => OnDuty::Unclear,
         }
     }
 

@@ -287,6 +287,10 @@ impl Resource {
         if self.custom().is_some() {
             return;
         }
+        // What was stored before the schema had its present form.
+        if let Schema::Own(custom) = &self.schema {
+            custom.renew(tree);
+        }
         if let Some(convert) = &self.row.convert {
             (convert.from_storage)(tree);
         }

@@ -60,6 +60,13 @@ pub(super) struct Cluster {
     pub placed: HashMap<CompactString, Placed>,
 }
 
+impl Cluster {
+    /// By the session that is connected.
+    fn has_seen_all(&self, kind: Kind) -> bool {
+        self.seen.get(&kind).is_some_and(|seen| seen.whole && seen.confirmed)
+    }
+}
+
 /// What was seen of one kind in one cluster.
 #[derive(Default)]
 pub(super) struct Seen {
@@ -285,8 +292,15 @@ impl View {
         sight
     }
 
+    /// Whether the present session with a cluster has seen all objects of the kind of `key`.
+    pub fn is_in_sight(&self, cluster: &str, key: &Key) -> bool {
+        let Some(kind) = Kind::of(&key.collection) else { return false };
+        self.known.lock().clusters.get(cluster).is_some_and(|cluster| cluster.has_seen_all(kind))
+    }
+
     /// What is known of the object with `uid`, which should be at `key`. `joined`: the clusters that the workspace has.
-    pub fn presence(&self, key: &Key, uid: &str, joined: &[CompactString]) -> Presence {
+    /// `is_hidden`: others may have it.
+    pub fn presence(&self, key: &Key, uid: &str, joined: &[CompactString], is_hidden: bool) -> Presence {
         let known = self.level();
         let Some(kind) = Kind::of(&key.collection) else { return Presence::Unknown };
         if self.memory.get(&self.id, key).is_some_and(|object| object.head.uid == uid)
@@ -303,10 +317,9 @@ impl View {
         if known.mirrors.get(&kind).is_some_and(|mirror| mirror.saw_removed(uid)) {
             return Presence::Gone;
         }
-        let in_sight =
-            |cluster: &Cluster| cluster.seen.get(&kind).is_some_and(|seen| seen.whole && seen.confirmed);
         let all = known.damaged.is_none()
-            && known.clusters.values().all(in_sight)
+            && !is_hidden
+            && known.clusters.values().all(|cluster| cluster.has_seen_all(kind))
             && joined.iter().all(|name| known.clusters.contains_key(name));
         if all { Presence::Gone } else { Presence::Unknown }
     }

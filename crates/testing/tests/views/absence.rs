@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use http::StatusCode;
+use serde_json::json;
 use store::WorkspaceId;
+use testing::hub::eventually;
 
 use crate::{Cluster, PODS, World, create, mk_pod, names, pods, warnings};
 
@@ -167,4 +169,33 @@ async fn a_cluster_of_the_same_name_that_is_joined_elsewhere_gets_no_say() -> Re
     assert_eq!(world.names(PODS).await?, ["web"]);
     assert!(world.views().is_held(&world.workspace(), "eu"));
     Ok(())
+}
+
+#[tokio::test]
+async fn what_a_cluster_of_the_platform_may_have_is_not_gone_before_it_was_seen() -> Result<()> {
+    const CLUSTERS: &str = "/apis/hanse.io/v1alpha1/clusters";
+    const MAPS: &str = "/clusters/team/api/v1/namespaces/default/configmaps";
+    let world = World::start().await?;
+    let spec = json!({"endpoint": "https://a", "secretRef": {"namespace": "a", "name": "a"}});
+    create(&world.client, CLUSTERS, &json!({"metadata": {"name": "eu-1"}, "spec": spec})).await?;
+    let team = json!({"metadata": {"name": "team"}});
+    create(&world.client, "/clusters/root/apis/hanse.io/v1alpha1/workspaces", &team).await?;
+    let owned_by = |name: &str, kind: &str| {
+        let owner = json!({"apiVersion": "v1", "kind": kind, "name": "web", "uid": "of-a-web"});
+        json!({"metadata": {"name": name, "ownerReferences": [owner]}})
+    };
+    let is_gone = async |name: &str| {
+        let path = format!("{MAPS}/{name}");
+        eventually(&format!("{name} is gone"), || async {
+            Ok((world.client.get(&path).await?.code == StatusCode::NOT_FOUND).then_some(()))
+        })
+        .await
+    };
+    create(&world.client, MAPS, &owned_by("of-a-pod", "Pod")).await?;
+    create(&world.client, MAPS, &owned_by("of-a-map", "ConfigMap")).await?;
+    // Nobody but the workspace has config maps.
+    is_gone("of-a-map").await?;
+    assert_eq!(world.client.get(&format!("{MAPS}/of-a-pod")).await?.code, StatusCode::OK);
+    world.client.delete(&format!("{CLUSTERS}/eu-1")).await?;
+    is_gone("of-a-pod").await
 }
