@@ -82,6 +82,50 @@ async fn both_servers_are_one_api() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_servers_together_exceed_no_quota() -> Result<()> {
+    // Given a quota with room for thirty
+    let region = Region::start().await?;
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let count = "count/secrets";
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {count: "30"}}});
+    ensure!(region.clients[0].post(quotas, &quota).await?.code == 201);
+    let used = async |client: &Client| -> Result<Value> {
+        Ok(client.get(&format!("{quotas}/q")).await?.json()["status"]["used"][count].clone())
+    };
+    eventually("both know the quota", || async {
+        let both = [used(&region.clients[0]).await?, used(&region.clients[1]).await?];
+        Ok((both == ["0", "0"]).then_some(()))
+    })
+    .await?;
+    // When a hundred come at once, to one server or the other
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let running: Vec<_> = (0..100)
+        .map(|number| {
+            let client = region.clients[number % 2].clone();
+            let secret = json!({"metadata": {"name": format!("s-{number}")}});
+            tokio::spawn(async move { client.post(secrets, &secret).await })
+        })
+        .collect();
+    let mut accepted = 0;
+    for task in running {
+        let answer = task.await??;
+        match answer.code.as_u16() {
+            201 => accepted += 1,
+            403 => ensure!(answer.text().contains("exceeded quota: q"), "{}", answer.text()),
+            _ => anyhow::bail!("{}", answer.text()),
+        }
+    }
+    // Then thirty come in, and both servers say so
+    ensure!(accepted == 30, "{accepted}");
+    for client in &region.clients {
+        ensure!(used(client).await? == "30");
+        let list = client.get(secrets).await?.json();
+        ensure!(list["items"].as_array().map_or(0, Vec::len) == 30);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_goes_on_at_the_other_server() -> Result<()> {
     let mut region = Region::start().await?;
     let revision = region.clients[0].get(MAPS).await?.json()["metadata"]["resourceVersion"].clone();
