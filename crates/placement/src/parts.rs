@@ -76,32 +76,43 @@ fn lay_out(input: &Input<'_>, first: u64, shares: &mut BTreeMap<String, Share>, 
     }
 }
 
-/// Completions cannot be changed once a Job is there: those that have some keep them, and the rest is for newcomers.
+/// Completions cannot be changed once a Job is there: those that have begun keep them, even if nothing of it may run
+/// there any more, and the rest is for newcomers. They also do what was left by those that may not go on.
 fn complete_jobs(input: &Input<'_>, total: u64, shares: &mut BTreeMap<String, Share>) {
-    let running: Vec<(String, u64)> = shares
+    let had = |name: &String| input.current.get(name).and_then(|share| share.completions).unwrap_or(0);
+    let has_begun = |name: &String| {
+        let runs = input.current.get(name).is_some_and(|it| it.replicas > 0 && it.completions.is_some());
+        (runs || had(name) > 0) && kinds::of(&input.subject.group, &input.subject.kind).is_job()
+    };
+    let newcomers: Vec<(String, u64)> = shares
         .iter()
-        .filter(|(_, share)| share.replicas > 0)
+        .filter(|(name, share)| share.replicas > 0 && !has_begun(name))
         .map(|(name, share)| (name.clone(), share.replicas))
         .collect();
-    let has = |name: &String| input.current.get(name).and_then(|share| share.completions);
-    let has_newcomers = running.iter().any(|(name, _)| has(name).is_none());
+    if newcomers.is_empty() {
+        let is_known = |name: &&String| input.directory.position(name).is_some();
+        let stopped = input.current.keys().filter(|name| has_begun(name) && had(name) > 0).filter(is_known);
+        stopped.for_each(|name| {
+            shares.entry(name.clone()).or_default();
+        });
+    }
+    shares.iter_mut().for_each(|(name, share)| share.completions = Some(had(name)));
+    let begun = shares.iter().filter(|(name, _)| has_begun(name)).map(|(name, _)| had(name));
+    let rest = begun.fold(total, u64::saturating_sub);
     let key = input.key();
-    let slots: Vec<Slot<'_>> = running
+    let slots: Vec<Slot<'_>> = newcomers
         .iter()
         .map(|(name, parallelism)| Slot {
             weight: *parallelism,
-            current: has(name).unwrap_or(0),
-            max: has(name).filter(|_| has_newcomers),
+            current: had(name),
             ..Slot::open(name, &key)
         })
         .collect();
-    let completions = fair(total, &slots, false);
-    for ((name, _), completions) in running.iter().zip(completions) {
-        if let Some(share) = shares.get_mut(name) {
+    for (slot, completions) in slots.iter().zip(fair(rest, &slots, false)) {
+        if let Some(share) = shares.get_mut(slot.name) {
             share.completions = Some(completions);
         }
     }
-    shares.values_mut().filter(|it| it.replicas == 0).for_each(|it| it.completions = Some(0));
 }
 
 /// Bounds move between clusters as their autoscalers need them, which is not decided here: as long as they are those of

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kinds::{Share, Subject};
 use placement::{
-    Cluster, Decision, Directory, Fields, Input, Layer, Namespace, Objection, Outcome, Policy,
-    cluster::Network, decide, follow,
+    Cluster, ClusterVerdict, Decision, Directory, Fields, Input, Layer, Namespace, Objection, Outcome,
+    Policy, cluster::Network, decide, follow,
 };
 use serde_json::{Value, json};
 
@@ -731,6 +731,65 @@ fn an_autoscaler_is_divided_where_its_target_is() {
     assert_eq!(bounds, [(Some(1), Some(5)), (Some(1), Some(5))]);
     let again = decide(&Input { current: &decision.shares, ..input });
     assert_eq!(again.shares, decision.shares);
+}
+
+/// `a=1/4`: a parallelism of 1, and 4 completions.
+fn job_shares(shares: &BTreeMap<String, Share>) -> String {
+    let share = |(name, it): (&String, &Share)| match it.completions {
+        Some(completions) => format!("{name}={}/{completions}", it.replicas),
+        None => format!("{name}={}/-", it.replicas),
+    };
+    shares.iter().map(share).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_job_keeps_its_completions() {
+    type Current<'a> = &'a [(&'a str, u64, Option<u64>)];
+    let begun: Current<'_> = &[("a", 1, Some(4)), ("b", 1, Some(3))];
+    let cases: &[(&str, &str, &str, u64, Option<u64>, Current<'_>, &str)] = &[
+        ("divided", "Job", "a,b", 2, Some(7), &[], "a=1/3 b=1/4"),
+        ("less at once", "Job", "a,b", 1, Some(7), begun, "a=0/4 b=1/3"),
+        ("a cluster may not go on", "Job", "a", 1, Some(7), begun, "a=1/4 b=0/3"),
+        ("another does the rest", "Job", "a,c", 2, Some(7), begun, "a=1/4 c=1/3"),
+        ("paused", "Job", "a,b", 0, Some(7), begun, "a=0/4 b=0/3"),
+        ("goes on", "Job", "a,b", 2, Some(7), &[("a", 0, Some(4)), ("b", 0, Some(3))], "a=1/4 b=1/3"),
+        ("paused before it began", "Job", "a", 0, Some(7), &[], "a=0/0"),
+        ("begins after all", "Job", "a", 2, Some(7), &[("a", 0, Some(0))], "a=2/7"),
+        (
+            "paused, with no completions",
+            "Job",
+            "a,b",
+            0,
+            None,
+            &[("a", 1, None), ("b", 1, None)],
+            "a=0/- b=0/-",
+        ),
+        ("what makes Jobs is changed", "CronJob", "a,b", 2, Some(9), begun, "a=1/4 b=1/5"),
+    ];
+    let directory = directory(&["a", "b", "c"].map(|name| cluster(name, "eu", 100)));
+    for (what, kind, clusters, parallelism, completions, had, wanted) in cases {
+        let job = json!({"parallelism": parallelism, "completions": completions,
+            "template": {"spec": {"containers": [{"name": "a", "image": "b"}]}}});
+        let spec = if *kind == "Job" { job } else { json!({"jobTemplate": {"spec": job}}) };
+        let object = json!({"apiVersion": "batch/v1", "kind": kind,
+            "metadata": {"namespace": "shop", "name": "sum"}, "spec": spec});
+        let subject = kinds::subject(&object).unwrap();
+        let names: Vec<&str> = clusters.split(',').collect();
+        let policies = [policy(json!({"select": [{}], "strategy": "Divide", "clusters": {"names": names}}))];
+        let share = |replicas, completions| Share { replicas, completions, ..Share::default() };
+        let current = had.iter().map(|(name, replicas, it)| ((*name).to_owned(), share(*replicas, *it)));
+        let current = current.collect();
+        let input = Input { workspace: &policies, current: &current, ..Input::new(&subject, &directory) };
+        let decision = decide(&input);
+        assert_eq!(job_shares(&decision.shares), *wanted, "{what}");
+        let told = decision.explain(&input).clusters.into_iter().filter(|it| it.assigned);
+        assert!(told.clone().all(|it| it.verdict != ClusterVerdict::Infeasible), "{what}: {told:?}");
+        let again = decide(&Input { current: &decision.shares, ..input });
+        assert_eq!(job_shares(&again.shares), *wanted, "{what}, again");
+        let copies = kinds::split::split(&object, &decision.shares).unwrap();
+        let began = decision.shares.values().filter(|it| it.completions != Some(0)).count();
+        assert_eq!(copies.len(), began, "{what}: what has begun is there");
+    }
 }
 
 #[test]
