@@ -1,17 +1,17 @@
-//! What goes with the replicas of a share: ordinals, completions, the bounds of an autoscaler.
+//! What goes with the replicas of a share: ordinals, completions, the bounds of an autoscaler, the pods of a budget.
 
 use std::collections::BTreeMap;
 
 use kinds::{
     Extent, Share, Split,
-    divide::{Slot, fair},
+    divide::{Preference, Preferences, Slot, fair},
     split::{
-        bounds::{Bounds, Local, WINDOW, bounds},
+        bounds::{Bounds, Local, WINDOW, preferred},
         ordinals::{Ordinals, ordinals},
     },
 };
 
-use crate::input::Input;
+use crate::{input::Input, policy::Rule};
 
 /// What clusters keep of `kept`, in the order of their ranges, when there are to be `total`; and what is left for
 /// others. The last range grows, and shrinks first, so that no pod changes its cluster.
@@ -32,7 +32,7 @@ pub fn keep_ordinals(total: u64, kept: &[u64], most_of_last: u64) -> (Vec<u64>, 
 }
 
 /// Gives every share what belongs to its replicas. `divided`: each cluster has a part of them, not all.
-pub fn complete(input: &Input<'_>, shares: &mut BTreeMap<String, Share>, divided: bool) {
+pub fn complete(input: &Input<'_>, rule: &Rule, shares: &mut BTreeMap<String, Share>, divided: bool) {
     match (input.subject.splits, input.subject.extent) {
         (Split::Ordinals, Extent::Ordinals { start }) => lay_out(input, start, shares, divided),
         (Split::Ordinals, _) => lay_out(input, 0, shares, divided),
@@ -42,9 +42,15 @@ pub fn complete(input: &Input<'_>, shares: &mut BTreeMap<String, Share>, divided
         (Split::JobCounts, Extent::Job { completions, .. }) => {
             shares.values_mut().for_each(|share| share.completions = completions);
         }
-        (Split::MinMax, Extent::Bounds { min, max }) if divided => bound(input, Bounds { min, max }, shares),
+        (Split::MinMax, Extent::Bounds { min, max }) if divided => {
+            bound(input, rule, Bounds { min, max }, shares);
+        }
         (Split::MinMax, Extent::Bounds { min, max }) => {
             shares.values_mut().for_each(|share| (share.min, share.max) = (Some(min), Some(max)));
+        }
+        (Split::Budget, _) => {
+            let pods = |name: &String| input.referrers.get(name).copied().unwrap_or(0);
+            shares.iter_mut().for_each(|(name, share)| share.replicas = pods(name));
         }
         _ => {}
     }
@@ -116,8 +122,8 @@ fn complete_jobs(input: &Input<'_>, total: u64, shares: &mut BTreeMap<String, Sh
 }
 
 /// Bounds move between clusters as their autoscalers need them, which is not decided here: as long as they are those of
-/// the whole they stay.
-fn bound(input: &Input<'_>, whole: Bounds, shares: &mut BTreeMap<String, Share>) {
+/// the whole, and what the rule allows, they stay.
+fn bound(input: &Input<'_>, rule: &Rule, whole: Bounds, shares: &mut BTreeMap<String, Share>) {
     let of = |share: &Share| Some(Bounds { min: share.min?, max: share.max? });
     let current: BTreeMap<&String, Bounds> = input
         .current
@@ -125,23 +131,28 @@ fn bound(input: &Input<'_>, whole: Bounds, shares: &mut BTreeMap<String, Share>)
         .filter(|(name, _)| shares.contains_key(*name))
         .filter_map(|(name, share)| Some((name, of(share)?)))
         .collect();
-    let sum = |part: fn(&Bounds) -> u64| current.values().map(part).fold(0, u64::saturating_add);
-    let held = current.len() as u64;
-    let covers_all = held > 0 && (current.len() == shares.len() || held == whole.max);
-    let stays =
-        covers_all && sum(|it| it.max) == whole.max && sum(|it| it.min) == whole.min.max(held).min(whole.max);
-    let wanted: BTreeMap<String, Bounds> = if stays {
-        current.into_iter().map(|(name, bounds)| (name.clone(), bounds)).collect()
-    } else {
-        let local = |bounds: &Bounds| Local { bounds: *bounds, ..Local::default() };
-        let clusters = shares.keys().map(|name| (name.clone(), current.get(name).map(local))).collect();
-        bounds(whole, &clusters, WINDOW)
-    };
+    let asked: BTreeMap<String, Preference> =
+        shares.keys().map(|name| (name.clone(), asked_of(input, rule, name))).collect();
+    let allowed = asked.values().map(|it| it.max.unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
+    let covers_all = current.len() == shares.len() || current.len() as u64 == whole.max.max(1).min(allowed);
+    // Who has scaled just now neither gives nor takes; others make room for newcomers.
+    let scaled = covers_all.then_some(0);
+    let local = |bounds: &Bounds| Local { bounds: *bounds, scaled, ..Local::default() };
+    let clusters = shares.keys().map(|name| (name.clone(), current.get(name).map(local))).collect();
+    let preferences = Preferences { rebalance: rule.rebalance, clusters: asked };
+    let wanted = preferred(whole, &clusters, WINDOW, &preferences);
     shares.retain(|name, share| {
         let bounds = wanted.get(name);
         (share.min, share.max) = (bounds.map(|it| it.min), bounds.map(|it| it.max));
         bounds.is_some()
     });
+}
+
+/// Of a cluster of which nothing is known, nothing is asked.
+fn asked_of(input: &Input<'_>, rule: &Rule, name: &str) -> Preference {
+    let entry = input.directory.position(name).and_then(|at| input.directory.entries().get(at));
+    let anything = Preference { weight: 1, ..Preference::default() };
+    entry.map_or(anything, |it| rule.asked_of(&it.cluster.name, &it.cluster.labels))
 }
 
 #[cfg(test)]

@@ -137,6 +137,19 @@ pub struct Rule {
     pub shares: Shares,
 }
 
+impl Rule {
+    /// What a cluster is to have. By capacity the weight is its room, which is not known here.
+    pub fn asked_of(&self, cluster: &str, labels: &Labels) -> Preference {
+        let asked = self.shares.of(cluster, labels);
+        match (self.by, asked) {
+            (By::Weight, Some(asked)) => asked,
+            // Weights are given, and none to it.
+            (By::Weight, None) if !self.shares.is_empty() => Preference { min: 0, max: Some(0), weight: 1 },
+            (_, asked) => Preference { weight: 1, ..asked.unwrap_or_default() },
+        }
+    }
+}
+
 /// An entry of `select`: all that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Selection {

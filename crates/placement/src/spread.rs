@@ -25,6 +25,8 @@ pub struct Level<'a> {
 pub struct Divider<'s, 'a> {
     pub slots: &'s [Slot<'a>],
     pub levels: Vec<Level<'a>>,
+    /// Which slots can gain nothing, whoever else may.
+    pub held: Vec<bool>,
     pub rebalance: bool,
     pub algorithm: Algorithm,
     pub key: &'s str,
@@ -110,21 +112,22 @@ impl<'a> Divider<'_, 'a> {
     fn of_members(&self, at: usize, name: Option<&'a str>, members: &mut [usize]) -> Place<'a> {
         let room = self.room(at + 1, members);
         let slots = || members.iter().map(|it| &self.slots[*it]);
-        let sum = |of: fn(&Slot<'a>) -> u64| slots().fold(0_u64, |sum, slot| sum.saturating_add(of(slot)));
+        let sum = |of: &dyn Fn(&Slot<'a>) -> u64| slots().map(of).fold(0, u64::saturating_add);
         let frozen = slots().all(|slot| slot.frozen);
+        let held = members.iter().all(|it| self.held[*it]);
         let wish = self.levels.get(at).is_some_and(|level| !level.spread.required);
         let slot = Slot {
             name: name.unwrap_or_default(),
             rank: rank(name.unwrap_or_default(), self.key),
             // A wish is that places are alike; a demand is kept after the clusters' own weights.
-            weight: if wish { 1 } else { sum(|slot| slot.weight) },
-            min: sum(|slot| slot.min.min(bound(slot))),
+            weight: if wish { 1 } else { sum(&|slot| slot.weight) },
+            min: sum(&|slot| slot.min.min(self.bound(slot))),
             max: Some(room),
             capacity: None,
-            current: sum(|slot| slot.current.min(bound(slot))),
+            current: sum(&|slot| slot.current.min(self.bound(slot))),
             frozen,
         };
-        Place { slot, members: 0..members.len(), room, exempt: frozen || name.is_none() }
+        Place { slot, members: 0..members.len(), room, exempt: held || name.is_none() }
     }
 
     /// What it may have: without weight its minimum, and what it has.
@@ -269,7 +272,8 @@ mod tests {
             places: places.iter().map(|it| (!it.is_empty()).then_some(*it)).collect(),
         });
         let levels = levels.collect();
-        Divider { slots, levels, rebalance, algorithm: Algorithm::Fair, key: "" }.divide(total)
+        let held = slots.iter().map(|slot| slot.frozen).collect();
+        Divider { slots, levels, held, rebalance, algorithm: Algorithm::Fair, key: "" }.divide(total)
     }
 
     #[test]

@@ -115,23 +115,26 @@ impl Default for Scene<'_> {
 }
 
 fn play(mut scene: Scene<'_>) {
-    // What runs is reported.
-    for cluster in &mut scene.clusters {
-        let runs = scene.current.iter().find(|(name, _)| cluster["metadata"]["name"] == *name);
-        cluster["status"]["requested"]["cpu"] = json!(runs.map_or(0, |it| it.1).to_string());
-    }
-    let directory = directory(&scene.clusters);
     let policies: Vec<Policy> = scene.policy.into_iter().map(policy).collect();
-    let current = current(scene.current);
-    let input = Input {
-        workspace: &policies,
-        current: &current,
-        home: scene.home,
-        ..Input::new(&scene.subject, &directory)
-    };
-    let decision = decide(&input);
-    let text = decision.explain(&input).render();
-    assert_eq!(shown(&decision), scene.wanted, "{}\n{text}", scene.what);
+    let mut current = current(scene.current);
+    for when in ["at first", "when that was done"] {
+        // What runs is reported.
+        for cluster in &mut scene.clusters {
+            let runs = cluster["metadata"]["name"].as_str().and_then(|name| current.get(name));
+            cluster["status"]["requested"]["cpu"] = json!(runs.map_or(0, |it| it.replicas).to_string());
+        }
+        let directory = directory(&scene.clusters);
+        let input = Input {
+            workspace: &policies,
+            current: &current,
+            home: scene.home,
+            ..Input::new(&scene.subject, &directory)
+        };
+        let decision = decide(&input);
+        let text = decision.explain(&input).render();
+        assert_eq!(shown(&decision), scene.wanted, "{} {when}\n{text}", scene.what);
+        current = decision.shares;
+    }
 }
 
 #[test]
@@ -325,6 +328,47 @@ fn health_taints_and_cordon() {
 }
 
 #[test]
+fn spreading() {
+    let region = |max_skew: u64| json!([{"topologyKey": REGION, "maxSkew": max_skew}]);
+    let two_of = |max_skew: u64| json!([{"topologyKey": REGION, "maxSkew": max_skew, "maxDomains": 2}]);
+    for scene in [
+        Scene {
+            what: "where nothing is to be is no region to spread over",
+            subject: deployment(12),
+            policy: Some(json!({"strategy": "Divide", "spread": region(1), "divide": {
+                "by": "Weight", "shares": [{"cluster": "us-1", "weight": 1}, {"cluster": "ap-1", "weight": 1}]}})),
+            wanted: "ap-1=6 us-1=6",
+            ..Scene::default()
+        },
+        Scene {
+            what: "nor is it one of the regions to choose, though it has some",
+            clusters: vec![cluster("a", "eu", 100), cluster("b", "us", 9), cluster("c", "ap", 5)],
+            subject: deployment(10),
+            policy: Some(json!({"strategy": "Divide", "spread": two_of(2), "divide": {
+                "by": "Weight", "rebalance": true,
+                "shares": [{"cluster": "a", "weight": 0}, {"cluster": "*", "weight": 1}]}})),
+            current: &[("a", 5)],
+            wanted: "b=5 c=5",
+            ..Scene::default()
+        },
+        Scene {
+            what: "a region that would rather not counts as one",
+            clusters: changed(
+                vec![cluster("a", "eu", 10), cluster("b", "us", 3)],
+                "b",
+                taint("PreferNoSchedule"),
+            ),
+            subject: deployment(12),
+            policy: Some(json!({"strategy": "Divide", "spread": region(1)})),
+            wanted: "a=4 b=3 pending=5",
+            ..Scene::default()
+        },
+    ] {
+        play(scene);
+    }
+}
+
+#[test]
 fn groups_are_a_standing_preference() {
     let groups = || {
         Some(json!({"strategy": "Divide", "groups": [
@@ -355,6 +399,15 @@ fn groups_are_a_standing_preference() {
             clusters: changed(three(), "eu-1", not_ready),
             current: &[("eu-1", 4)],
             wanted: "ap-1=1 eu-1=4 us-1=1",
+            ..Scene::default()
+        },
+        Scene {
+            what: "also for pods with names of their own",
+            clusters: vec![cluster("a", "eu", 3), cluster("b", "eu", 100), cluster("c", "eu", 100)],
+            subject: workload("StatefulSet", 5, |_| {}),
+            policy: Some(json!({"strategy": "Divide", "groups": [{"names": ["a", "b"]}, {"names": ["c"]}]})),
+            current: &[("a", 3)],
+            wanted: "a=3 b=2",
             ..Scene::default()
         },
         Scene {
@@ -701,6 +754,9 @@ fn what_others_need_goes_with_them() {
         (object("v1", "Service", "agent", json!({"selector": {"app": "agent"}})), "ap-1=0 eu-1=0 us-1=0"),
         (object("v1", "PersistentVolumeClaim", "data", json!({})), "eu-1=0"),
         (object("v1", "ResourceQuota", "q", json!({})), ""),
+        // Every cluster makes its own.
+        (object("v1", "ServiceAccount", "default", json!({})), ""),
+        (object("v1", "ConfigMap", "kube-root-ca.crt", json!({})), ""),
     ];
     for (subject, wanted) in cases {
         let referrers = follow::referrers(&subject, placed);
@@ -709,6 +765,59 @@ fn what_others_need_goes_with_them() {
             Input { referrers: &referrers, neighbours: &neighbours, ..Input::new(&subject, &directory) };
         let decision = decide(&input);
         assert_eq!(shown(&decision), wanted, "{} {}", subject.kind, subject.name);
+    }
+}
+
+#[test]
+fn a_budget_is_divided_as_its_pods_are() {
+    let directory = directory(&three());
+    let (web, web_is) = (deployment(8), current(&[("eu-1", 6), ("us-1", 2)]));
+    for (field, amount, wanted) in
+        [("maxUnavailable", 1, ["eu-1=1", "us-1=0"]), ("minAvailable", 5, ["eu-1=4", "us-1=1"])]
+    {
+        let object = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, field: amount},
+        });
+        let subject = kinds::subject(&object).unwrap();
+        let referrers = follow::referrers(&subject, [(&web, &web_is)]);
+        let input = Input { referrers: &referrers, ..Input::new(&subject, &directory) };
+        let decision = decide(&input);
+        let copies = kinds::split::split(&object, &decision.shares).unwrap();
+        let parts = copies.iter().map(|(name, copy)| format!("{name}={}", copy["spec"][field]));
+        assert_eq!(parts.collect::<Vec<_>>(), wanted, "{field}");
+        assert_eq!(decide(&Input { current: &decision.shares, ..input }).shares, decision.shares);
+    }
+}
+
+#[test]
+fn an_autoscaler_is_divided_as_the_policy_says() {
+    let directory = directory(&three());
+    let subject = kinds::subject(&json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"namespace": "shop", "name": "web"}, "spec": {"minReplicas": 2, "maxReplicas": 12},
+    }))
+    .unwrap();
+    let cases = [
+        (json!([{"cluster": "eu-1", "weight": 3}, {"cluster": "us-1", "weight": 1}]), "eu-1=1..9 us-1=1..3"),
+        (json!([{"cluster": "eu-1", "weight": 9, "max": 4}, {"cluster": "us-1"}]), "eu-1=1..4 us-1=1..8"),
+        (json!([{"cluster": "eu-1", "max": 4}, {"cluster": "us-1", "max": 2}]), "eu-1=1..4 us-1=1..2"),
+    ];
+    for (shares, wanted) in cases {
+        let policies = [policy(json!({"select": [{"kinds": [subject.kind]}], "strategy": "Divide",
+            "divide": {"by": "Weight", "shares": shares}}))];
+        let mut current = BTreeMap::new();
+        for when in ["at first", "when that was done"] {
+            let input = Input { workspace: &policies, current: &current, ..Input::new(&subject, &directory) };
+            let decision = decide(&input);
+            let bounds = |(name, it): (&String, &Share)| {
+                format!("{name}={}..{}", it.min.unwrap_or(0), it.max.unwrap_or(0))
+            };
+            let bounds: Vec<String> = decision.shares.iter().map(bounds).collect();
+            assert_eq!(bounds.join(" "), wanted, "{shares} {when}");
+            current = decision.shares;
+        }
     }
 }
 

@@ -26,6 +26,24 @@ fn cluster_selectors_match_as_in_federation() {
     assert_eq!(cases.len(), 21);
 }
 
+#[test]
+fn names_of_fields_are_read_in_any_case() {
+    let read = selector(r#"[{"KEY": "region", "Operator": "In", "vAlues": ["eu"]}]"#).unwrap();
+    assert!(read.matches(&labels(&serde_json::json!({"region": "eu"}))));
+    assert!(!read.matches(&labels(&serde_json::json!({"region": "us"}))));
+}
+
+#[test]
+fn kubefed_compares_no_numbers() {
+    let choice = |operator: &str| {
+        kubefed_choice(&serde_json::json!({"clusterSelector": {
+            "matchExpressions": [{"key": "size", "operator": operator, "values": ["3"]}]}}))
+    };
+    assert!(choice("In").is_ok());
+    assert!(choice("Gt").is_err());
+    assert!(choice("Lt").is_err());
+}
+
 /// What a choice means for all clusters, through the front door.
 fn chosen(directory: &Directory, clusters: Choice) -> Vec<String> {
     let subject = kinds::Subject::default();
