@@ -122,29 +122,39 @@ fn complete_jobs(input: &Input<'_>, total: u64, shares: &mut BTreeMap<String, Sh
 }
 
 /// Bounds move between clusters as their autoscalers need them, which is not decided here: as long as they are those of
-/// the whole, and what the rule allows, they stay.
+/// the whole, and what the rule allows, they stay. Newcomers get the least, and the largest give it.
 fn bound(input: &Input<'_>, rule: &Rule, whole: Bounds, shares: &mut BTreeMap<String, Share>) {
-    let of = |share: &Share| Some(Bounds { min: share.min?, max: share.max? });
-    let current: BTreeMap<&String, Bounds> = input
-        .current
-        .iter()
-        .filter(|(name, _)| shares.contains_key(*name))
-        .filter_map(|(name, share)| Some((name, of(share)?)))
-        .collect();
-    let asked: BTreeMap<String, Preference> =
-        shares.keys().map(|name| (name.clone(), asked_of(input, rule, name))).collect();
-    let allowed = asked.values().map(|it| it.max.unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
-    let covers_all = current.len() == shares.len() || current.len() as u64 == whole.max.max(1).min(allowed);
-    // Who has scaled just now neither gives nor takes; others make room for newcomers.
-    let scaled = covers_all.then_some(0);
-    let local = |bounds: &Bounds| Local { bounds: *bounds, scaled, ..Local::default() };
-    let clusters = shares.keys().map(|name| (name.clone(), current.get(name).map(local))).collect();
+    let bounds_of = |share: &Share| Some(Bounds { min: share.min?, max: share.max? });
+    let is_known = |name: &&String| input.directory.position(name).is_some();
+    let known: Vec<&String> = shares.keys().filter(is_known).collect();
+    let of_known = |name: &&String| input.current.get(*name).and_then(bounds_of);
+    let is_new = known.iter().all(|name| of_known(name).is_none());
+    // Who has scaled just now neither gives nor takes.
+    let local = |bounds: Option<Bounds>| Local {
+        bounds: bounds.unwrap_or(Bounds { min: 1, max: 1 }),
+        current: bounds.map_or(0, |it| it.max),
+        desired: 0,
+        scaled: Some(0),
+    };
+    let clusters: BTreeMap<String, Option<Local>> =
+        known.iter().map(|name| ((*name).clone(), (!is_new).then(|| local(of_known(name))))).collect();
+    // What is where nothing is known stays there.
+    let rest = shares.iter().filter(|(name, _)| !is_known(name)).filter_map(|(_, it)| bounds_of(it)).fold(
+        whole,
+        |rest, it| Bounds { min: rest.min.saturating_sub(it.min), max: rest.max.saturating_sub(it.max) },
+    );
+    let asked = known.iter().map(|name| ((*name).clone(), asked_of(input, rule, name))).collect();
     let preferences = Preferences { rebalance: rule.rebalance, clusters: asked };
-    let wanted = preferred(whole, &clusters, WINDOW, &preferences);
+    let wanted = match rest.max {
+        0 => BTreeMap::new(),
+        _ => preferred(rest, &clusters, WINDOW, &preferences),
+    };
     shares.retain(|name, share| {
         let bounds = wanted.get(name);
-        (share.min, share.max) = (bounds.map(|it| it.min), bounds.map(|it| it.max));
-        bounds.is_some()
+        if is_known(&name) {
+            (share.min, share.max) = (bounds.map(|it| it.min), bounds.map(|it| it.max));
+        }
+        bounds.is_some() || !is_known(&name)
     });
 }
 
