@@ -67,7 +67,10 @@ impl<'a> Divider<'_, 'a> {
 
     fn place(&self, at: usize, members: &mut [usize], total: u64, shares: &mut [u64]) {
         let Some(level) = self.levels.get(at) else { return self.share(members, total, shares) };
-        let places = self.places(at, members, total);
+        let mut places = self.places(at, members, total);
+        if level.spread.required {
+            level_minimums(level.spread, &mut places, total);
+        }
         let slots: Vec<Slot<'a>> = places.iter().map(|place| place.slot).collect();
         let mut divided = fair(total, &slots, self.rebalance);
         if level.spread.required {
@@ -195,6 +198,25 @@ fn highest_floor(spread: &Spread, places: &[Place<'_>]) -> u64 {
 
 fn ceiling(spread: &Spread, places: &[Place<'_>]) -> u64 {
     highest_floor(spread, places).saturating_add(spread.max_skew)
+}
+
+/// No place can have more of `total` than leaves enough for the others to keep within the skew; and what one must have,
+/// less the skew, all must. Otherwise minimums would push out what is then not given to them.
+fn level_minimums(spread: &Spread, places: &mut [Place<'_>], total: u64) {
+    let open = || places.iter().filter(|it| !it.exempt);
+    let count = open().count() as u128;
+    if count == 0 {
+        return;
+    }
+    let (whole, skew) = (u128::from(total), u128::from(spread.max_skew));
+    let shared = (whole + (count - 1) * skew) / count;
+    let reachable = u64::try_from(shared.max(skew.min(whole))).unwrap_or(u64::MAX);
+    let most = reachable.min(ceiling(spread, places)).min(total);
+    let highest = open().map(|it| it.slot.min.min(most)).max().unwrap_or(0);
+    let least = highest.saturating_sub(spread.max_skew);
+    for place in places.iter_mut().filter(|it| !it.exempt) {
+        place.slot.min = place.slot.min.clamp(least, most.max(least));
+    }
 }
 
 /// Moves as few as are needed for no two places to differ by more than the skew; what then fits nowhere is left over.
