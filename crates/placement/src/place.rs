@@ -339,8 +339,9 @@ impl<'a> Placer<'a> {
         placed
     }
 
-    /// Fills clusters one after the other, what runs first: those that are there keep what they have.
-    pub fn in_order(&self, order: &[&Verdict]) -> Placed {
+    /// Fills clusters one after the other, what runs first: those that are there keep what they have, and some may get
+    /// more.
+    pub fn in_order(&self, order: &[&Verdict], may_grow: impl Fn(&Verdict) -> bool) -> Placed {
         let mut placed = Placed::nothing(self.verdicts.all.len());
         let mut left = self.total;
         for member in order.iter().filter(|it| it.present && it.stance() != Stance::Leaves) {
@@ -348,7 +349,7 @@ impl<'a> Placer<'a> {
             placed.give(member.cluster, share);
             left -= share;
         }
-        for member in order {
+        for member in order.iter().filter(|it| may_grow(it)) {
             let extra = self.most(member).saturating_sub(placed.replicas[member.cluster]).min(left);
             if extra > 0 {
                 placed.give(member.cluster, placed.replicas[member.cluster] + extra);

@@ -423,6 +423,36 @@ fn groups_are_a_standing_preference() {
 }
 
 #[test]
+fn without_a_strategy_the_kind_decides() {
+    let set = || workload("StatefulSet", 6, |_| {});
+    for scene in [
+        Scene {
+            what: "what has replicas is divided",
+            policy: Some(json!({})),
+            wanted: "ap-1=2 eu-1=2 us-1=2",
+            ..Scene::default()
+        },
+        Scene {
+            what: "pods with names of their own are in one cluster",
+            subject: set(),
+            policy: Some(json!({"clusters": {"names": ["eu-1", "us-1"]}})),
+            current: &[("us-1", 6)],
+            wanted: "us-1=6",
+            ..Scene::default()
+        },
+        Scene {
+            what: "unless it says how to divide them",
+            subject: set(),
+            policy: Some(json!({"divide": {}})),
+            wanted: "ap-1=2 eu-1=2 us-1=2",
+            ..Scene::default()
+        },
+    ] {
+        play(scene);
+    }
+}
+
+#[test]
 fn single_and_duplicate() {
     for scene in [
         Scene {
@@ -541,6 +571,28 @@ fn the_default_prefers_one_cluster() {
     ] {
         play(scene);
     }
+}
+
+#[test]
+fn what_is_confined_grows_in_one_cluster_alone() {
+    let three = || vec![cluster("a", "eu", 4), cluster("b", "eu", 2), cluster("d", "eu", 100)];
+    let clusters = || changed(three(), "b", |it| it["spec"]["network"] = json!("None"));
+    play(Scene {
+        what: "what is elsewhere stays",
+        clusters: clusters(),
+        subject: deployment(8),
+        current: &[("a", 1), ("b", 2)],
+        wanted: "a=1 b=2 pending=5",
+        ..Scene::default()
+    });
+    play(Scene {
+        what: "a cluster that is lost is not the one",
+        clusters: changed(clusters(), "b", not_ready),
+        subject: deployment(8),
+        current: &[("a", 1), ("b", 2)],
+        wanted: "a=4 b=2 d=2",
+        ..Scene::default()
+    });
 }
 
 #[test]
