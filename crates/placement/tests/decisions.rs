@@ -907,7 +907,8 @@ fn job_shares(shares: &BTreeMap<String, Share>) -> String {
 fn a_job_keeps_its_completions() {
     type Current<'a> = &'a [(&'a str, u64, Option<u64>)];
     let begun: Current<'_> = &[("a", 1, Some(4)), ("b", 1, Some(3))];
-    let cases: &[(&str, &str, &str, u64, Option<u64>, Current<'_>, &str)] = &[
+    type Case<'a> = (&'a str, &'a str, &'a str, u64, Option<u64>, Current<'a>, &'a str);
+    let cases: &[Case<'_>] = &[
         ("divided", "Job", "a,b", 2, Some(7), &[], "a=1/3 b=1/4"),
         ("less at once", "Job", "a,b", 1, Some(7), begun, "a=0/4 b=1/3"),
         ("a cluster may not go on", "Job", "a", 1, Some(7), begun, "a=1/4 b=0/3"),
