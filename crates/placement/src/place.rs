@@ -270,11 +270,12 @@ impl<'a> Placer<'a> {
         Divider { slots, levels, held, rebalance, algorithm: self.rule.algorithm, key: self.key }
     }
 
-    /// By the policy, whatever room there is.
+    /// By the policy, or because it has nothing and can gain nothing; whatever room there is.
     fn is_given_nothing(&self, slot: &Slot<'_>) -> bool {
         let keeps_nothing = slot.current == 0 || (self.rule.rebalance && !slot.frozen);
         let is_weightless = self.rule.by == By::Weight && slot.weight == 0 && slot.min == 0;
-        slot.max == Some(0) || (is_weightless && keeps_nothing)
+        let stays_empty = slot.frozen && slot.current == 0;
+        slot.max == Some(0) || stays_empty || (is_weightless && keeps_nothing)
     }
 
     fn slot(&self, verdict: &Verdict) -> Slot<'a> {
@@ -306,6 +307,8 @@ impl<'a> Placer<'a> {
             let most = if slot.weight > 0 { u64::MAX } else { slot.min.max(slot.current) };
             self.most(it).min(slot.max.unwrap_or(u64::MAX)).min(most)
         };
+        // Who may keep nothing does not hold the last range.
+        running.retain(|it| bound(it) > 0);
         let kept: Vec<u64> = running.iter().map(|it| it.current.min(bound(it))).collect();
         let most_of_last = running.last().map_or(0, |it| bound(it));
         let (shares, left) = parts::keep_ordinals(self.total, &kept, most_of_last);
