@@ -354,6 +354,14 @@ fn spreading() {
             ..Scene::default()
         },
         Scene {
+            what: "an empty region that can gain nothing is not chosen either",
+            clusters: changed(three(), "ap-1", not_ready),
+            policy: Some(json!({"strategy": "Divide", "spread": two_of(1)})),
+            current: &[("ap-1", 0)],
+            wanted: "eu-1=3 us-1=3",
+            ..Scene::default()
+        },
+        Scene {
             what: "a region that would rather not counts as one",
             clusters: changed(
                 vec![cluster("a", "eu", 10), cluster("b", "us", 3)],
@@ -443,7 +451,15 @@ fn without_a_strategy_the_kind_decides() {
             ..Scene::default()
         },
         Scene {
-            what: "unless it says how to divide them",
+            what: "one that may keep nothing does not hold the last of them",
+            subject: set(),
+            policy: Some(json!({"divide": {"by": "Weight", "shares": [{"cluster": "eu-1", "weight": 1}]}})),
+            current: &[("eu-1", 1), ("us-1", 1)],
+            wanted: "eu-1=6",
+            ..Scene::default()
+        },
+        Scene {
+            what: "unless divide is written, which means to divide them",
             subject: set(),
             policy: Some(json!({"divide": {}})),
             wanted: "ap-1=2 eu-1=2 us-1=2",
