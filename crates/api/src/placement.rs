@@ -25,7 +25,7 @@ const fn column(name: &'static str, description: &'static str, cell: Cell) -> Co
 
 const COLUMNS: &[Column] = &[
     Column { format: "name", ..column("Name", "The name, by which objects may ask for it.", Cell::Name) },
-    column("Strategy", "How objects are put on the clusters.", Cell::Path(".spec.strategy")),
+    column("Strategy", "How objects are put on the clusters.", Cell::Compute(strategy_cell)),
     column("Clusters", "Which clusters it may use.", Cell::Compute(clusters_cell)),
     Column {
         kind: "integer",
@@ -75,20 +75,21 @@ fn shape() -> Value {
             "spread": list_of("Over what the objects are to be spread.", 8, spread()),
             "strategy": choice(
                 "Single: all on one cluster. Duplicate: the whole on each. Divide: the replicas are divided between \
-                 them; what has no replicas is on each.",
+                 them; what has no replicas is on each. If it is left out, what suits the kind: a StatefulSet is on one \
+                 cluster unless divide says how to divide it, and all others are divided.",
                 &["Single", "Duplicate", "Divide"],
-                Some("Divide"),
+                None,
             ),
             "divide": divide(),
         }),
     );
     spec["x-kubernetes-validations"] = json!([
         {
-            "rule": "!has(self.divide) || self.strategy == 'Divide'",
+            "rule": "!has(self.divide) || !has(self.strategy) || self.strategy == 'Divide'",
             "message": "only strategy Divide divides: leave it out, or set strategy to Divide", "fieldPath": ".divide",
         },
         {
-            "rule": "!has(self.spread) || self.strategy != 'Single'",
+            "rule": "!has(self.spread) || !has(self.strategy) || self.strategy != 'Single'",
             "message": "what is on one cluster cannot be spread: leave it out, or choose another strategy",
             "fieldPath": ".spread",
         },
@@ -192,7 +193,7 @@ fn divide() -> Value {
             "rebalance": flag(
                 "Whether replicas that run well are moved to come closer to the shares that are wanted.",
             ),
-            "shares": list_of("What single clusters get; what is not named gets an equal share.", MOST_NAMES, share),
+            "shares": list_of("What single clusters get. What no entry is for gets an equal share, or by Weight nothing.", MOST_NAMES, share),
         }),
     );
     divide["x-kubernetes-validations"] = json!([
@@ -286,6 +287,13 @@ fn check_shares(divide: &Tree, named: Option<&BTreeSet<&str>>, path: &Path<'_>) 
         }
     }
     causes
+}
+
+/// What is written, or follows from it.
+fn strategy_cell(placement: &Value, _: i64) -> Value {
+    let written = placement.pointer("/spec/strategy").and_then(Value::as_str);
+    let divides = placement.pointer("/spec/divide").is_some_and(Value::is_object);
+    json!(written.unwrap_or(if divides { "Divide" } else { "by kind" }))
 }
 
 /// Names, as many as there is room for; `selected` where labels decide; `all`.

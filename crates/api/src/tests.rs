@@ -1,6 +1,6 @@
 use machinery::{
     definition,
-    resource::{Resource, Row, own_definition},
+    resource::{Cell, Resource, Row, own_definition},
 };
 use serde_json::{Value, json};
 
@@ -40,6 +40,8 @@ fn placements_that_can_work_are_accepted() {
                 {"selector": {"matchLabels": {"size": "big"}}, "weight": 2},
                 {"cluster": "*", "weight": 0}]}}),
         json!({"divide": {"algorithm": "Federation", "by": "Weight", "shares": [{"cluster": "*", "weight": 1}]}}),
+        json!({"strategy": "Divide", "divide": {}}),
+        json!({"spread": [{"topologyKey": "zone"}]}),
     ];
     for spec in good {
         assert_eq!(spec_refused(&placement::ROW, spec.clone()), [] as [String; 0], "{spec}");
@@ -47,10 +49,25 @@ fn placements_that_can_work_are_accepted() {
 }
 
 #[test]
+fn a_strategy_that_is_not_written_is_left_to_the_kind() {
+    let strategy = placement::ROW.columns.iter().find(|it| it.name == "Strategy").map(|it| it.cell);
+    for (spec, shown) in
+        [(json!({}), "by kind"), (json!({"divide": {}}), "Divide"), (json!({"strategy": "Single"}), "Single")]
+    {
+        let object =
+            admit(&placement::ROW, json!({"metadata": {"name": "a"}, "spec": spec})).expect("accepted");
+        assert_eq!(object["spec"].get("strategy"), spec.get("strategy"), "{spec}");
+        let Some(Cell::Compute(cell)) = strategy else { panic!("it is computed") };
+        assert_eq!(cell(&object, 0), shown, "{spec}");
+    }
+}
+
+#[test]
 fn placements_that_cannot_work_are_refused_with_the_reason() {
-    let bad: [(Value, &str, &str); 19] = [
+    let bad: [(Value, &str, &str); 20] = [
         (json!({"strategy": "Some"}), "spec.strategy", "supported values"),
         (json!({"strategy": "Single", "divide": {}}), "spec.divide", "only strategy Divide divides"),
+        (json!({"strategy": "Duplicate", "divide": {}}), "spec.divide", "only strategy Divide divides"),
         (
             json!({"strategy": "Single", "spread": [{"topologyKey": "zone"}]}),
             "spec.spread",

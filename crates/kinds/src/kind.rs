@@ -294,6 +294,11 @@ impl Kind {
         self.scale.as_ref().map(|scale| scale.status_replicas.as_str())
     }
 
+    /// Whether it runs once: its completions cannot be changed after it has begun.
+    pub fn is_job(&self) -> bool {
+        self.job == "spec"
+    }
+
     /// How an object of this kind and name comes into clusters: what Kubernetes makes in every namespace by itself,
     /// members have already.
     pub fn travel(&self, name: &str) -> Travel {

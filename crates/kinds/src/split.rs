@@ -21,7 +21,8 @@ use crate::{
 };
 
 /// The object as each cluster gets it. A cluster whose share is nothing at all of a Job, a CronJob or an autoscaler
-/// gets none; of other kinds it gets a copy without replicas.
+/// gets none, unless it has begun, or nothing of it runs anywhere for now; of other kinds it gets a copy without
+/// replicas.
 pub fn split(object: &Value, shares: &BTreeMap<String, Share>) -> Result<BTreeMap<String, Value>, Problem> {
     let (group, _) = group_version(text(object, "apiVersion"));
     of(group, text(object, "kind")).split(object, shares)
@@ -95,6 +96,7 @@ fn job(
 ) -> Result<BTreeMap<String, Value>, Problem> {
     let total = at(object, kind.job).and_then(|job| count(job, "completions"));
     let completions = jobs::completions_of_shares(kind.wanted(object).unwrap_or(1), total, shares)?;
+    let is_paused = shares.values().all(|share| share.replicas == 0);
     copies.retain(|cluster, copy| {
         let parallelism = shares.get(cluster).map_or(0, |share| share.replicas);
         let own = completions.get(cluster).copied();
@@ -102,8 +104,12 @@ fn job(
         if let Some(own) = own {
             put(copy, &format!("{}.completions", kind.job), own);
         }
-        // A Job that has begun keeps its completions, which cannot be changed, even where nothing may run any more.
-        parallelism > 0 || (kind.job == "spec" && own.is_some_and(|own| own > 0))
+        let stays = match total {
+            // A Job that has begun keeps its completions, which cannot be changed, even where nothing may run any more.
+            Some(_) => own.is_some_and(|own| own > 0) && (kind.is_job() || is_paused),
+            None => is_paused,
+        };
+        parallelism > 0 || stays
     });
     Ok(copies)
 }
@@ -127,7 +133,8 @@ fn indexed(
                 .to_owned(),
         ));
     }
-    copies.retain(|cluster, _| shares.get(cluster).is_some_and(|share| !nothing(share)));
+    // Where none of its pods may run for now, that is all of it.
+    copies.retain(|cluster, _| shares.get(cluster).is_some_and(|share| parallelism == 0 || !nothing(share)));
     Ok(copies)
 }
 

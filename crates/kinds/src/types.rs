@@ -167,7 +167,7 @@ pub struct Subject {
     pub splits: Split,
     /// Its pods have names and volumes of their own.
     pub stateful: bool,
-    /// Its pods run on every node: it takes only the clusters that it is told to.
+    /// Its pods run on every node: it has no replicas to divide, and with no policy is in every cluster.
     pub every_node: bool,
     /// Its pods mount claims, or it makes some for them.
     pub mounts_volumes: bool,

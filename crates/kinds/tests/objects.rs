@@ -267,6 +267,15 @@ fn each_cluster_gets_its_part() {
         expect(&[("a", &[json!(0), json!(4)]), ("b", &[json!(3), json!(6)])]),
         "completions cannot be changed, so one that has begun stays and pauses"
     );
+    let queue = mk("batch/v1", "Job", json!({"parallelism": 0}));
+    assert_eq!(
+        split_to(&queue, &[("a", some(0)), ("b", some(0))], &["/spec/parallelism"]),
+        expect(&[("a", &[json!(0)]), ("b", &[json!(0)])]),
+        "paused, not gone"
+    );
+    let paused =
+        mk("batch/v1", "Job", json!({"parallelism": 0, "completions": 7, "completionMode": "Indexed"}));
+    assert_eq!(split_to(&paused, &[("a", some(0))], &["/spec/completions"]), expect(&[("a", &[json!(7)])]));
     let cron =
         mk("batch/v1", "CronJob", json!({"jobTemplate": {"spec": {"parallelism": 2, "completions": 2}}}));
     assert_eq!(

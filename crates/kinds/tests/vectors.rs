@@ -243,6 +243,27 @@ fn a_status_is_written_when_something_changed() {
 }
 
 #[test]
+fn copies_are_made_changed_and_removed_as_in_federation_v1() {
+    use propagation::{Copied, Operation, operation};
+    for case in cases(&read("kubefed")["operations"]["cases"]) {
+        let copied = match case["copy"].as_str() {
+            Some("missing") => Ok(Copied::Missing),
+            Some("differs") => Ok(Copied::Differs),
+            Some("matches") => Ok(Copied::Matches),
+            _ => Err("it cannot be read"),
+        };
+        let wanted = match case["operation"].as_str() {
+            Some("add") => Ok(Some(Operation::Add)),
+            Some("update") => Ok(Some(Operation::Update)),
+            Some("delete") => Ok(Some(Operation::Delete)),
+            Some(_) => Err("it cannot be read"),
+            None => Ok(None),
+        };
+        assert_eq!(operation(copied, case["selected"] == true), wanted, "{case}");
+    }
+}
+
+#[test]
 fn templates_have_the_hash_that_kubefed_gives_them() {
     for case in cases(&read("kubefed")["templateHash"]["cases"]) {
         let template = Some(&case["template"]).filter(|template| template.is_object());

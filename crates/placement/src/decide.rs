@@ -141,7 +141,7 @@ fn by_rule(input: &Input<'_>, rule: &Rule) -> Decision {
     let is_missing =
         |name: &&String| input.directory.position(name).is_none() && !unknown.contains_key(*name);
     let missing = names.filter(is_missing).cloned().collect();
-    let mut decision = finish(input, verdicts, placed, unknown, strategy);
+    let mut decision = finish(input, rule, verdicts, placed, unknown, strategy);
     decision.missing = missing;
     decision
 }
@@ -163,7 +163,7 @@ fn at_home(input: &Input<'_>) -> Decision {
         home::place(&placer)
     };
     let strategy = if is_whole { Strategy::Single } else { Strategy::Divide };
-    let mut decision = finish(input, verdicts, placed, unknown, strategy);
+    let mut decision = finish(input, &rule, verdicts, placed, unknown, strategy);
     let is_short = decision.pending > 0 || decision.is_unplaced;
     decision.confined = confined.filter(|_| is_short);
     decision
@@ -196,7 +196,7 @@ fn by_reference(input: &Input<'_>) -> Decision {
     // What is wanted where nothing is known stays there, as those it follows do.
     let unknown = unknown(input, |name| wanted.contains_key(name));
     let strategy = if input.subject.splits == Split::MinMax { Strategy::Divide } else { Strategy::Duplicate };
-    let mut decision = finish(input, verdicts, placed, unknown, strategy);
+    let mut decision = finish(input, &Rule::default(), verdicts, placed, unknown, strategy);
     // What nothing needs yet waits for nobody.
     decision.is_unplaced &= !wanted.is_empty();
     decision.pending = 0;
@@ -213,6 +213,7 @@ fn keep_one(input: &Input<'_>, wanted: &mut BTreeMap<&str, u64>) {
 
 fn finish(
     input: &Input<'_>,
+    rule: &Rule,
     verdicts: Verdicts,
     placed: Placed,
     unknown: BTreeMap<String, Share>,
@@ -249,7 +250,7 @@ fn finish(
     };
     decision.unknown = unknown.keys().cloned().collect();
     decision.shares.extend(unknown);
-    parts::complete(input, &mut decision.shares, strategy == Strategy::Divide);
+    parts::complete(input, rule, &mut decision.shares, strategy == Strategy::Divide);
     decision.verdicts = verdicts;
     decision
 }

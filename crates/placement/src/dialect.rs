@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     Problem,
-    policy::{By, Choice, Rule, Shares, Strategy, cluster_selector},
+    policy::{By, Choice, Rule, Shares, Strategy},
 };
 
 pub const CLUSTER_SELECTOR: &str = "federation.alpha.kubernetes.io/cluster-selector";
@@ -34,7 +34,12 @@ pub fn selector(text: &str) -> Result<LabelSelector, Problem> {
 
 fn requirement(value: &Value) -> Result<Requirement, String> {
     let Some(fields) = value.as_object() else { return Err("must be a list of objects".to_owned()) };
-    let text = |field: &str| match fields.get(field) {
+    // As Go reads them: by its name, else by its name in any case.
+    let get = |field: &str| {
+        let mut alike = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(field));
+        fields.get(field).or_else(|| alike.next().map(|(_, value)| value))
+    };
+    let text = |field: &str| match get(field) {
         None | Some(Value::Null) => Ok(""),
         Some(value) => value.as_str().ok_or_else(|| format!("{field} must be a string")),
     };
@@ -50,7 +55,7 @@ fn requirement(value: &Value) -> Result<Requirement, String> {
         "lt" | "Lt" | "<" => Operator::LessThan,
         other => return Err(format!("{other:?} is not a valid operator")),
     };
-    let values = match fields.get("values") {
+    let values = match get("values") {
         None | Some(Value::Null) => &[][..],
         Some(value) => value.as_array().ok_or_else(|| "values must be a list".to_owned())?,
     };
@@ -95,8 +100,8 @@ pub fn kubefed_choice(placement: &Value) -> Result<Choice, Problem> {
         (_, Value::Null) => Ok(Choice::nowhere()),
         (_, selector) => {
             let field = "spec.placement.clusterSelector".to_owned();
-            let selector =
-                cluster_selector(selector).map_err(|reason| Problem::Annotation { name: field, reason })?;
+            let selector = LabelSelector::from_object(selector)
+                .map_err(|reason| Problem::Annotation { name: field, reason })?;
             Ok(Choice { names: None, selector: Some(selector) })
         }
     }

@@ -162,6 +162,8 @@ impl Decision {
             Stance::Open => ClusterVerdict::Feasible,
             Stance::Keeps if verdict.present => ClusterVerdict::Keeps,
             Stance::Leaves if verdict.present => ClusterVerdict::Leaves,
+            // A Job that has begun, and may not go on.
+            _ if share.is_some() => ClusterVerdict::Keeps,
             _ => ClusterVerdict::Infeasible,
         };
         ClusterExplanation {

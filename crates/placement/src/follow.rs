@@ -12,7 +12,7 @@ pub fn is_follower(subject: &Subject) -> bool {
 }
 
 pub fn travel(subject: &Subject) -> Travel {
-    kinds::of(&subject.group, &subject.kind).travel
+    kinds::of(&subject.group, &subject.kind).travel(&subject.name)
 }
 
 pub fn is_claim(subject: &Subject) -> bool {

@@ -30,7 +30,10 @@ pub fn place(placer: &Placer<'_>) -> (Placed, Option<Confined>) {
     order.extend(leaving);
     let mut placed = match is_indivisible(placer.input.subject) {
         true => placer.first_of(&order),
-        false => placer.in_order(&order),
+        // What is confined grows in its first cluster alone, or another would come to be that.
+        false => placer.in_order(&order, |it| {
+            confined.is_none() || Some(it.cluster) == first || it.stance() == Stance::Leaves
+        }),
     };
     if !placed.chosen.contains(&true) {
         // Nothing is to run, or nothing can; the object is at its first cluster all the same.
@@ -42,13 +45,15 @@ pub fn place(placer: &Placer<'_>) -> (Placed, Option<Confined>) {
     (placed, confined.filter(|_| has_others))
 }
 
-/// The cluster that has most of it, else the home, else the best of those that can hold it.
+/// The cluster that has most of it, of those that may have more if there are such; else the home, else the best of those that can hold it.
 fn primary(placer: &Placer<'_>) -> Option<usize> {
     let verdicts = &placer.verdicts.all;
     let present = verdicts.iter().filter(|it| placer.holds(it) && it.is_feasible());
     let home = placer.input.home.and_then(|name| placer.input.directory.position(name));
     let most = present.min_by_key(|it| {
-        (it.stance() == Stance::Leaves, Reverse(it.current), Some(it.cluster) != home, it.rank, it.cluster)
+        let leaves = it.stance() == Stance::Leaves;
+        let keeps = it.stance() != Stance::Open;
+        (leaves, keeps, Reverse(it.current), Some(it.cluster) != home, it.rank, it.cluster)
     });
     if let Some(most) = most.filter(|it| it.stance() != Stance::Leaves) {
         return Some(most.cluster);

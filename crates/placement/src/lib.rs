@@ -21,6 +21,7 @@ mod input;
 mod parts;
 mod place;
 pub mod policy;
+pub mod probe;
 mod resolve;
 mod select;
 mod spread;

@@ -1,17 +1,17 @@
-//! What goes with the replicas of a share: ordinals, completions, the bounds of an autoscaler.
+//! What goes with the replicas of a share: ordinals, completions, the bounds of an autoscaler, the pods of a budget.
 
 use std::collections::BTreeMap;
 
 use kinds::{
     Extent, Share, Split,
-    divide::{Slot, fair},
+    divide::{Preference, Preferences, Slot, fair},
     split::{
-        bounds::{Bounds, Local, WINDOW, bounds},
+        bounds::{Bounds, Local, WINDOW, preferred},
         ordinals::{Ordinals, ordinals},
     },
 };
 
-use crate::input::Input;
+use crate::{input::Input, policy::Rule};
 
 /// What clusters keep of `kept`, in the order of their ranges, when there are to be `total`; and what is left for
 /// others. The last range grows, and shrinks first, so that no pod changes its cluster.
@@ -32,7 +32,7 @@ pub fn keep_ordinals(total: u64, kept: &[u64], most_of_last: u64) -> (Vec<u64>, 
 }
 
 /// Gives every share what belongs to its replicas. `divided`: each cluster has a part of them, not all.
-pub fn complete(input: &Input<'_>, shares: &mut BTreeMap<String, Share>, divided: bool) {
+pub fn complete(input: &Input<'_>, rule: &Rule, shares: &mut BTreeMap<String, Share>, divided: bool) {
     match (input.subject.splits, input.subject.extent) {
         (Split::Ordinals, Extent::Ordinals { start }) => lay_out(input, start, shares, divided),
         (Split::Ordinals, _) => lay_out(input, 0, shares, divided),
@@ -42,9 +42,15 @@ pub fn complete(input: &Input<'_>, shares: &mut BTreeMap<String, Share>, divided
         (Split::JobCounts, Extent::Job { completions, .. }) => {
             shares.values_mut().for_each(|share| share.completions = completions);
         }
-        (Split::MinMax, Extent::Bounds { min, max }) if divided => bound(input, Bounds { min, max }, shares),
+        (Split::MinMax, Extent::Bounds { min, max }) if divided => {
+            bound(input, rule, Bounds { min, max }, shares);
+        }
         (Split::MinMax, Extent::Bounds { min, max }) => {
             shares.values_mut().for_each(|share| (share.min, share.max) = (Some(min), Some(max)));
+        }
+        (Split::Budget, _) => {
+            let pods = |name: &String| input.referrers.get(name).copied().unwrap_or(0);
+            shares.iter_mut().for_each(|(name, share)| share.replicas = pods(name));
         }
         _ => {}
     }
@@ -76,61 +82,87 @@ fn lay_out(input: &Input<'_>, first: u64, shares: &mut BTreeMap<String, Share>, 
     }
 }
 
-/// Completions cannot be changed once a Job is there: those that have some keep them, and the rest is for newcomers.
+/// Completions cannot be changed once a Job is there: those that have begun keep them, even if nothing of it may run
+/// there any more, and the rest is for newcomers. They also do what was left by those that may not go on.
 fn complete_jobs(input: &Input<'_>, total: u64, shares: &mut BTreeMap<String, Share>) {
-    let running: Vec<(String, u64)> = shares
+    let had = |name: &String| input.current.get(name).and_then(|share| share.completions).unwrap_or(0);
+    let has_begun = |name: &String| {
+        let runs = input.current.get(name).is_some_and(|it| it.replicas > 0 && it.completions.is_some());
+        (runs || had(name) > 0) && kinds::of(&input.subject.group, &input.subject.kind).is_job()
+    };
+    let newcomers: Vec<(String, u64)> = shares
         .iter()
-        .filter(|(_, share)| share.replicas > 0)
+        .filter(|(name, share)| share.replicas > 0 && !has_begun(name))
         .map(|(name, share)| (name.clone(), share.replicas))
         .collect();
-    let has = |name: &String| input.current.get(name).and_then(|share| share.completions);
-    let has_newcomers = running.iter().any(|(name, _)| has(name).is_none());
+    if newcomers.is_empty() {
+        let is_known = |name: &&String| input.directory.position(name).is_some();
+        let stopped = input.current.keys().filter(|name| has_begun(name) && had(name) > 0).filter(is_known);
+        stopped.for_each(|name| {
+            shares.entry(name.clone()).or_default();
+        });
+    }
+    shares.iter_mut().for_each(|(name, share)| share.completions = Some(had(name)));
+    let begun = shares.iter().filter(|(name, _)| has_begun(name)).map(|(name, _)| had(name));
+    let rest = begun.fold(total, u64::saturating_sub);
     let key = input.key();
-    let slots: Vec<Slot<'_>> = running
+    let slots: Vec<Slot<'_>> = newcomers
         .iter()
         .map(|(name, parallelism)| Slot {
             weight: *parallelism,
-            current: has(name).unwrap_or(0),
-            max: has(name).filter(|_| has_newcomers),
+            current: had(name),
             ..Slot::open(name, &key)
         })
         .collect();
-    let completions = fair(total, &slots, false);
-    for ((name, _), completions) in running.iter().zip(completions) {
-        if let Some(share) = shares.get_mut(name) {
+    for (slot, completions) in slots.iter().zip(fair(rest, &slots, false)) {
+        if let Some(share) = shares.get_mut(slot.name) {
             share.completions = Some(completions);
         }
     }
-    shares.values_mut().filter(|it| it.replicas == 0).for_each(|it| it.completions = Some(0));
 }
 
 /// Bounds move between clusters as their autoscalers need them, which is not decided here: as long as they are those of
-/// the whole they stay.
-fn bound(input: &Input<'_>, whole: Bounds, shares: &mut BTreeMap<String, Share>) {
-    let of = |share: &Share| Some(Bounds { min: share.min?, max: share.max? });
-    let current: BTreeMap<&String, Bounds> = input
-        .current
-        .iter()
-        .filter(|(name, _)| shares.contains_key(*name))
-        .filter_map(|(name, share)| Some((name, of(share)?)))
-        .collect();
-    let sum = |part: fn(&Bounds) -> u64| current.values().map(part).fold(0, u64::saturating_add);
-    let held = current.len() as u64;
-    let covers_all = held > 0 && (current.len() == shares.len() || held == whole.max);
-    let stays =
-        covers_all && sum(|it| it.max) == whole.max && sum(|it| it.min) == whole.min.max(held).min(whole.max);
-    let wanted: BTreeMap<String, Bounds> = if stays {
-        current.into_iter().map(|(name, bounds)| (name.clone(), bounds)).collect()
-    } else {
-        let local = |bounds: &Bounds| Local { bounds: *bounds, ..Local::default() };
-        let clusters = shares.keys().map(|name| (name.clone(), current.get(name).map(local))).collect();
-        bounds(whole, &clusters, WINDOW)
+/// the whole, and what the rule allows, they stay. Newcomers get the least, and the largest give it.
+fn bound(input: &Input<'_>, rule: &Rule, whole: Bounds, shares: &mut BTreeMap<String, Share>) {
+    let bounds_of = |share: &Share| Some(Bounds { min: share.min?, max: share.max? });
+    let is_known = |name: &&String| input.directory.position(name).is_some();
+    let known: Vec<&String> = shares.keys().filter(is_known).collect();
+    let of_known = |name: &&String| input.current.get(*name).and_then(bounds_of);
+    let is_new = known.iter().all(|name| of_known(name).is_none());
+    // Who has scaled just now neither gives nor takes.
+    let local = |bounds: Option<Bounds>| Local {
+        bounds: bounds.unwrap_or(Bounds { min: 1, max: 1 }),
+        current: bounds.map_or(0, |it| it.max),
+        desired: 0,
+        scaled: Some(0),
+    };
+    let clusters: BTreeMap<String, Option<Local>> =
+        known.iter().map(|name| ((*name).clone(), (!is_new).then(|| local(of_known(name))))).collect();
+    // What is where nothing is known stays there.
+    let rest = shares.iter().filter(|(name, _)| !is_known(name)).filter_map(|(_, it)| bounds_of(it)).fold(
+        whole,
+        |rest, it| Bounds { min: rest.min.saturating_sub(it.min), max: rest.max.saturating_sub(it.max) },
+    );
+    let asked = known.iter().map(|name| ((*name).clone(), asked_of(input, rule, name))).collect();
+    let preferences = Preferences { rebalance: rule.rebalance, clusters: asked };
+    let wanted = match rest.max {
+        0 => BTreeMap::new(),
+        _ => preferred(rest, &clusters, WINDOW, &preferences),
     };
     shares.retain(|name, share| {
         let bounds = wanted.get(name);
-        (share.min, share.max) = (bounds.map(|it| it.min), bounds.map(|it| it.max));
-        bounds.is_some()
+        if is_known(&name) {
+            (share.min, share.max) = (bounds.map(|it| it.min), bounds.map(|it| it.max));
+        }
+        bounds.is_some() || !is_known(&name)
     });
+}
+
+/// Of a cluster of which nothing is known, nothing is asked.
+fn asked_of(input: &Input<'_>, rule: &Rule, name: &str) -> Preference {
+    let entry = input.directory.position(name).and_then(|at| input.directory.entries().get(at));
+    let anything = Preference { weight: 1, ..Preference::default() };
+    entry.map_or(anything, |it| rule.asked_of(&it.cluster.name, &it.cluster.labels))
 }
 
 #[cfg(test)]

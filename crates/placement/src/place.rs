@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use kinds::{
     Split, Subject,
-    divide::{Algorithm, Slot},
+    divide::{Algorithm, Preference, Slot},
 };
 
 use crate::{
@@ -162,6 +162,7 @@ impl<'a> Placer<'a> {
         let divider = Divider {
             slots: &slots,
             levels: vec![self.level(spread, &members)],
+            held: slots.iter().map(|slot| slot.frozen).collect(),
             rebalance: false,
             algorithm: Algorithm::Fair,
             key: self.key,
@@ -228,19 +229,26 @@ impl<'a> Placer<'a> {
         if members.is_empty() || total == 0 {
             return 0;
         }
-        let mut slots: Vec<Slot<'_>> = members.iter().map(|it| self.slot(it)).collect();
+        // Who is to have nothing is no place to spread over.
+        let (members, mut slots): (Vec<&'a Verdict>, Vec<Slot<'a>>) = members
+            .iter()
+            .map(|it| (*it, self.slot(it)))
+            .filter(|(_, slot)| !self.is_given_nothing(slot))
+            .unzip();
         let is_open: Vec<bool> = slots.iter().map(|it| !it.frozen).collect();
         let avoided = |at: usize| members[at].avoided && is_open[at];
         let some_are_avoided = (0..members.len()).any(avoided);
         (0..members.len()).filter(|at| avoided(*at)).for_each(|at| slots[at].frozen = true);
-        let mut shares = self.divider(members, &slots, self.rule.rebalance).divide(total);
+        let divide =
+            |slots: &[Slot<'a>], rebalance| self.divider(&members, slots, &is_open, rebalance).divide(total);
+        let mut shares = divide(&slots, self.rule.rebalance);
         let taken = |shares: &[u64]| shares.iter().copied().fold(0, u64::saturating_add);
         // Who is avoided gets what the others have no room for.
         if some_are_avoided && taken(&shares) < total {
             for (at, slot) in slots.iter_mut().enumerate() {
                 (slot.frozen, slot.current) = (!is_open[at], shares[at]);
             }
-            shares = self.divider(members, &slots, false).divide(total);
+            shares = divide(&slots, false);
         }
         let sum = taken(&shares);
         for (member, share) in members.iter().zip(shares).filter(|(_, share)| *share > 0) {
@@ -253,38 +261,37 @@ impl<'a> Placer<'a> {
         &'s self,
         members: &[&Verdict],
         slots: &'s [Slot<'a>],
+        is_open: &[bool],
         rebalance: bool,
     ) -> Divider<'s, 'a> {
         let useful = self.verdicts.spread.iter();
         let levels = useful.map(|spread| self.level(spread, members)).collect();
-        Divider { slots, levels, rebalance, algorithm: self.rule.algorithm, key: self.key }
+        let held = is_open.iter().map(|is_open| !is_open).collect();
+        Divider { slots, levels, held, rebalance, algorithm: self.rule.algorithm, key: self.key }
+    }
+
+    /// By the policy, or because it has nothing and can gain nothing; whatever room there is.
+    fn is_given_nothing(&self, slot: &Slot<'_>) -> bool {
+        let keeps_nothing = slot.current == 0 || (self.rule.rebalance && !slot.frozen);
+        let is_weightless = self.rule.by == By::Weight && slot.weight == 0 && slot.min == 0;
+        let stays_empty = slot.frozen && slot.current == 0;
+        slot.max == Some(0) || stays_empty || (is_weightless && keeps_nothing)
     }
 
     fn slot(&self, verdict: &Verdict) -> Slot<'a> {
         let cluster = self.cluster(verdict.cluster);
-        let mut slot = Slot {
+        let Preference { min, max, weight } = self.rule.asked_of(&cluster.name, &cluster.labels);
+        let by_room = self.rule.by == By::Capacity;
+        Slot {
             name: &cluster.name,
             rank: verdict.rank,
-            weight: 1,
-            min: 0,
-            max: None,
+            weight: if by_room { verdict.room.unwrap_or(self.total.max(1)) } else { weight },
+            min,
+            max,
             capacity: verdict.room,
             current: verdict.current,
             frozen: verdict.stance() != Stance::Open,
-        };
-        let asked = self.rule.shares.of(&cluster.name, &cluster.labels);
-        if let Some(asked) = asked {
-            (slot.min, slot.max) = (asked.min, asked.max);
         }
-        match (self.rule.by, asked) {
-            (By::Even, _) => {}
-            (By::Weight, Some(asked)) => slot.weight = asked.weight,
-            // Weights are given, and none to it.
-            (By::Weight, None) if !self.rule.shares.is_empty() => slot.max = Some(0),
-            (By::Weight, None) => {}
-            (By::Capacity, _) => slot.weight = verdict.room.unwrap_or(self.total.max(1)),
-        }
-        slot
     }
 
     /// Pods with names of their own stay where they are: the last range grows and shrinks, others are new.
@@ -300,15 +307,21 @@ impl<'a> Placer<'a> {
             let most = if slot.weight > 0 { u64::MAX } else { slot.min.max(slot.current) };
             self.most(it).min(slot.max.unwrap_or(u64::MAX)).min(most)
         };
+        // Who may keep nothing does not hold the last range.
+        running.retain(|it| bound(it) > 0);
         let kept: Vec<u64> = running.iter().map(|it| it.current.min(bound(it))).collect();
         let most_of_last = running.last().map_or(0, |it| bound(it));
         let (shares, left) = parts::keep_ordinals(self.total, &kept, most_of_last);
         for (member, share) in running.iter().zip(shares).filter(|(_, share)| *share > 0) {
             placed.give(member.cluster, share);
         }
-        let new: Vec<&Verdict> = self.members().filter(|it| it.current == 0).collect();
-        let taken = self.fill(&new, left, placed);
-        self.keep_leaving(left - taken, placed);
+        let new = |group| move |it: &&Verdict| it.current == 0 && it.group == group;
+        let mut left = left;
+        for group in 0..self.groups() {
+            let new: Vec<&Verdict> = self.members().filter(new(group)).collect();
+            left -= self.fill(&new, left, placed);
+        }
+        self.keep_leaving(left, placed);
     }
 
     /// What there is, and no more.
@@ -329,8 +342,9 @@ impl<'a> Placer<'a> {
         placed
     }
 
-    /// Fills clusters one after the other, what runs first: those that are there keep what they have.
-    pub fn in_order(&self, order: &[&Verdict]) -> Placed {
+    /// Fills clusters one after the other, what runs first: those that are there keep what they have, and some may get
+    /// more.
+    pub fn in_order(&self, order: &[&Verdict], may_grow: impl Fn(&Verdict) -> bool) -> Placed {
         let mut placed = Placed::nothing(self.verdicts.all.len());
         let mut left = self.total;
         for member in order.iter().filter(|it| it.present && it.stance() != Stance::Leaves) {
@@ -338,7 +352,7 @@ impl<'a> Placer<'a> {
             placed.give(member.cluster, share);
             left -= share;
         }
-        for member in order {
+        for member in order.iter().filter(|it| may_grow(it)) {
             let extra = self.most(member).saturating_sub(placed.replicas[member.cluster]).min(left);
             if extra > 0 {
                 placed.give(member.cluster, placed.replicas[member.cluster] + extra);

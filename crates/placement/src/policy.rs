@@ -137,6 +137,19 @@ pub struct Rule {
     pub shares: Shares,
 }
 
+impl Rule {
+    /// What a cluster is to have. By capacity the weight is its room, which is not known here.
+    pub fn asked_of(&self, cluster: &str, labels: &Labels) -> Preference {
+        let asked = self.shares.of(cluster, labels);
+        match (self.by, asked) {
+            (By::Weight, Some(asked)) => asked,
+            // Weights are given, and none to it.
+            (By::Weight, None) if !self.shares.is_empty() => Preference { min: 0, max: Some(0), weight: 1 },
+            (_, asked) => Preference { weight: 1, ..asked.unwrap_or_default() },
+        }
+    }
+}
+
 /// An entry of `select`: all that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Selection {
@@ -260,7 +273,7 @@ struct Spec {
     tolerations: Vec<TolerationWire>,
     spread: Vec<SpreadWire>,
     strategy: Option<Strategy>,
-    divide: DivideWire,
+    divide: Option<DivideWire>,
 }
 
 #[derive(Default, Deserialize)]
@@ -356,20 +369,23 @@ impl Spec {
             .groups
             .into_iter()
             .map(|it| Ok(Group { name: it.name, choice: choice(it.names, it.selector)? }));
-        let shares = self.divide.shares.into_iter().map(share_rule);
+        // Who says how to divide means it to be divided.
+        let strategy = self.strategy.or(self.divide.is_some().then_some(Strategy::Divide));
+        let divide = self.divide.unwrap_or_default();
+        let shares = divide.shares.into_iter().map(share_rule);
         let clusters = self.clusters.unwrap_or_default();
         let rule = Rule {
             clusters: choice(clusters.names, clusters.selector)?,
             groups: groups.collect::<Result<_, String>>()?,
             tolerations: self.tolerations.into_iter().map(toleration).collect(),
             spread: self.spread.into_iter().map(spread).collect(),
-            strategy: self.strategy,
-            by: self.divide.by,
-            algorithm: match self.divide.algorithm {
+            strategy,
+            by: divide.by,
+            algorithm: match divide.algorithm {
                 AlgorithmWire::Fair => Algorithm::Fair,
                 AlgorithmWire::Federation => Algorithm::Federation,
             },
-            rebalance: self.divide.rebalance,
+            rebalance: divide.rebalance,
             shares: Shares(shares.collect::<Result<_, String>>()?),
         };
         let select = select.collect::<Result<_, String>>()?;

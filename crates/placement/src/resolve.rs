@@ -106,6 +106,9 @@ pub fn resolve<'a>(input: &Input<'a>) -> Resolved<'a> {
 /// What the hub keeps to itself whatever is written.
 fn never_synced(input: &Input<'_>) -> Option<&'static str> {
     match follow::travel(input.subject) {
+        Travel::Stays if kinds::of(&input.subject.group, &input.subject.kind).travel != Travel::Stays => {
+            Some("every cluster makes one of its own")
+        }
         Travel::Stays => Some("objects of its kind stay in the hub"),
         _ if input.subject.namespace.is_empty() => Some("objects without a namespace are not synced"),
         _ => None,

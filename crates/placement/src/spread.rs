@@ -25,6 +25,8 @@ pub struct Level<'a> {
 pub struct Divider<'s, 'a> {
     pub slots: &'s [Slot<'a>],
     pub levels: Vec<Level<'a>>,
+    /// Which slots can gain nothing, whoever else may.
+    pub held: Vec<bool>,
     pub rebalance: bool,
     pub algorithm: Algorithm,
     pub key: &'s str,
@@ -65,7 +67,10 @@ impl<'a> Divider<'_, 'a> {
 
     fn place(&self, at: usize, members: &mut [usize], total: u64, shares: &mut [u64]) {
         let Some(level) = self.levels.get(at) else { return self.share(members, total, shares) };
-        let places = self.places(at, members, total);
+        let mut places = self.places(at, members, total);
+        if level.spread.required {
+            level_minimums(level.spread, &mut places, total);
+        }
         let slots: Vec<Slot<'a>> = places.iter().map(|place| place.slot).collect();
         let mut divided = fair(total, &slots, self.rebalance);
         if level.spread.required {
@@ -110,21 +115,22 @@ impl<'a> Divider<'_, 'a> {
     fn of_members(&self, at: usize, name: Option<&'a str>, members: &mut [usize]) -> Place<'a> {
         let room = self.room(at + 1, members);
         let slots = || members.iter().map(|it| &self.slots[*it]);
-        let sum = |of: fn(&Slot<'a>) -> u64| slots().fold(0_u64, |sum, slot| sum.saturating_add(of(slot)));
+        let sum = |of: &dyn Fn(&Slot<'a>) -> u64| slots().map(of).fold(0, u64::saturating_add);
         let frozen = slots().all(|slot| slot.frozen);
+        let held = members.iter().all(|it| self.held[*it]);
         let wish = self.levels.get(at).is_some_and(|level| !level.spread.required);
         let slot = Slot {
             name: name.unwrap_or_default(),
             rank: rank(name.unwrap_or_default(), self.key),
             // A wish is that places are alike; a demand is kept after the clusters' own weights.
-            weight: if wish { 1 } else { sum(|slot| slot.weight) },
-            min: sum(|slot| slot.min.min(bound(slot))),
+            weight: if wish { 1 } else { sum(&|slot| slot.weight) },
+            min: sum(&|slot| slot.min.min(self.bound(slot))),
             max: Some(room),
             capacity: None,
-            current: sum(|slot| slot.current.min(bound(slot))),
+            current: sum(&|slot| slot.current.min(self.bound(slot))),
             frozen,
         };
-        Place { slot, members: 0..members.len(), room, exempt: frozen || name.is_none() }
+        Place { slot, members: 0..members.len(), room, exempt: held || name.is_none() }
     }
 
     /// What it may have: without weight its minimum, and what it has.
@@ -192,6 +198,25 @@ fn highest_floor(spread: &Spread, places: &[Place<'_>]) -> u64 {
 
 fn ceiling(spread: &Spread, places: &[Place<'_>]) -> u64 {
     highest_floor(spread, places).saturating_add(spread.max_skew)
+}
+
+/// No place can have more of `total` than leaves enough for the others to keep within the skew; and what one must have,
+/// less the skew, all must. Otherwise minimums would push out what is then not given to them.
+fn level_minimums(spread: &Spread, places: &mut [Place<'_>], total: u64) {
+    let open = || places.iter().filter(|it| !it.exempt);
+    let count = open().count() as u128;
+    if count == 0 {
+        return;
+    }
+    let (whole, skew) = (u128::from(total), u128::from(spread.max_skew));
+    let shared = (whole + (count - 1) * skew) / count;
+    let reachable = u64::try_from(shared.max(skew.min(whole))).unwrap_or(u64::MAX);
+    let most = reachable.min(ceiling(spread, places)).min(total);
+    let highest = open().map(|it| it.slot.min.min(most)).max().unwrap_or(0);
+    let least = highest.saturating_sub(spread.max_skew);
+    for place in places.iter_mut().filter(|it| !it.exempt) {
+        place.slot.min = place.slot.min.clamp(least, most.max(least));
+    }
 }
 
 /// Moves as few as are needed for no two places to differ by more than the skew; what then fits nowhere is left over.
@@ -269,7 +294,8 @@ mod tests {
             places: places.iter().map(|it| (!it.is_empty()).then_some(*it)).collect(),
         });
         let levels = levels.collect();
-        Divider { slots, levels, rebalance, algorithm: Algorithm::Fair, key: "" }.divide(total)
+        let held = slots.iter().map(|slot| slot.frozen).collect();
+        Divider { slots, levels, held, rebalance, algorithm: Algorithm::Fair, key: "" }.divide(total)
     }
 
     #[test]

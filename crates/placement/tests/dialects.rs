@@ -6,7 +6,9 @@ use placement::{
     Choice, Cluster, Directory, Input, Rule,
     cluster::Labels,
     dialect::{kubefed_choice, kubefed_in_namespace, selector},
-    feasible, select,
+    feasible,
+    probe::{Published, Thresholds, as_kubefed, steady},
+    select,
 };
 use serde_json::Value;
 
@@ -24,6 +26,24 @@ fn cluster_selectors_match_as_in_federation() {
         assert_eq!(found, case["matches"].as_bool(), "{case}");
     }
     assert_eq!(cases.len(), 21);
+}
+
+#[test]
+fn names_of_fields_are_read_in_any_case() {
+    let read = selector(r#"[{"KEY": "region", "Operator": "In", "vAlues": ["eu"]}]"#).unwrap();
+    assert!(read.matches(&labels(&serde_json::json!({"region": "eu"}))));
+    assert!(!read.matches(&labels(&serde_json::json!({"region": "us"}))));
+}
+
+#[test]
+fn kubefed_compares_no_numbers() {
+    let choice = |operator: &str| {
+        kubefed_choice(&serde_json::json!({"clusterSelector": {
+            "matchExpressions": [{"key": "size", "operator": operator, "values": ["3"]}]}}))
+    };
+    assert!(choice("In").is_ok());
+    assert!(choice("Gt").is_err());
+    assert!(choice("Lt").is_err());
 }
 
 /// What a choice means for all clusters, through the front door.
@@ -59,5 +79,52 @@ fn placements_choose_as_in_kubefed() {
             case["oneNamespace"] == true,
         );
         assert_eq!(Some(found), set(&case["clusters"]), "{case}");
+    }
+}
+
+fn published(value: &Value) -> Option<Published> {
+    Some(Published {
+        ready: value["ready"].as_bool()?,
+        probed: value["probed"].as_i64()?,
+        since: value["since"].as_i64()?,
+        run: value["run"].as_u64()?,
+    })
+}
+
+#[test]
+fn health_is_published_as_in_kubefed() {
+    let data: Value = serde_json::from_str(include_str!("data/kubefed.json")).unwrap();
+    let number = |name: &str| data["probes"]["thresholds"][name].as_u64().unwrap();
+    let thresholds = Thresholds { failure: number("failure"), success: number("success") };
+    for case in data["probes"]["cases"].as_array().unwrap() {
+        let (ready, now) = (case["ready"] == true, case["now"].as_i64().unwrap());
+        let found = as_kubefed(ready, now, published(&case["stored"]), thresholds);
+        assert_eq!(Some(found), published(&case["published"]), "{case}");
+    }
+}
+
+#[test]
+fn health_turns_when_enough_probes_say_so() {
+    let thresholds = Thresholds { failure: 3, success: 2 };
+    let mut stored = None;
+    // However long it was well.
+    for now in 1..=8 {
+        stored = Some(steady(true, now, stored, thresholds));
+    }
+    let rows = [
+        (false, (true, 1, 1)),
+        (false, (true, 1, 2)),
+        (true, (true, 1, 0)),
+        (false, (true, 1, 1)),
+        (false, (true, 1, 2)),
+        (false, (false, 14, 0)),
+        (true, (false, 14, 1)),
+        (true, (true, 16, 0)),
+    ];
+    for ((ready, wanted), now) in rows.into_iter().zip(9..) {
+        let found = steady(ready, now, stored, thresholds);
+        assert_eq!((found.ready, found.since, found.run), wanted, "at {now}");
+        assert_eq!(found.probed, now);
+        stored = Some(found);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kinds::{Share, Split, Subject, Toleration};
+use kinds::{Extent, Share, Split, Subject, Toleration};
 use machinery::quantity::{Format, Quantity};
 use placement::{
     Cluster, ClusterVerdict, Decision, Directory, Input, Outcome, Policy, Strategy as Way,
@@ -23,6 +23,8 @@ struct World {
     current: BTreeMap<String, Share>,
     home: Option<String>,
     account: Option<String>,
+    /// Of an autoscaler or a budget.
+    referrers: BTreeMap<String, u64>,
 }
 
 impl World {
@@ -39,6 +41,7 @@ impl World {
             current: &self.current,
             home: self.home.as_deref(),
             account: self.account.as_deref(),
+            referrers: &self.referrers,
             ..Input::new(&self.subject, &directory)
         };
         look(&input, decide(&input))
@@ -52,6 +55,9 @@ impl World {
     fn after(&self, decision: &Decision) -> World {
         let mut after = self.clone();
         after.current = decision.shares.clone();
+        if self.subject.replicas.is_none() {
+            return after;
+        }
         for cluster in &mut after.clusters {
             let replicas = |shares: &BTreeMap<String, Share>| {
                 shares.get(cluster.name.as_str()).map_or(0, |it| it.replicas) as i64
@@ -138,48 +144,83 @@ fn any_policy() -> impl Strategy<Value = Value> {
         json!([{"operator": "Exists"}]),
         json!([{"key": "k", "operator": "Exists", "tolerationSeconds": 30}]),
     ]);
-    (strategy, by, any::<bool>(), spread, groups, clusters, shares, tolerations).prop_map(
-        |(strategy, by, rebalance, spread, groups, clusters, shares, tolerations)| {
+    let federation = prop::bool::weighted(0.2);
+    (strategy, by, federation, any::<bool>(), spread, groups, clusters, shares, tolerations).prop_map(
+        |(strategy, by, federation, rebalance, spread, groups, clusters, shares, tolerations)| {
+            let algorithm = if federation && by != "Capacity" { "Federation" } else { "Fair" };
             json!({
-                "select": [{}], "strategy": strategy, "spread": spread, "groups": groups, "clusters": clusters,
-                "tolerations": tolerations, "divide": {"by": by, "rebalance": rebalance, "shares": shares},
+                "select": [{"kinds": ["*"]}], "strategy": strategy, "spread": spread, "groups": groups, "clusters": clusters,
+                "tolerations": tolerations, 
+                "divide": {"by": by, "algorithm": algorithm, "rebalance": rebalance, "shares": shares},
             })
         },
     )
+}
+
+/// A subject that is divided so; `numbers` are its replicas, and what else there is to divide.
+fn subject(splits: Split, numbers: (u64, u64), is_tolerant: bool) -> Subject {
+    let (group, kind) = match splits {
+        Split::Ordinals => ("apps", "StatefulSet"),
+        Split::JobCounts => ("batch", "Job"),
+        Split::MinMax => ("autoscaling", "HorizontalPodAutoscaler"),
+        Split::Budget => ("policy", "PodDisruptionBudget"),
+        _ => ("apps", "Deployment"),
+    };
+    let (replicas, more) = numbers;
+    let has_pods = !matches!(splits, Split::MinMax | Split::Budget);
+    let exists = Toleration { operator: "Exists".into(), ..Toleration::default() };
+    Subject {
+        group: group.into(),
+        version: "v1".into(),
+        kind: kind.into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+        replicas: has_pods.then_some(replicas),
+        splits,
+        extent: match splits {
+            Split::JobCounts => Extent::Job { completions: (more > 0).then_some(more), indexed: false },
+            Split::MinMax => Extent::Bounds { min: replicas, max: replicas.saturating_add(more).max(1) },
+            _ => Extent::None,
+        },
+        stateful: splits == Split::Ordinals,
+        needs: has_pods
+            .then(|| ("pods".to_owned(), Quantity::new(1, Format::DecimalSi)))
+            .into_iter()
+            .collect(),
+        tolerations: is_tolerant.then_some(exists).into_iter().collect(),
+        ..Subject::default()
+    }
+}
+
+/// What a cluster may have of a subject.
+fn share(subject: &Subject, replicas: u64) -> Share {
+    match (subject.splits, subject.extent) {
+        (Split::MinMax, _) => Share { min: Some(1), max: Some(replicas.max(1)), ..Share::default() },
+        (Split::JobCounts, Extent::Job { completions: Some(_), .. }) => {
+            Share { replicas, completions: Some(replicas.saturating_mul(2)), ..Share::default() }
+        }
+        _ => Share { replicas, ..Share::default() },
+    }
 }
 
 prop_compose! {
     fn any_world()(
         clusters in any_clusters(),
         policy in prop::option::weighted(0.8, any_policy()),
-        replicas in 0..15_u64,
-        splits in prop::sample::select(vec![Split::Replicas, Split::Replicas, Split::Ordinals]),
+        numbers in (0..15_u64, 0..15_u64),
+        splits in prop_oneof![
+            4 => Just(Split::Replicas), 2 => Just(Split::Ordinals), 2 => Just(Split::JobCounts),
+            1 => Just(Split::MinMax), 1 => Just(Split::Budget),
+        ],
         current in prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c", "x"]), 0..6_u64, 0..4),
+        referrers in prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c", "x"]), 0..6_u64, 0..4),
         home in prop::option::of(prop::sample::select(vec!["a", "b", "x"])),
         account in prop::option::of(prop::sample::select(vec!["team-a", "team-b"])),
         is_tolerant in prop::bool::weighted(0.2),
     ) -> World {
-        let kind = if splits == Split::Ordinals { "StatefulSet" } else { "Deployment" };
-        let subject = Subject {
-            group: "apps".into(),
-            version: "v1".into(),
-            kind: kind.into(),
-            namespace: "shop".into(),
-            name: "web".into(),
-            replicas: Some(replicas),
-            splits,
-            stateful: splits == Split::Ordinals,
-            needs: [("pods".to_owned(), Quantity::new(1, Format::DecimalSi))].into(),
-            tolerations: is_tolerant
-                .then(|| Toleration { operator: "Exists".into(), ..Toleration::default() })
-                .into_iter()
-                .collect(),
-            ..Subject::default()
-        };
-        let current: BTreeMap<String, Share> = current
-            .into_iter()
-            .map(|(name, replicas)| (name.to_owned(), Share { replicas, ..Share::default() }))
-            .collect();
+        let subject = subject(splits, numbers, is_tolerant);
+        let current: BTreeMap<String, Share> =
+            current.into_iter().map(|(name, replicas)| (name.to_owned(), share(&subject, replicas))).collect();
         let mut clusters = clusters;
         for cluster in &mut clusters {
             let runs = current.get(cluster.name.as_str()).map_or(0, |it| it.replicas) as i64;
@@ -196,6 +237,7 @@ prop_compose! {
             current,
             home: home.map(str::to_owned),
             account: account.map(str::to_owned),
+            referrers: referrers.into_iter().map(|(name, replicas)| (name.to_owned(), replicas)).collect(),
         }
     }
 }
@@ -210,7 +252,10 @@ proptest! {
     #[test]
     fn sums_are_exact(world in any_world()) {
         let decision = world.decide();
-        let total = world.subject.replicas.unwrap();
+        let Some(total) = world.subject.replicas else {
+            prop_assert_eq!(decision.pending, 0);
+            return Ok(());
+        };
         if decision.strategy == Some(Way::Duplicate) {
             let known = decision.shares.iter().filter(|(name, _)| !decision.unknown.contains(name));
             let short: u64 = known.map(|(_, share)| total - share.replicas).sum();
@@ -224,7 +269,37 @@ proptest! {
     }
 
     #[test]
+    fn bounds_of_autoscalers_are_valid_and_those_of_the_whole(world in any_world()) {
+        let Extent::Bounds { min, max } = world.subject.extent else { return Ok(()) };
+        let decision = world.decide();
+        let bounds = |it: &Share| (it.min.unwrap(), it.max.unwrap());
+        let parts: Vec<(u64, u64)> = decision.shares.values().map(bounds).collect();
+        let sum = parts.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        if !decision.unknown.is_empty() {
+            prop_assert!(parts.iter().all(|(min, max)| min <= max), "{:?}", parts);
+        } else if decision.strategy == Some(Way::Divide) && !parts.is_empty() {
+            prop_assert!(parts.iter().all(|(min, max)| 1 <= *min && min <= max), "{:?}", parts);
+            prop_assert!(sum.1 <= max, "{:?}", parts);
+            prop_assert_eq!(sum.0, min.max(parts.len() as u64).min(sum.1), "{:?}", parts);
+        } else {
+            prop_assert!(parts.iter().all(|it| *it == (min, max)), "{:?}", parts);
+        }
+    }
+
+    #[test]
+    fn completions_that_were_given_stay(world in any_world()) {
+        let decision = world.decide();
+        for (name, share) in &decision.shares {
+            let had = world.current.get(name).and_then(|it| it.completions).filter(|it| *it > 0);
+            if let Some(had) = had.filter(|_| decision.strategy == Some(Way::Divide)) {
+                prop_assert_eq!(share.completions, Some(had), "{}", name);
+            }
+        }
+    }
+
+    #[test]
     fn bounds_and_room_are_kept(world in any_world()) {
+        prop_assume!(world.subject.replicas.is_some());
         let decision = world.decide();
         for cluster in &world.clusters {
             let share = decision.shares.get(cluster.name.as_str()).map_or(0, |it| it.replicas);
@@ -318,9 +393,11 @@ proptest! {
         federation: bool,
     ) {
         let mut world = world;
-        world.subject.replicas = Some(replicas);
+        world.subject = subject(world.subject.splits, (replicas, current), false);
         world.subject.needs = [("pods".to_owned(), Quantity::new(needs, Format::DecimalSi))].into();
-        world.current.values_mut().for_each(|it| it.replicas = current);
+        let now = self::share(&world.subject, current);
+        world.current.values_mut().for_each(|it| *it = now);
+        world.referrers.values_mut().for_each(|it| *it = current);
         for (cluster, (limit, requested)) in world.clusters.iter_mut().zip(numbers) {
             cluster.amounts = Some(vec![Amount { resource: "pods".into(), limit, requested }]);
         }

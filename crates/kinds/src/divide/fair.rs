@@ -19,6 +19,8 @@ struct Vessel<'s, 'a> {
     weight: u64,
     low: u64,
     high: u64,
+    /// Its low is what it has, not what it asks for.
+    keeps: bool,
     /// What it gets.
     level: u64,
 }
@@ -29,7 +31,7 @@ pub fn fair(total: u64, slots: &[Slot<'_>], rebalance: bool) -> Vec<u64> {
         slots.iter().map(|slot| Vessel::of(slot, total, rebalance)).collect();
     let lows: u128 = vessels.iter().map(|it| u128::from(it.low)).sum();
     if lows > u128::from(total) {
-        share_minimums(&mut vessels);
+        share_minimums(&mut vessels, total);
     }
     if !rebalance {
         keep_what_runs(&mut vessels, total);
@@ -54,7 +56,7 @@ impl<'s, 'a> Vessel<'s, 'a> {
             (false, _) if weight == 0 => high = high.min(slot.current.max(low)),
             _ => {}
         }
-        Self { slot, weight, low, high, level: 0 }
+        Self { slot, weight, low, high, keeps: rebalance && slot.frozen, level: 0 }
     }
 
     fn running(&self) -> u64 {
@@ -62,10 +64,17 @@ impl<'s, 'a> Vessel<'s, 'a> {
     }
 }
 
-/// The minimums are more than there is: they become the most that anybody gets.
-fn share_minimums(vessels: &mut [Vessel<'_, '_>]) {
+/// The minimums are more than there is: they become the most that anybody gets. What is kept comes first, and if that
+/// is more than there is already, it is all.
+fn share_minimums(vessels: &mut [Vessel<'_, '_>], total: u64) {
+    let kept: u128 = vessels.iter().filter(|it| it.keeps).map(|it| u128::from(it.low)).sum();
+    let is_too_much = kept > u128::from(total);
     for vessel in vessels {
-        (vessel.high, vessel.low) = (vessel.low, 0);
+        (vessel.high, vessel.low) = match (vessel.keeps, is_too_much) {
+            (true, false) => continue,
+            (false, true) => (0, 0),
+            _ => (vessel.low, 0),
+        };
         vessel.weight = vessel.weight.max(1);
     }
 }

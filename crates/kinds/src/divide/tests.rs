@@ -205,10 +205,19 @@ fn frame(total: u64, slots: &[Slot<'_>], rebalance: bool) -> (u64, Vec<(u64, u64
     let bounds: Vec<(u64, u64)> =
         slots.iter().map(|it| (floor(it, total, rebalance), bound(it, total, rebalance))).collect();
     let fits = total.min(bounds.iter().map(|it| it.1).sum());
-    match bounds.iter().map(|it| it.0).sum::<u64>() > total {
-        true => (total, bounds.iter().map(|it| (0, it.0)).collect()),
-        false => (fits, bounds),
+    if bounds.iter().map(|it| it.0).sum::<u64>() <= total {
+        return (fits, bounds);
     }
+    // What an unhealthy cluster has comes before what others ask for.
+    let keeps = |slot: &Slot<'_>| slot.frozen && rebalance;
+    let both = || slots.iter().zip(&bounds);
+    let kept: u64 = both().filter(|(slot, _)| keeps(slot)).map(|(_, it)| it.0).sum();
+    let narrowed = both().map(|(slot, it)| match (keeps(slot), kept > total) {
+        (true, false) => *it,
+        (false, true) => (0, 0),
+        _ => (0, it.0),
+    });
+    (total, narrowed.collect())
 }
 
 /// How unfair a way is: by moving a single replica from one to another it would become fairer by this many steps. Zero

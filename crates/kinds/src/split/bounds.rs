@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::in_proportion;
 use crate::{
     divide::{Preference, Preferences},
     fields::{count, text},
@@ -150,7 +151,9 @@ impl Pass {
         let mut max: Vec<u64> =
             there.map(|(local, most)| local.map_or(0, |local| local.bounds.max.max(1)).min(*most)).collect();
         self.drop_beyond(most, &mut max);
-        let mut offers = self.who(Local::offers_max);
+        // The ceilings may have cut it down to the last.
+        let has_more = |at: &usize| max.get(*at).is_some_and(|max| *max > 1);
+        let mut offers: Vec<usize> = self.who(Local::offers_max).into_iter().filter(has_more).collect();
         let sum = total(&max);
         if sum > most {
             take_one_each(&mut max, &offers, sum - most);
@@ -280,7 +283,7 @@ fn raise(values: &mut [u64], ceilings: &[u64], weights: &[u64], wanted: u64) {
 }
 
 /// Brings all values to one level of their weights as far as `bring` lets it: the highest at which the sum is not above
-/// `wanted`. What is missing then goes to the first that the next level would raise.
+/// `wanted`. What is missing then goes to those that the next level would raise, in proportion to how far it would.
 fn settle(
     values: &mut [u64],
     limits: &[u64],
@@ -301,11 +304,10 @@ fn settle(
         }
     }
     let (settled, next) = (at_level(low), at_level(low.saturating_add(1)));
-    let mut missing = wanted.saturating_sub(total(&settled));
-    for ((value, settled), next) in values.iter_mut().zip(settled).zip(next) {
-        let more = (next - settled).min(missing);
+    let steps: Vec<u64> = settled.iter().zip(next).map(|(settled, next)| next - settled).collect();
+    let missing = wanted.saturating_sub(total(&settled)).min(total(&steps));
+    for ((value, settled), more) in values.iter_mut().zip(settled).zip(in_proportion(missing, &steps)) {
         *value = settled + more;
-        missing -= more;
     }
 }
 
@@ -425,6 +427,36 @@ mod tests {
             expect(&[("a", 2, 3), ("b", 1, 3), ("c", 1, 3)]),
             "if they may not have all of it, what they may"
         );
+    }
+
+    #[test]
+    fn equal_weights_are_equal_however_large() {
+        let asked = |weight| Preference { weight, ..Preference::default() };
+        for (weights, wanted) in
+            [([100, 100], [5, 5]), ([3, 3], [5, 5]), ([300, 100], [8, 2]), ([1, 4], [2, 8])]
+        {
+            let [a, b] = weights.map(asked);
+            let clusters = BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
+            let nothing = clusters.keys().map(|name| (name.clone(), None)).collect();
+            let preferences = Preferences { rebalance: false, clusters };
+            let divided = preferred(Bounds { min: 1, max: 10 }, &nothing, WINDOW, &preferences);
+            assert_eq!(divided.values().map(|it| it.max).collect::<Vec<_>>(), wanted, "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_gives_the_last_unit_of_what_is_cut() {
+        let asked = BTreeMap::from([
+            ("a".to_owned(), Preference { max: Some(1), weight: 1, min: 0 }),
+            ("b".to_owned(), Preference { max: Some(4), weight: 1, min: 0 }),
+            ("c".to_owned(), Preference { weight: 1, ..Preference::default() }),
+        ]);
+        let preferences = Preferences { rebalance: false, clusters: asked };
+        let of = |max| Some(Local { bounds: Bounds { min: 1, max }, ..Local::default() });
+        let clusters =
+            [("a", of(4)), ("b", of(4)), ("c", None)].map(|(name, it)| (name.to_owned(), it)).into();
+        let divided = preferred(Bounds { min: 1, max: 5 }, &clusters, WINDOW, &preferences);
+        assert_eq!(divided.values().map(|it| it.max).collect::<Vec<_>>(), [1, 3, 1]);
     }
 
     #[test]

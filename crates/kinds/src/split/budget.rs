@@ -45,8 +45,8 @@ impl Amount {
 pub fn min_available(amount: Amount, pods: &BTreeMap<String, u64>) -> BTreeMap<String, Amount> {
     let total: u64 = sum(pods);
     if let Amount::Percent(_) = amount {
-        let allowed: u64 = pods.values().map(|pods| pods.saturating_sub(amount.of(*pods))).sum();
-        if allowed > 0 || total <= amount.of(total) {
+        let is_some_allowed = pods.values().any(|pods| *pods > amount.of(*pods));
+        if is_some_allowed || total <= amount.of(total) {
             return pods.keys().map(|cluster| (cluster.clone(), amount)).collect();
         }
     }
@@ -54,7 +54,11 @@ pub fn min_available(amount: Amount, pods: &BTreeMap<String, u64>) -> BTreeMap<S
     // What is asked beyond all pods there are is asked of everyone: nothing may be disrupted.
     let within = parts(least.min(total), pods);
     let beyond = parts(least.saturating_sub(total), pods);
-    within.into_iter().zip(beyond).map(|((cluster, a), (_, b))| (cluster, Amount::Number(a + b))).collect()
+    within
+        .into_iter()
+        .zip(beyond)
+        .map(|((cluster, a), (_, b))| (cluster, Amount::Number(a.saturating_add(b))))
+        .collect()
 }
 
 /// What may be unavailable in each cluster, of its `pods`.
@@ -107,6 +111,15 @@ mod tests {
         for (divide, amount, pods, expected) in rows {
             let parts: Vec<Amount> = divide(*amount, &mk(pods)).into_values().collect();
             assert_eq!(&parts, expected, "{amount:?} of {pods:?}");
+        }
+    }
+
+    #[test]
+    fn no_numbers_are_too_large() {
+        let many = mk(&[u64::MAX, u64::MAX]);
+        for amount in [Number(u64::MAX), Percent(0), Percent(50), Percent(u64::MAX)] {
+            assert_eq!(min_available(amount, &many).len(), 2);
+            assert_eq!(max_unavailable(amount, &many).len(), 2);
         }
     }
 

@@ -2,12 +2,14 @@
 //!
 //! Clusters are written as `Cluster` objects, workloads as what users apply, policies as `Placement`s.
 
+mod parts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kinds::{Share, Subject};
 use placement::{
-    Cluster, Decision, Directory, Fields, Input, Layer, Namespace, Objection, Outcome, Policy,
-    cluster::Network, decide, follow,
+    Cluster, ClusterVerdict, Decision, Directory, Fields, Input, Layer, Namespace, Objection, Outcome,
+    Policy, cluster::Network, decide, follow,
 };
 use serde_json::{Value, json};
 
@@ -115,23 +117,26 @@ impl Default for Scene<'_> {
 }
 
 fn play(mut scene: Scene<'_>) {
-    // What runs is reported.
-    for cluster in &mut scene.clusters {
-        let runs = scene.current.iter().find(|(name, _)| cluster["metadata"]["name"] == *name);
-        cluster["status"]["requested"]["cpu"] = json!(runs.map_or(0, |it| it.1).to_string());
-    }
-    let directory = directory(&scene.clusters);
     let policies: Vec<Policy> = scene.policy.into_iter().map(policy).collect();
-    let current = current(scene.current);
-    let input = Input {
-        workspace: &policies,
-        current: &current,
-        home: scene.home,
-        ..Input::new(&scene.subject, &directory)
-    };
-    let decision = decide(&input);
-    let text = decision.explain(&input).render();
-    assert_eq!(shown(&decision), scene.wanted, "{}\n{text}", scene.what);
+    let mut current = current(scene.current);
+    for when in ["at first", "when that was done"] {
+        // What runs is reported.
+        for cluster in &mut scene.clusters {
+            let runs = cluster["metadata"]["name"].as_str().and_then(|name| current.get(name));
+            cluster["status"]["requested"]["cpu"] = json!(runs.map_or(0, |it| it.replicas).to_string());
+        }
+        let directory = directory(&scene.clusters);
+        let input = Input {
+            workspace: &policies,
+            current: &current,
+            home: scene.home,
+            ..Input::new(&scene.subject, &directory)
+        };
+        let decision = decide(&input);
+        let text = decision.explain(&input).render();
+        assert_eq!(shown(&decision), scene.wanted, "{} {when}\n{text}", scene.what);
+        current = decision.shares;
+    }
 }
 
 #[test]
@@ -325,6 +330,55 @@ fn health_taints_and_cordon() {
 }
 
 #[test]
+fn spreading() {
+    let region = |max_skew: u64| json!([{"topologyKey": REGION, "maxSkew": max_skew}]);
+    let two_of = |max_skew: u64| json!([{"topologyKey": REGION, "maxSkew": max_skew, "maxDomains": 2}]);
+    for scene in [
+        Scene {
+            what: "where nothing is to be is no region to spread over",
+            subject: deployment(12),
+            policy: Some(json!({"strategy": "Divide", "spread": region(1), "divide": {
+                "by": "Weight", "shares": [{"cluster": "us-1", "weight": 1}, {"cluster": "ap-1", "weight": 1}]}})),
+            wanted: "ap-1=6 us-1=6",
+            ..Scene::default()
+        },
+        Scene {
+            what: "nor is it one of the regions to choose, though it has some",
+            clusters: vec![cluster("a", "eu", 100), cluster("b", "us", 9), cluster("c", "ap", 5)],
+            subject: deployment(10),
+            policy: Some(json!({"strategy": "Divide", "spread": two_of(2), "divide": {
+                "by": "Weight", "rebalance": true,
+                "shares": [{"cluster": "a", "weight": 0}, {"cluster": "*", "weight": 1}]}})),
+            current: &[("a", 5)],
+            wanted: "b=5 c=5",
+            ..Scene::default()
+        },
+        Scene {
+            what: "an empty region that can gain nothing is not chosen either",
+            clusters: changed(three(), "ap-1", not_ready),
+            policy: Some(json!({"strategy": "Divide", "spread": two_of(1)})),
+            current: &[("ap-1", 0)],
+            wanted: "eu-1=3 us-1=3",
+            ..Scene::default()
+        },
+        Scene {
+            what: "a region that would rather not counts as one",
+            clusters: changed(
+                vec![cluster("a", "eu", 10), cluster("b", "us", 3)],
+                "b",
+                taint("PreferNoSchedule"),
+            ),
+            subject: deployment(12),
+            policy: Some(json!({"strategy": "Divide", "spread": region(1)})),
+            wanted: "a=4 b=3 pending=5",
+            ..Scene::default()
+        },
+    ] {
+        play(scene);
+    }
+}
+
+#[test]
 fn groups_are_a_standing_preference() {
     let groups = || {
         Some(json!({"strategy": "Divide", "groups": [
@@ -358,10 +412,57 @@ fn groups_are_a_standing_preference() {
             ..Scene::default()
         },
         Scene {
+            what: "also for pods with names of their own",
+            clusters: vec![cluster("a", "eu", 3), cluster("b", "eu", 100), cluster("c", "eu", 100)],
+            subject: workload("StatefulSet", 5, |_| {}),
+            policy: Some(json!({"strategy": "Divide", "groups": [{"names": ["a", "b"]}, {"names": ["c"]}]})),
+            current: &[("a", 3)],
+            wanted: "a=3 b=2",
+            ..Scene::default()
+        },
+        Scene {
             what: "also for a single one",
             policy: Some(json!({"strategy": "Single", "groups": [{"names": ["eu-1"]}, {"names": ["us-1"]}]})),
             current: &[("us-1", 6)],
             wanted: "eu-1=6",
+            ..Scene::default()
+        },
+    ] {
+        play(scene);
+    }
+}
+
+#[test]
+fn without_a_strategy_the_kind_decides() {
+    let set = || workload("StatefulSet", 6, |_| {});
+    for scene in [
+        Scene {
+            what: "what has replicas is divided",
+            policy: Some(json!({})),
+            wanted: "ap-1=2 eu-1=2 us-1=2",
+            ..Scene::default()
+        },
+        Scene {
+            what: "pods with names of their own are in one cluster",
+            subject: set(),
+            policy: Some(json!({"clusters": {"names": ["eu-1", "us-1"]}})),
+            current: &[("us-1", 6)],
+            wanted: "us-1=6",
+            ..Scene::default()
+        },
+        Scene {
+            what: "one that may keep nothing does not hold the last of them",
+            subject: set(),
+            policy: Some(json!({"divide": {"by": "Weight", "shares": [{"cluster": "eu-1", "weight": 1}]}})),
+            current: &[("eu-1", 1), ("us-1", 1)],
+            wanted: "eu-1=6",
+            ..Scene::default()
+        },
+        Scene {
+            what: "unless divide is written, which means to divide them",
+            subject: set(),
+            policy: Some(json!({"divide": {}})),
+            wanted: "ap-1=2 eu-1=2 us-1=2",
             ..Scene::default()
         },
     ] {
@@ -488,6 +589,28 @@ fn the_default_prefers_one_cluster() {
     ] {
         play(scene);
     }
+}
+
+#[test]
+fn what_is_confined_grows_in_one_cluster_alone() {
+    let three = || vec![cluster("a", "eu", 4), cluster("b", "eu", 2), cluster("d", "eu", 100)];
+    let clusters = || changed(three(), "b", |it| it["spec"]["network"] = json!("None"));
+    play(Scene {
+        what: "what is elsewhere stays",
+        clusters: clusters(),
+        subject: deployment(8),
+        current: &[("a", 1), ("b", 2)],
+        wanted: "a=1 b=2 pending=5",
+        ..Scene::default()
+    });
+    play(Scene {
+        what: "a cluster that is lost is not the one",
+        clusters: changed(clusters(), "b", not_ready),
+        subject: deployment(8),
+        current: &[("a", 1), ("b", 2)],
+        wanted: "a=4 b=2 d=2",
+        ..Scene::default()
+    });
 }
 
 #[test]
@@ -671,89 +794,6 @@ fn a_cluster_must_take_the_object() {
         let decision = decide(&input);
         assert_eq!(decision.verdicts.all[0].objection, objection, "{status}");
         assert_eq!(decision.is_unplaced, objection.is_some());
-    }
-}
-
-#[test]
-fn what_others_need_goes_with_them() {
-    let directory = directory(&three());
-    let web = workload("Deployment", 3, |it| {
-        it["spec"]["template"]["spec"]["volumes"] = json!([{"name": "c", "configMap": {"name": "settings"}}]);
-    });
-    let agent = workload("DaemonSet", 0, |it| {
-        it["metadata"]["name"] = json!("agent");
-        it["spec"]["template"]["metadata"]["labels"] = json!({"app": "agent"});
-    });
-    let (web_is, agent_is) =
-        (current(&[("eu-1", 2), ("us-1", 1)]), current(&[("ap-1", 0), ("eu-1", 0), ("us-1", 0)]));
-    let placed = [(&web, &web_is), (&agent, &agent_is)];
-    let object = |version: &str, kind: &str, name: &str, spec: Value| {
-        kinds::subject(&json!({
-            "apiVersion": version, "kind": kind, "metadata": {"namespace": "shop", "name": name}, "spec": spec,
-        }))
-        .unwrap()
-    };
-    let cases = [
-        (object("v1", "ConfigMap", "settings", json!({})), "eu-1=0 us-1=0"),
-        // Nothing names it: where the workloads are, and not where the agent is.
-        (object("v1", "ConfigMap", "other", json!({})), "eu-1=0 us-1=0"),
-        (object("v1", "Service", "web", json!({"selector": {"app": "web"}})), "eu-1=0 us-1=0"),
-        (object("v1", "Service", "agent", json!({"selector": {"app": "agent"}})), "ap-1=0 eu-1=0 us-1=0"),
-        (object("v1", "PersistentVolumeClaim", "data", json!({})), "eu-1=0"),
-        (object("v1", "ResourceQuota", "q", json!({})), ""),
-    ];
-    for (subject, wanted) in cases {
-        let referrers = follow::referrers(&subject, placed);
-        let neighbours = follow::neighbours("shop", placed);
-        let input =
-            Input { referrers: &referrers, neighbours: &neighbours, ..Input::new(&subject, &directory) };
-        let decision = decide(&input);
-        assert_eq!(shown(&decision), wanted, "{} {}", subject.kind, subject.name);
-    }
-}
-
-#[test]
-fn an_autoscaler_is_divided_where_its_target_is() {
-    let directory = directory(&three());
-    let subject = kinds::subject(&json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {"namespace": "shop", "name": "web"},
-        "spec": {"minReplicas": 2, "maxReplicas": 10,
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
-    }))
-    .unwrap();
-    let web_is = current(&[("eu-1", 2), ("us-1", 1)]);
-    let web = deployment(3);
-    let referrers = follow::referrers(&subject, [(&web, &web_is)]);
-    let input = Input { referrers: &referrers, ..Input::new(&subject, &directory) };
-    let decision = decide(&input);
-    let bounds: Vec<_> = decision.shares.values().map(|it| (it.min, it.max)).collect();
-    assert_eq!(bounds, [(Some(1), Some(5)), (Some(1), Some(5))]);
-    let again = decide(&Input { current: &decision.shares, ..input });
-    assert_eq!(again.shares, decision.shares);
-}
-
-#[test]
-fn pods_with_names_keep_their_cluster() {
-    let directory = directory(&three());
-    let policies = [policy(json!({"strategy": "Divide"}))];
-    let ranges = |decision: &Decision| -> Vec<String> {
-        let range = |(name, share): (&String, &Share)| {
-            format!("{name} {}+{}", share.ordinals.unwrap_or(99), share.replicas)
-        };
-        decision.shares.iter().map(range).collect()
-    };
-    let mut current: BTreeMap<String, Share> = BTreeMap::new();
-    for (replicas, wanted) in [
-        (6, ["ap-1 0+2", "eu-1 2+2", "us-1 4+2"]),
-        (8, ["ap-1 0+2", "eu-1 2+2", "us-1 4+4"]),
-        (5, ["ap-1 0+2", "eu-1 2+2", "us-1 4+1"]),
-    ] {
-        let subject = workload("StatefulSet", replicas, |_| {});
-        let input = Input { workspace: &policies, current: &current, ..Input::new(&subject, &directory) };
-        let decision = decide(&input);
-        assert_eq!(ranges(&decision), wanted);
-        current = decision.shares;
     }
 }
 
