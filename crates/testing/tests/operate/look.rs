@@ -81,7 +81,15 @@ async fn profiles_are_taken_under_load() -> Result<()> {
     answers.sort_by_key(|answer| answer.code);
     let [profile, other] = answers;
     assert_eq!((profile.code.as_u16(), other.code.as_u16()), (200, 429), "one at a time: {}", other.text());
-    assert!(profile.text().contains("server"), "functions have names");
+    // A machine with other work may have looked at this one only where it waits.
+    let mut has_names = profile.text().contains("server");
+    for _ in 0..20 {
+        if !has_names {
+            let again = client.get("/debug/pprof/profile?seconds=2").await?;
+            has_names = again.text().contains("server");
+        }
+    }
+    assert!(has_names, "functions have names");
     let heap = client.get("/debug/pprof/heap").await?;
     assert_eq!((heap.code.as_u16(), &heap.bytes[..2]), (200, [0x1f, 0x8b].as_slice()), "{}", heap.text());
     for query in ["seconds=0", "seconds=601", "seconds=x"] {
