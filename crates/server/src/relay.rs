@@ -110,8 +110,8 @@ pub fn answerer(context: &Context, is_relayed: bool) -> Answerer {
     match letters.who_is_on_duty() {
         OnDuty::Here => Answerer::Here,
         OnDuty::There(to) if !is_relayed => Answerer::There(to),
-        // Who can do with less is told what is known here.
-        _ if context.takes_parts() => Answerer::Here,
+        // Whoever only looks, and can do with less, is told what is known here.
+        _ if context.takes_parts() && !context.target.verb.is_write() => Answerer::Here,
         _ => Answerer::Nobody,
     }
 }
