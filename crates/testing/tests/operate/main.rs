@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+mod absence;
 mod access;
 mod backup;
 mod install;
