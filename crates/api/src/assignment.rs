@@ -1,5 +1,7 @@
 //! `Assignment`: the decision where an object runs, and what came of it. Hanse alone writes it.
 
+mod model;
+
 use machinery::resource::{Cell, Column, Row, Subresource};
 use serde_json::{Value, json};
 
@@ -8,8 +10,15 @@ use crate::{
     schema::{self, anything, choice, count, flag, list_of, object_of, word},
 };
 
+pub use model::{
+    Assignment, Decision, Propagation, Reference, Report, Spec, State, Status, Strategy, Target, Verdict,
+    reason,
+};
+
 pub const KIND: &str = "Assignment";
 pub const PLURAL: &str = "assignments";
+/// On an Assignment: there may be copies of its object in members.
+pub const FINALIZER: &str = "hanse.io/copies";
 /// As many clusters as one object can be on.
 const MOST_CLUSTERS: usize = 4096;
 /// The longest name an object can have.
@@ -69,16 +78,23 @@ fn shape() -> Value {
         json!({
             "apiVersion": word("Its group and version."),
             "kind": word("Its kind."),
+            "resource": word("Its kind as it stands in paths: deployments."),
             "name": word("Its name."),
             "uid": word("Its UID: another object of the same name is another object."),
         }),
     );
-    object["required"] = json!(["apiVersion", "kind", "name", "uid"]);
+    object["required"] = json!(["apiVersion", "kind", "resource", "name", "uid"]);
     let decision = object_of(
         "Why it is so.",
         json!({
             "layer": word("What decided: Object, Namespace, Workspace, Root or Default."),
             "policy": word("The name of the Placement, if one did."),
+            "strategy": choice(
+                "Single: one cluster has it. Duplicate: each has all of it. Divide: each has a share.",
+                &["Single", "Duplicate", "Divide"],
+                None,
+            ),
+            "message": {"type": "string", "maxLength": 4096, "description": "Why it is nowhere, or not whole."},
             "pending": count("Replicas that fit nowhere."),
             "verdicts": list_of("One for each cluster that was looked at.", MOST_CLUSTERS, verdict()),
         }),
@@ -93,6 +109,11 @@ fn shape() -> Value {
                 "description": "Where it runs.",
             },
             "decision": decision,
+            "propagation": choice(
+                "How copies are deleted when the object is: as the object itself was.",
+                &["Background", "Foreground", "Orphan"],
+                None,
+            ),
         }),
     );
     let status = object_of(
@@ -114,6 +135,7 @@ fn cluster() -> Value {
         "One of the clusters.",
         json!({
             "name": word("Its name."),
+            "uid": word("The UID of its Cluster: another of that name is another cluster."),
             "state": choice(
                 "Assigned: it is to run there. Ready: it does. Draining: it is to go once it is not needed.",
                 &["Assigned", "Ready", "Draining"],
@@ -127,7 +149,7 @@ fn cluster() -> Value {
             "admitted": flag("Whether the cluster has promised the room for it."),
         }),
     );
-    cluster["required"] = json!(["name"]);
+    cluster["required"] = json!(["name", "uid"]);
     cluster
 }
 
@@ -151,17 +173,21 @@ fn reported() -> Value {
         "What one cluster says.",
         json!({
             "name": word("Its name."),
+            "uid": word("The UID of its Cluster."),
             "generation": {
                 "type": "integer", "format": "int64",
                 "description": "The generation of the object that its copy there was made from.",
             },
+            "copyGeneration": {
+                "type": "integer", "format": "int64", "description": "The generation of the copy.",
+            },
             "applied": flag("Whether the copy is there as it should be."),
-            "reason": word("Why it is not."),
+            "reason": word("Why it is not, in one word; Gone: there is none any more."),
             "message": {"type": "string", "maxLength": 32768, "description": "What the cluster answered."},
             "status": anything("The status of the copy."),
         }),
     );
-    reported["required"] = json!(["name"]);
+    reported["required"] = json!(["name", "uid"]);
     reported
 }
 

@@ -19,8 +19,14 @@ pub const GROUP: &str = "hanse.io";
 pub const VERSION: &str = "v1alpha1";
 pub const API_VERSION: &str = "hanse.io/v1alpha1";
 
-/// On a namespace of a member: the workspace that its objects show in.
+/// On a namespace of a member: the workspace that its objects show in. On a copy: the workspace of its object.
 pub const WORKSPACE_LABEL: &str = "hanse.io/workspace";
+/// On a namespace of a member that has another name in its workspace: that name.
+pub const NAMESPACE_LABEL: &str = "hanse.io/namespace";
+/// On a copy in a member, an annotation: the UID of the object it was made from. [`WORKSPACE_LABEL`] says whose it is.
+pub const SOURCE_ANNOTATION: &str = "hanse.io/source-uid";
+/// On an object or its namespace, an annotation: with `true`, objects of the same name in members are taken over.
+pub const ADOPT_ANNOTATION: &str = "hanse.io/adopt";
 /// On a virtual node: the cluster that it stands for.
 pub const CLUSTER_LABEL: &str = "hanse.io/cluster";
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";

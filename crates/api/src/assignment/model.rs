@@ -1,0 +1,194 @@
+//! An Assignment as a value: what those read and write who decide, and who act.
+
+use machinery::{Object, object::ObjectError, resource::Tree};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// An Assignment as those read and write it who decide and who act.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Assignment {
+    pub spec: Spec,
+    pub status: Status,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    pub object: Reference,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<Target>,
+    pub decision: Decision,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub propagation: Option<Propagation>,
+}
+
+/// The object that is assigned.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reference {
+    pub api_version: String,
+    pub kind: String,
+    pub resource: String,
+    pub name: String,
+    pub uid: String,
+}
+
+impl Reference {
+    /// Empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+}
+
+/// A cluster that the object is assigned to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Target {
+    pub name: String,
+    /// Of its `Cluster`.
+    pub uid: String,
+    pub state: State,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completions: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_ordinal: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
+    pub admitted: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// It is to run there.
+    #[default]
+    Assigned,
+    /// It does.
+    Ready,
+    /// It is to go once it is not needed.
+    Draining,
+}
+
+/// How copies are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Strategy {
+    Single,
+    Duplicate,
+    Divide,
+}
+
+/// Why it is so.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Decision {
+    pub layer: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub policy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<Strategy>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    pub pending: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verdicts: Vec<Verdict>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Verdict {
+    pub cluster: String,
+    pub feasible: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<Report>,
+}
+
+/// What one cluster says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Report {
+    pub name: String,
+    /// Of its `Cluster`.
+    pub uid: String,
+    /// Of the object that the copy was made from; 0: none was made.
+    pub generation: i64,
+    /// Of the copy.
+    pub copy_generation: i64,
+    pub applied: bool,
+    /// One of [`reason`], or what the member says.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Of the copy.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub status: Value,
+}
+
+/// Why a copy is not there as it should be.
+pub mod reason {
+    /// It was removed, or never was: nothing of it is left that Hanse made.
+    pub const GONE: &str = "Gone";
+    /// The member has an object of that name which is not a copy, and nobody said that it may be taken over.
+    pub const CONFLICT: &str = "Conflict";
+    /// The member refused it.
+    pub const REFUSED: &str = "Refused";
+    /// It cannot be made from the object.
+    pub const INVALID: &str = "Invalid";
+    /// The member cannot be reached, or has not been yet.
+    pub const UNREACHABLE: &str = "Unreachable";
+}
+
+impl Report {
+    pub fn is_gone(&self) -> bool {
+        self.reason == reason::GONE
+    }
+}
+
+/// Spec and status of an Assignment, as they are stored.
+#[derive(Deserialize)]
+struct Wire {
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+impl Assignment {
+    pub fn read(object: &Object) -> Result<Assignment, ObjectError> {
+        let Wire { spec, status } = serde_json::from_slice(object.body_slice())?;
+        Ok(Assignment { spec, status })
+    }
+
+    /// Puts spec and status into an object, whose other members stay.
+    pub fn write(&self, tree: &mut Tree) -> Result<(), ObjectError> {
+        tree.insert("spec".into(), serde_json::to_value(&self.spec)?);
+        tree.insert("status".into(), serde_json::to_value(&self.status)?);
+        Ok(())
+    }
+
+    /// The report of the cluster whose `Cluster` has this UID.
+    pub fn report(&self, uid: &str) -> Option<&Report> {
+        self.status.clusters.iter().find(|report| report.uid == uid)
+    }
+}
