@@ -7,6 +7,7 @@
 mod audit;
 mod flow;
 mod members;
+mod placement;
 mod quota;
 mod requests;
 mod stages;
@@ -38,6 +39,7 @@ pub use etcd::EtcdMetrics;
 pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
 pub use members::MemberMetrics;
+pub use placement::PlacementMetrics;
 pub use quota::QuotaMetrics;
 pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
 use stages::StageLabels;
@@ -165,6 +167,7 @@ pub struct Metrics {
     pub etcd: EtcdMetrics,
     pub views: ViewMetrics,
     pub members: MemberMetrics,
+    pub placement: PlacementMetrics,
 }
 
 impl Default for Metrics {
@@ -254,6 +257,7 @@ impl Default for Metrics {
         let etcd = EtcdMetrics::register(&mut registry);
         let views = ViewMetrics::register(&mut registry);
         let members = MemberMetrics::register(&mut registry);
+        let placement = PlacementMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -263,6 +267,7 @@ impl Default for Metrics {
             etcd,
             views,
             members,
+            placement,
             requests,
             work,
             allowed: decision("allowed"),
