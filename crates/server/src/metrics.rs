@@ -5,6 +5,7 @@
 //! make, and their names are nobody else's business. What a workspace named is `other`.
 
 mod audit;
+mod copies;
 mod flow;
 mod members;
 mod quota;
@@ -36,6 +37,7 @@ mod etcd;
 pub use etcd::EtcdMetrics;
 
 pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
+pub use copies::CopyMetrics;
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
 pub use members::MemberMetrics;
 pub use quota::QuotaMetrics;
@@ -165,6 +167,7 @@ pub struct Metrics {
     pub etcd: EtcdMetrics,
     pub views: ViewMetrics,
     pub members: MemberMetrics,
+    pub copies: CopyMetrics,
 }
 
 impl Default for Metrics {
@@ -254,6 +257,7 @@ impl Default for Metrics {
         let etcd = EtcdMetrics::register(&mut registry);
         let views = ViewMetrics::register(&mut registry);
         let members = MemberMetrics::register(&mut registry);
+        let copies = CopyMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -263,6 +267,7 @@ impl Default for Metrics {
             etcd,
             views,
             members,
+            copies,
             requests,
             work,
             allowed: decision("allowed"),
