@@ -5,6 +5,7 @@
 //! make, and their names are nobody else's business. What a workspace named is `other`.
 
 mod audit;
+mod copies;
 mod flow;
 mod members;
 mod placement;
@@ -37,6 +38,7 @@ mod etcd;
 pub use etcd::EtcdMetrics;
 
 pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
+pub use copies::CopyMetrics;
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
 pub use members::MemberMetrics;
 pub use placement::PlacementMetrics;
@@ -168,6 +170,7 @@ pub struct Metrics {
     pub views: ViewMetrics,
     pub members: MemberMetrics,
     pub placement: PlacementMetrics,
+    pub copies: CopyMetrics,
 }
 
 impl Default for Metrics {
@@ -258,6 +261,7 @@ impl Default for Metrics {
         let views = ViewMetrics::register(&mut registry);
         let members = MemberMetrics::register(&mut registry);
         let placement = PlacementMetrics::register(&mut registry);
+        let copies = CopyMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -268,6 +272,7 @@ impl Default for Metrics {
             views,
             members,
             placement,
+            copies,
             requests,
             work,
             allowed: decision("allowed"),
