@@ -71,9 +71,9 @@ pub fn start(hub: &Arc<Hub>, options: Options) {
         let feed = own.store.feed();
         let sessions = Sessions::new(own.clone(), options.clone(), ended.clone());
         let shared = sessions.shared.clone();
-        own.env.tasks.spawn(Box::pin(during(ended.clone(), async move {
-            match shared.reporter.run().await {}
-        })));
+        own.env
+            .tasks
+            .spawn(Box::pin(during(ended.clone(), async move { match shared.reporter.run().await {} })));
         own.env.tasks.spawn(Box::pin(during(ended, sessions.follow(feed))));
     });
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     MANAGER,
     client::{APPLY, Client, Error, JSON, get, request},
-    session::Session,
+    session::{Session, Shared},
 };
 
 /// The most that one object may be.
@@ -133,10 +133,9 @@ impl Session {
         let Shared { hub, overrides, .. } = &*self.shared;
         let layers = match case.errand.workspace == root_id() {
             true => [Default::default(), overrides.of(&*hub.store, &root_id())],
-            false => [
-                overrides.of(&*hub.store, &root_id()),
-                overrides.of(&*hub.store, &case.errand.workspace),
-            ],
+            false => {
+                [overrides.of(&*hub.store, &root_id()), overrides.of(&*hub.store, &case.errand.workspace)]
+            }
         };
         let namespace = self.hub_namespace(case).map(|it| it.head.labels.to_vec()).unwrap_or_default();
         Overrides::choose(layers, &subject(case), &namespace, (self.name(), &self.cluster_labels()))
@@ -161,7 +160,8 @@ impl Session {
         listing.iter(Some(case.errand.item.namespace()), None).any(|(_, object)| {
             let Ok(tree) = object.tree() else { return false };
             let Some(target) = tree.get("spec").map(|spec| &spec["scaleTargetRef"]) else { return false };
-            let group = target["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |it| it.0);
+            let group =
+                target["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |it| it.0);
             target["name"] == *reference.name
                 && target["kind"] == *reference.kind
                 && group == reference.group()
@@ -251,8 +251,6 @@ impl Session {
         self.look(client, place).await
     }
 }
-
-use crate::session::Shared;
 
 /// What selectors ask for.
 fn subject(case: &Case) -> Subject {

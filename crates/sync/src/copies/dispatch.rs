@@ -75,7 +75,9 @@ impl Dispatch {
     pub async fn look_at_everything(&self) {
         for workspace in self.hub.store.workspaces() {
             tokio::task::yield_now().await;
-            let Ok(listing) = self.hub.store.list(&workspace, &reporter::collection(), None) else { continue };
+            let Ok(listing) = self.hub.store.list(&workspace, &reporter::collection(), None) else {
+                continue;
+            };
             for (item, object) in listing.iter(None, None) {
                 let errand = Errand { workspace: workspace.clone(), item: item.clone() };
                 self.named(object).for_each(|(_, session)| session.copies.want(&errand, None));
@@ -86,8 +88,11 @@ impl Dispatch {
     /// The sessions that an Assignment names.
     fn named(&self, object: &Object) -> impl Iterator<Item = (CompactString, &Arc<Session>)> {
         let wire = read(object);
-        let mut uids: Vec<CompactString> =
-            [wire.spec, wire.status].into_iter().flat_map(|part| clusters(part).clusters).map(|it| it.uid).collect();
+        let mut uids: Vec<CompactString> = [wire.spec, wire.status]
+            .into_iter()
+            .flat_map(|part| clusters(part).clusters)
+            .map(|it| it.uid)
+            .collect();
         uids.sort();
         uids.dedup();
         uids.into_iter().filter_map(|uid| self.sessions.get(&uid).map(|session| (uid, session)))
@@ -166,7 +171,8 @@ impl Dispatch {
             let tree = object?.tree().ok()?;
             let target = tree.get("spec")?.get("scaleTargetRef")?.clone();
             let served = self.hub.served(&space);
-            let found = served.registry.find_kind(target["apiVersion"].as_str()?, target["kind"].as_str()?)?;
+            let found =
+                served.registry.find_kind(target["apiVersion"].as_str()?, target["kind"].as_str()?)?;
             Some((found.group.clone(), found.plural.clone(), target["name"].as_str()?.to_owned()))
         });
         if targets[0] == targets[1] {
@@ -213,7 +219,12 @@ impl Dispatch {
         }
     }
 
-    fn subject(&self, workspace: &WorkspaceId, namespace: &str, reference: &assignment::Reference) -> Subject {
+    fn subject(
+        &self,
+        workspace: &WorkspaceId,
+        namespace: &str,
+        reference: &assignment::Reference,
+    ) -> Subject {
         let key = Key::new(reference.group(), &reference.resource, namespace, &reference.name);
         let object = self.hub.store.get(workspace, &key);
         let labels = object.as_ref().map(|object| &object.head.labels[..]).unwrap_or_default();

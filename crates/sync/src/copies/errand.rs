@@ -196,7 +196,8 @@ impl Session {
 
     /// Whether all clusters that stay have it, and it does well there.
     fn is_replaced(&self, case: &Case) -> bool {
-        let mut staying = case.assignment.spec.clusters.iter().filter(|it| it.state != State::Draining).peekable();
+        let mut staying =
+            case.assignment.spec.clusters.iter().filter(|it| it.state != State::Draining).peekable();
         if staying.peek().is_none() {
             return true;
         }
@@ -205,7 +206,9 @@ impl Session {
         };
         let kind = self.kind(case);
         let does_well = |target: &Target| {
-            let Some(report) = case.assignment.report(&target.uid).filter(|it| it.applied) else { return false };
+            let Some(report) = case.assignment.report(&target.uid).filter(|it| it.applied) else {
+                return false;
+            };
             let wanted = kind.wanted(&object).unwrap_or(0);
             let member = MemberStatus {
                 assigned: Share { replicas: target.replicas.unwrap_or(wanted), ..Share::default() },
@@ -376,7 +379,8 @@ impl Session {
                     }
                 }
                 Action::Delete(uid) => {
-                    let others = if case.is_namespace { self.copies.others_in_namespace(&case.errand) } else { 0 };
+                    let others =
+                        if case.is_namespace { self.copies.others_in_namespace(&case.errand) } else { 0 };
                     if others > 0 {
                         let message = format!("it waits until {others} other copies in it are gone");
                         return Result::done(case.waiting(message, seen.as_ref()));
@@ -442,7 +446,9 @@ impl Session {
     ) -> std::result::Result<bool, Error> {
         let applied = self.copies.applied(&case.errand).filter(|applied| applied.uid == seen.uid);
         match applied {
-            Some(applied) if applied.sent == sent.hash && applied.left == seen.fingerprint => return Ok(true),
+            Some(applied) if applied.sent == sent.hash && applied.left == seen.fingerprint => {
+                return Ok(true);
+            }
             // It is as it was left, and something else is to be sent.
             Some(applied) if applied.left == seen.fingerprint => return Ok(false),
             _ => {}
