@@ -8,6 +8,7 @@ mod audit;
 mod copies;
 mod flow;
 mod members;
+mod placement;
 mod quota;
 mod requests;
 mod stages;
@@ -40,6 +41,7 @@ pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
 pub use copies::CopyMetrics;
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
 pub use members::MemberMetrics;
+pub use placement::PlacementMetrics;
 pub use quota::QuotaMetrics;
 pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
 use stages::StageLabels;
@@ -167,6 +169,7 @@ pub struct Metrics {
     pub etcd: EtcdMetrics,
     pub views: ViewMetrics,
     pub members: MemberMetrics,
+    pub placement: PlacementMetrics,
     pub copies: CopyMetrics,
 }
 
@@ -257,6 +260,7 @@ impl Default for Metrics {
         let etcd = EtcdMetrics::register(&mut registry);
         let views = ViewMetrics::register(&mut registry);
         let members = MemberMetrics::register(&mut registry);
+        let placement = PlacementMetrics::register(&mut registry);
         let copies = CopyMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
@@ -267,6 +271,7 @@ impl Default for Metrics {
             etcd,
             views,
             members,
+            placement,
             copies,
             requests,
             work,
