@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 use server::{Hub, hub::root_id};
 use store::{Event, Key, WorkspaceId};
 
-use super::{overrides::Override, reporter, work::Errand};
+use super::{errand::adopts, overrides::Override, reporter, work::Errand};
 use crate::session::Session;
 
 /// Sessions by the UID of their `Cluster`.
@@ -138,25 +138,24 @@ impl Dispatch {
     }
 
     fn object_changed(&self, event: &Event) {
-        if !changes_copies(event) {
-            return;
-        }
         let (group, plural) = event.key.collection.parts();
-        self.about(&event.workspace, group, plural, event.key.item.namespace(), event.key.item.name());
+        let (namespace, name) = (event.key.item.namespace(), event.key.item.name());
+        let errand = Errand::new(&event.workspace, namespace, &assignment::name_of(group, plural, name));
+        self.about(&errand, || changes_copies(event));
     }
 
-    /// The Assignment of an object is looked at, if there is one.
-    fn about(&self, workspace: &WorkspaceId, group: &str, plural: &str, namespace: &str, name: &str) {
-        let errand = Errand::new(workspace, namespace, &assignment::name_of(group, plural, name));
-        let Some(object) = self.hub.store.get(workspace, &reporter::key(&errand)) else { return };
-        self.named(&object).for_each(|(_, session)| session.copies.want(&errand, self.now()));
+    /// An Assignment is looked at, if there is one.
+    fn about(&self, errand: &Errand, is_news: impl Fn() -> bool) {
+        let Some(object) = self.hub.store.get(&errand.workspace, &reporter::key(errand)) else { return };
+        if is_news() {
+            self.named(&object).for_each(|(_, session)| session.copies.want(errand, self.now()));
+        }
     }
 
     fn namespace_changed(&self, event: &Event) {
         let name = event.key.item.name();
-        if changes_copies(event) {
-            self.about(&event.workspace, "", "namespaces", name, name);
-        }
+        let errand = Errand::new(&event.workspace, name, &assignment::name_of("", "namespaces", name));
+        self.about(&errand, || changes_copies(event));
         // What is in it may be taken over now, or be selected by other Overrides.
         let (Some(old), Some(new)) = (event.old.as_deref(), event.after()) else { return };
         if old.head.labels == new.head.labels && adopts(old) == adopts(new) {
@@ -179,7 +178,8 @@ impl Dispatch {
             return;
         }
         for (group, plural, name) in targets.into_iter().flatten() {
-            self.about(&event.workspace, &group, &plural, event.key.item.namespace(), &name);
+            let name = assignment::name_of(&group, &plural, &name);
+            self.about(&Errand::new(&event.workspace, event.key.item.namespace(), &name), || true);
         }
     }
 
@@ -237,11 +237,6 @@ impl Dispatch {
             ..Subject::default()
         }
     }
-}
-
-fn adopts(object: &Object) -> bool {
-    let tree = object.tree().unwrap_or_default();
-    tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
 }
 
 /// Whether anything changed that a copy is made from: what became of it is no news to those who reported it.

@@ -247,12 +247,7 @@ impl Session {
     }
 
     fn adopts(&self, case: &Case) -> bool {
-        let says = |object: &Arc<Object>| {
-            object.tree().ok().is_some_and(|tree| {
-                tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
-            })
-        };
-        case.object.as_ref().is_some_and(says) || self.hub_namespace(case).as_ref().is_some_and(says)
+        case.object.as_deref().is_some_and(adopts) || self.hub_namespace(case).as_deref().is_some_and(adopts)
     }
 
     /// Where the object goes; `None`: nothing is known of the member's namespaces yet.
@@ -301,11 +296,13 @@ impl Session {
             true => ItemKey::new("", home.name()),
             false => ItemKey::new(home.name(), &case.assignment.spec.object.name),
         };
-        let (known, seen) = self.copies.track(&case.errand, &case.ty, &item);
+        let (known, seen) = self.copies.track(&case.errand, &case.ty, &item, wish == Wish::Keep);
         if known == Known::Not {
             // All of the kind are looked at once it was listed.
             return Result::nothing();
         }
+        // What is not kept up with must be asked for.
+        let seen = seen.filter(|_| known == Known::Listed);
         let place = Place { ty: &case.ty, item: &item };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
         if known == Known::Failed {
@@ -333,9 +330,16 @@ impl Session {
         wish: Wish,
         mut seen: Option<Seen>,
     ) -> Result {
+        let inputs = self.inputs(case, place);
+        if wish != Wish::Remove
+            && let Some(seen) = seen.as_ref().filter(|seen| self.is_as_left(case, seen, inputs))
+        {
+            self.place(case, Some(&seen.uid));
+            return Result::done(case.applied(Some(seen)));
+        }
         let sent = match wish {
             Wish::Remove => None,
-            _ => match self.sent(case, place) {
+            _ => match self.sent(case, place, inputs) {
                 Ok(sent) => sent,
                 // What is on its way out stays as it is.
                 Err(_) if wish == Wish::Stay => None,
@@ -435,6 +439,15 @@ impl Session {
         case.space.latest(&collection).iter(None, None).any(|(_, object)| object.head.uid == uid)
     }
 
+    /// Whether a copy is as it was left, made from the very same.
+    fn is_as_left(&self, case: &Case, seen: &Seen, inputs: u64) -> bool {
+        let applied = self.copies.applied(&case.errand);
+        !seen.deleting
+            && applied.is_some_and(|applied| {
+                applied.uid == seen.uid && applied.inputs == inputs && applied.left == seen.fingerprint
+            })
+    }
+
     /// Whether a copy is what would be sent. What is not known of it is asked for.
     async fn matches(
         &self,
@@ -464,7 +477,7 @@ impl Session {
         let same = body.is_some_and(|body| sent.is_in(&body));
         if same {
             let (uid, left) = (seen.uid.clone(), seen.fingerprint);
-            self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, left });
+            self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, inputs: sent.inputs, left });
         }
         Ok(same)
     }
@@ -526,6 +539,16 @@ impl Session {
             views.placed(&case.errand.workspace, self.name(), &uid, placed);
         }
     }
+}
+
+/// Whether the user says that objects in members may be taken over.
+pub fn adopts(object: &Object) -> bool {
+    // Hardly any does, and none else need be taken apart.
+    if !std::str::from_utf8(object.body_slice()).is_ok_and(|text| text.contains(api::ADOPT_ANNOTATION)) {
+        return false;
+    }
+    let tree = object.tree().unwrap_or_default();
+    tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
 }
 
 fn ours(there: &There) -> Option<&CompactString> {
