@@ -8,7 +8,7 @@ use store::{Store, memory::MemoryStore};
 use testing::hub::eventually;
 
 use crate::{
-    hand::{CONFIG_MAP, Hand, NAMESPACE, copy, is_there, one_cluster},
+    hand::{CONFIG_MAP, Hand, NAMESPACE, copy, is_there, one_cluster, writes},
     world::{Members, World, brisk, ready},
 };
 
@@ -74,5 +74,6 @@ async fn a_hub_that_begins_anew_finds_its_copies_and_writes_none_of_them() -> Re
     assert_eq!(version(copy(&members, "one", &NAMESPACE.path("", "shop"), |_| true).await?), namespace);
     assert!(is_there(&members, "one", &CONFIG_MAP.path("shop", "lost")).await?);
     assert_eq!(hand.reports(&CONFIG_MAP, "shop", "rests")?, reported);
+    assert_eq!((writes(&world, "created").await?, writes(&world, "applied").await?), (1, 1));
     Ok(())
 }

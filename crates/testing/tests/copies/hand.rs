@@ -325,3 +325,11 @@ pub fn access(clusters: &TestClusters, name: &str) -> Result<Access> {
     let kubeconfig = Kubeconfig::read(&Env::real(), &path)?.context("it was written")?;
     Ok(kubeconfig.access(&Env::real(), kubeconfig.current_context())?)
 }
+
+/// How often copies were written since the hub began, with this outcome.
+pub async fn writes(world: &World, outcome: &str) -> Result<u64> {
+    let metrics = world.admin.get("/metrics").await?.text();
+    let label = format!("hanse_copy_writes_total{{outcome=\"{outcome}\"}} ");
+    let count = metrics.lines().find_map(|line| line.strip_prefix(&label)?.trim().parse().ok());
+    Ok(count.unwrap_or(0))
+}

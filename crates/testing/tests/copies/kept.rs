@@ -4,7 +4,7 @@ use anyhow::Result;
 use api::assignment::reason;
 use serde_json::json;
 
-use crate::hand::{AUTOSCALER, CONFIG_MAP, DEPLOYMENT, Hand, copy, one_cluster, patch, share, target};
+use crate::hand::{AUTOSCALER, CONFIG_MAP, DEPLOYMENT, Hand, copy, one_cluster, patch, share, target, writes};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_sent_is_put_back_and_what_others_add_stays() -> Result<()> {
@@ -41,6 +41,7 @@ async fn nothing_is_written_at_rest() -> Result<()> {
     hand.assign(&CONFIG_MAP, "shop", "settings", &[share("eu-1", 1)]).await?;
     hand.config_map("shop", "last", json!({}), &["eu-1"]).await?;
     hand.until_applied(&CONFIG_MAP, "shop", "last", "eu-1").await?;
+    assert_eq!(writes(&world, "applied").await?, 0);
     let later = copy(&members, "one", &path, |_| true).await?;
     assert_eq!(later["metadata"]["resourceVersion"], rests["metadata"]["resourceVersion"]);
     Ok(())
