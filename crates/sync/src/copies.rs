@@ -131,13 +131,16 @@ impl Copies {
 
     /// The member can be used again: all is looked at.
     fn resume(&self) {
-        let errands: Vec<Errand> = {
-            let mut state = self.state.lock();
-            state.records.values_mut().for_each(|record| record.placed = None);
-            state.records.keys().cloned().collect()
-        };
+        self.state.lock().records.values_mut().for_each(|record| record.placed = None);
         self.work.resume();
-        errands.iter().for_each(|errand| self.work.renew(errand, None));
+        self.look_again(None);
+    }
+
+    /// Something was missed: all that is known is looked at; `only`: in this workspace.
+    pub fn look_again(&self, only: Option<&WorkspaceId>) {
+        let is_meant = |errand: &&Errand| only.is_none_or(|only| errand.workspace == *only);
+        let errands: Vec<Errand> = self.state.lock().records.keys().filter(is_meant).cloned().collect();
+        self.renew_all(&errands);
     }
 
     fn renew_all(&self, errands: &[Errand]) {

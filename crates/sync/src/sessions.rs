@@ -269,6 +269,7 @@ impl Sessions {
     fn forget(&mut self, workspace: &WorkspaceId) {
         let gone: Vec<Place> = self.running.keys().filter(|place| place.0 == *workspace).cloned().collect();
         gone.iter().for_each(|place| self.leave(place));
+        self.dispatch.forget(workspace);
         self.running.values().for_each(|running| running.session.homes.look_again());
     }
 }

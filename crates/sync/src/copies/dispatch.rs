@@ -73,6 +73,8 @@ impl Dispatch {
 
     /// All Assignments, to the sessions that they name.
     pub async fn look_at_everything(&self) {
+        // Some may have gone that nobody saw go.
+        self.sessions.values().for_each(|session| session.copies.look_again(None));
         for workspace in self.hub.store.workspaces() {
             tokio::task::yield_now().await;
             let Ok(listing) = self.hub.store.list(&workspace, &reporter::collection(), None) else {
@@ -96,6 +98,11 @@ impl Dispatch {
         uids.sort();
         uids.dedup();
         uids.into_iter().filter_map(|uid| self.sessions.get(&uid).map(|session| (uid, session)))
+    }
+
+    /// A workspace is gone with all that was in it.
+    pub fn forget(&self, workspace: &WorkspaceId) {
+        self.sessions.values().for_each(|session| session.copies.look_again(Some(workspace)));
     }
 
     pub fn observe(&self, event: &Event) {

@@ -378,7 +378,7 @@ impl Session {
                     let Some(sent) = &sent else { return Result::done(case.applied(seen.as_ref())) };
                     let uid = if let Action::Apply(uid) = &action { Some(uid) } else { None };
                     match self.apply(client, case, place, sent, uid).await {
-                        Ok(applied) => return self.arrived(case, taken, applied),
+                        Ok(applied) => return self.arrived(case, taken, applied, uid.is_some()),
                         Err(error) => Err(error),
                     }
                 }
@@ -482,13 +482,17 @@ impl Session {
         Ok(same)
     }
 
-    fn arrived(&self, case: &Case, taken: &Taken, seen: Seen) -> Result {
-        if let Some(since) = taken.since {
-            let now = self.shared.hub.env.clock.elapsed();
-            self.shared.hub.metrics.copies.arrived(now.saturating_sub(since));
-        }
+    /// `changed`: there was a copy before.
+    fn arrived(&self, case: &Case, taken: &Taken, seen: Seen, changed: bool) -> Result {
         self.place(case, Some(&seen.uid));
-        Result::done(case.applied(Some(&seen)))
+        let report = case.applied(Some(&seen));
+        let Some(since) = taken.since else {
+            // Somebody there wants it otherwise: the longer that goes on, the longer is the pause before it is put right.
+            return if changed { Result::retry(Some(report)) } else { Result::done(report) };
+        };
+        let now = self.shared.hub.env.clock.elapsed();
+        self.shared.hub.metrics.copies.arrived(now.saturating_sub(since));
+        Result::done(report)
     }
 
     fn conflict(&self, case: &Case, place: &Place<'_>) -> Result {
@@ -505,7 +509,9 @@ impl Session {
 
     /// A refusal is said at once; what may pass by itself, when it does not.
     fn failure(&self, case: &Case, taken: &Taken, error: &Error, seen: Option<&Seen>) -> Result {
-        let is_refusal = matches!(error.code(), Some(code) if !matches!(code, 401 | 409 | 429 | 503 | 504));
+        let is_late = taken.failures >= PATIENCE;
+        let is_refusal = error.code().is_some_and(|code| !matches!(code, 401 | 409 | 429 | 503 | 504))
+            && (is_late || !is_early(error));
         self.shared.hub.metrics.copies.wrote(if is_refusal { "refused" } else { "failed" });
         if is_refusal {
             return Result::retry(Some(case.failed(reason::REFUSED, error.to_string(), seen)));
@@ -513,7 +519,6 @@ impl Session {
         if !error.is_answer() {
             self.doubt();
         }
-        let is_late = taken.failures >= PATIENCE;
         Result::retry(is_late.then(|| case.failed(error.reason(), error.to_string(), seen)))
     }
 
@@ -549,6 +554,11 @@ pub fn adopts(object: &Object) -> bool {
     }
     let tree = object.tree().unwrap_or_default();
     tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
+}
+
+/// A new namespace has what pods need a moment later.
+fn is_early(error: &Error) -> bool {
+    error.code() == Some(403) && error.to_string().contains("error looking up service account")
 }
 
 fn ours(there: &There) -> Option<&CompactString> {

@@ -4,7 +4,9 @@ use anyhow::Result;
 use api::assignment::reason;
 use serde_json::json;
 
-use crate::hand::{AUTOSCALER, CONFIG_MAP, DEPLOYMENT, Hand, copy, one_cluster, patch, share, target, writes};
+use crate::hand::{
+    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, Hand, copy, one_cluster, patch, share, target, writes,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_sent_is_put_back_and_what_others_add_stays() -> Result<()> {

@@ -5,7 +5,7 @@ use api::assignment::reason;
 use serde_json::json;
 use testing::hub::eventually;
 
-use crate::hand::{CONFIG_MAP, Hand, NAMESPACE, SECRET, copy, is_there, one_cluster, target};
+use crate::hand::{CONFIG_MAP, Hand, NAMESPACE, SECRET, Spot, copy, is_there, one_cluster, share, target};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_assigned_object_is_in_its_cluster_and_says_whose_it_is() -> Result<()> {
@@ -84,6 +84,90 @@ async fn a_refusal_is_told_where_the_user_looks_and_tried_again() -> Result<()> 
     members.admin.merge_patch(path, &json!({"spec": {"hard": {"count/secrets": "5"}}})).await?;
     hand.until_applied(&SECRET, "shop", "key", "eu-1").await?;
     assert_eq!(hand.warnings("shop", "key").await?.len(), 1, "the same is not said twice");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_policy_of_the_member_says_is_told_and_a_change_of_the_object_mends_it() -> Result<()> {
+    let (world, members) = one_cluster().await?;
+    let hand = Hand::new(&world);
+    hand.namespace("shop", &["eu-1"]).await?;
+    let base = "/apis/admissionregistration.k8s.io/v1";
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]);
+    let validation =
+        json!({"expression": "!has(object.data) || !('bad' in object.data)", "message": "no bad things"});
+    let policy = json!({"metadata": {"name": "good"}, "spec": {
+        "matchConstraints": {"resourceRules": rules}, "validations": [validation],
+    }});
+    members.post("one", &format!("{base}/validatingadmissionpolicies"), policy).await?;
+    let binding =
+        json!({"metadata": {"name": "good"}, "spec": {"policyName": "good", "validationActions": ["Deny"]}});
+    members.post("one", &format!("{base}/validatingadmissionpolicybindings"), binding).await?;
+    eventually("the policy is in force", || async {
+        let bad = json!({"metadata": {"name": "probe"}, "data": {"bad": "1"}});
+        let path = "/clusters/one/api/v1/namespaces/default/configmaps?dryRun=All";
+        Ok((members.admin.post(path, &bad).await?.code == 422).then_some(()))
+    })
+    .await?;
+    hand.config_map("shop", "settings", json!({"bad": "1"}), &["eu-1"]).await?;
+    let report =
+        hand.until(&CONFIG_MAP, "shop", "settings", "eu-1", |it| it.reason == reason::REFUSED).await?;
+    assert!(report.message.contains("no bad things"), "{}", report.message);
+    hand.patch(&CONFIG_MAP, "shop", "settings", json!({"data": {"bad": null, "good": "1"}})).await?;
+    hand.until_applied(&CONFIG_MAP, "shop", "settings", "eu-1").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_of_a_custom_kind_are_where_its_definition_says() -> Result<()> {
+    let (world, members) = one_cluster().await?;
+    let hand = Hand::new(&world);
+    hand.namespace("shop", &["eu-1"]).await?;
+    let version = json!({
+        "name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}},
+    });
+    let names =
+        json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"});
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    world.admin.post(path, &definition).await?;
+    // What joining does not allow by itself, the member's operator may.
+    let rules = json!([{"apiGroups": ["example.com"], "resources": ["*"], "verbs": ["*"]}]);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    members
+        .post(
+            "one",
+            &format!("{rbac}/clusterroles"),
+            json!({"metadata": {"name": "widgets"}, "rules": rules}),
+        )
+        .await?;
+    let binding = json!({
+        "metadata": {"name": "widgets"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "widgets"},
+        "subjects": [{"kind": "Group", "name": "system:serviceaccounts:hanse-system", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    members.post("one", &format!("{rbac}/clusterrolebindings"), binding).await?;
+    let widget = Spot { group: "example.com", version: "v1", plural: "widgets", kind: "Widget" };
+    let object = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 5, "color": "red"},
+    });
+    eventually("the kind is served", || async {
+        Ok((world.admin.get(&widget.path("shop", "")).await?.code == 200).then_some(()))
+    })
+    .await?;
+    hand.make(&widget, "shop", object).await?;
+    hand.assign(&widget, "shop", "w", &[share("eu-1", 3)]).await?;
+    let report = hand.until(&widget, "shop", "w", "eu-1", |it| it.reason == reason::REFUSED).await?;
+    assert!(report.message.contains("could not find the requested resource"), "{}", report.message);
+    members.post("one", path, definition).await?;
+    let path = widget.path("shop", "w");
+    let made = copy(&members, "one", &path, |_| true).await?;
+    assert_eq!(made["spec"], json!({"size": 3, "color": "red"}));
     Ok(())
 }
 

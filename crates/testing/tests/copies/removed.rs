@@ -94,6 +94,19 @@ async fn what_a_copy_owns_goes_with_it_or_stays_as_the_user_wants() -> Result<()
     let hand = Hand::new(&world);
     hand.namespace("shop", &["eu-1"]).await?;
     let admin = clusters.admin("eu").await?;
+    workload(&hand, "shown").await?;
+    let owner = hand.get(&DEPLOYMENT.path("shop", "shown")).await?["metadata"]["uid"].clone();
+    eventually("its replica set shows as its own", || async {
+        let sets = hand.get("/apis/apps/v1/namespaces/shop/replicasets").await?;
+        let owners = sets["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|it| &it["metadata"]["ownerReferences"][0]["uid"]);
+        Ok(owners.clone().any(|it| *it == owner).then_some(()))
+    })
+    .await?;
+    hand.unassign(&DEPLOYMENT, "shop", "shown").await?;
     let modes = [Propagation::Background, Propagation::Foreground, Propagation::Orphan];
     for (mode, name) in modes.into_iter().zip(["background", "foreground", "orphan"]) {
         workload(&hand, name).await?;

@@ -49,31 +49,54 @@ fn objects() -> Vec<(Spot, Value)> {
         rest
     };
     vec![
-        (spot("", "configmaps", "ConfigMap"), named(json!({"data": {"a": "1"}, "binaryData": {"b": "AA=="}}))),
+        (
+            spot("", "configmaps", "ConfigMap"),
+            named(json!({"data": {"a": "1"}, "binaryData": {"b": "AA=="}})),
+        ),
         (spot("", "secrets", "Secret"), named(json!({"stringData": {"key": "value"}}))),
         (
             spot("", "services", "Service"),
-            named(json!({"spec": {"type": "LoadBalancer", "selector": labels, "ports": [{"port": 80, "targetPort": 80}]}})),
+            named(
+                json!({"spec": {"type": "LoadBalancer", "selector": labels, "ports": [{"port": 80, "targetPort": 80}]}}),
+            ),
         ),
         (spot("", "serviceaccounts", "ServiceAccount"), named(json!({}))),
         (
             spot("", "persistentvolumeclaims", "PersistentVolumeClaim"),
-            named(json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})),
+            named(
+                json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
+            ),
         ),
-        (spot("", "limitranges", "LimitRange"), named(json!({"spec": {"limits": [{"type": "Container", "default": {"cpu": "0.5"}}]}}))),
+        (
+            spot("", "limitranges", "LimitRange"),
+            named(json!({"spec": {"limits": [{"type": "Container", "default": {"cpu": "0.5"}}]}})),
+        ),
         (DEPLOYMENT, named(json!({"spec": {"replicas": 2, "selector": selector, "template": template}}))),
         (
             spot("apps", "statefulsets", "StatefulSet"),
-            named(json!({"spec": {"serviceName": "web", "replicas": 2, "selector": selector, "template": template}})),
+            named(
+                json!({"spec": {"serviceName": "web", "replicas": 2, "selector": selector, "template": template}}),
+            ),
         ),
-        (spot("apps", "daemonsets", "DaemonSet"), named(json!({"spec": {"selector": selector, "template": template}}))),
-        (spot("batch", "jobs", "Job"), named(json!({"spec": {"parallelism": 2, "completions": 2, "template": {"spec": once}}}))),
+        (
+            spot("apps", "daemonsets", "DaemonSet"),
+            named(json!({"spec": {"selector": selector, "template": template}})),
+        ),
+        (
+            spot("batch", "jobs", "Job"),
+            named(json!({"spec": {"parallelism": 2, "completions": 2, "template": {"spec": once}}})),
+        ),
         (
             spot("batch", "cronjobs", "CronJob"),
-            named(json!({"spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": {"spec": once}}}}})),
+            named(
+                json!({"spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": {"spec": once}}}}}),
+            ),
         ),
         (
-            Spot { version: "v2", ..spot("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler") },
+            Spot {
+                version: "v2",
+                ..spot("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+            },
             named(json!({"spec": {
                 "minReplicas": 2, "maxReplicas": 5,
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
@@ -158,7 +181,8 @@ async fn every_kind_is_copied_found_again_and_removed() -> Result<()> {
 
     for (spot, _) in objects() {
         let mode = if spot.kind == "Job" { Propagation::Foreground } else { Propagation::Background };
-        hand.assign_as(&spot, "shop", "web", &[share("eu-1", 2)], |spec| spec.propagation = Some(mode)).await?;
+        hand.assign_as(&spot, "shop", "web", &[share("eu-1", 2)], |spec| spec.propagation = Some(mode))
+            .await?;
         hand.unassign(&spot, "shop", "web").await?;
     }
     for name in ["last", "very-last"] {
