@@ -59,7 +59,14 @@ impl Case {
     }
 
     pub fn propagation(&self) -> Propagation {
+        // A cluster that is left, with the object still there.
         self.assignment.spec.propagation.unwrap_or(Propagation::Background)
+    }
+
+    /// Of an object that is being deleted and has some time for that.
+    pub fn grace(&self) -> Option<i64> {
+        let object = self.object.as_ref().filter(|object| object.head.deleting)?;
+        object.tree().ok()?.get("metadata")?["deletionGracePeriodSeconds"].as_i64().filter(|it| *it > 0)
     }
 
     fn is_duplicated(&self) -> bool {
@@ -187,6 +194,8 @@ impl Session {
 
     fn wish(&self, case: &Case) -> Wish {
         match case.own.state {
+            // How, is said a moment later.
+            _ if case.deleting && case.assignment.spec.propagation.is_none() => Wish::Stay,
             _ if case.deleting => Wish::Remove,
             State::Draining if self.is_replaced(case) => Wish::Remove,
             State::Draining => Wish::Stay,
