@@ -225,8 +225,11 @@ impl<'a> Hand<'a> {
     /// The Assignment is to go, as when its object was deleted.
     pub async fn unassign(&self, spot: &Spot, namespace: &str, name: &str) -> Result<()> {
         self.write(&self.key(spot, namespace, name), |tree| {
-            tree.get_mut("metadata").context("it is not there")?["deletionTimestamp"] =
-                json!("2026-01-01T00:00:00Z");
+            let metadata = tree.get_mut("metadata").context("it is not there")?;
+            metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            // How copies go is always said.
+            let spec = tree.get_mut("spec").and_then(Value::as_object_mut).context("it has no spec")?;
+            spec.entry("propagation").or_insert(json!("Background"));
             Ok(true)
         })
         .await
