@@ -71,9 +71,9 @@ pub fn start(hub: &Arc<Hub>, options: Options) {
         let feed = own.store.feed();
         let sessions = Sessions::new(own.clone(), options.clone(), ended.clone());
         let shared = sessions.shared.clone();
-        own.env.tasks.spawn(Box::pin(during(ended.clone(), async move {
-            match shared.reporter.run().await {}
-        })));
+        own.env
+            .tasks
+            .spawn(Box::pin(during(ended.clone(), async move { match shared.reporter.run().await {} })));
         own.env.tasks.spawn(Box::pin(during(ended, sessions.follow(feed))));
     });
 }
@@ -269,6 +269,7 @@ impl Sessions {
     fn forget(&mut self, workspace: &WorkspaceId) {
         let gone: Vec<Place> = self.running.keys().filter(|place| place.0 == *workspace).cloned().collect();
         gone.iter().for_each(|place| self.leave(place));
+        self.dispatch.forget(workspace);
         self.running.values().for_each(|running| running.session.homes.look_again());
     }
 }
