@@ -17,6 +17,8 @@
 //! begins anew with the process, in an epoch that the store never reaches and at a random place in it: a revision of
 //! another process, of an earlier one or of the store itself is never mistaken for one of its own, and has expired.
 
+mod copies;
+mod evict;
 mod forward;
 mod keep;
 mod kinds;
@@ -43,6 +45,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use compact_str::CompactString;
 use env::{BoxFuture, Env};
 use http::{Request, Response};
 use machinery::{Revision, resource::Resource, status::Status};
@@ -59,7 +62,7 @@ use keep::{Damage, Kept};
 use kinds::Kind;
 
 pub use forward::{deleted, write};
-pub use render::{CLUSTER, CLUSTERS, NAME, STALE};
+pub use render::{CLUSTER, CLUSTERS, NAME, NAMESPACE, STALE};
 pub use sight::Sight;
 pub use streams::{UPGRADE, join, stream};
 pub use view::{Presence, Target, View};
@@ -82,6 +85,20 @@ pub trait Member: Send + Sync + 'static {
     /// Resolves when nothing may come from the member any more: it was unjoined. Bodies of answers end by themselves
     /// then; what left HTTP behind is ended by whoever has it.
     fn over(&self) -> BoxFuture<'static, ()>;
+}
+
+/// An object as a session reports it.
+pub struct Sighting {
+    /// As the member has it.
+    pub object: Bytes,
+    /// The namespace that it shows in, if the member calls that by another name.
+    pub namespace: Option<CompactString>,
+}
+
+impl From<Bytes> for Sighting {
+    fn from(object: Bytes) -> Sighting {
+        Sighting { object, namespace: None }
+    }
 }
 
 /// What a member's object was placed from.
@@ -296,7 +313,7 @@ impl Views {
         workspace: &WorkspaceId,
         cluster: &str,
         collection: &Collection,
-        objects: Vec<Bytes>,
+        objects: Vec<Sighting>,
     ) {
         if let Some((view, kind)) = self.about(workspace, collection) {
             view.replace(cluster, kind, &objects);
@@ -304,7 +321,7 @@ impl Views {
     }
 
     /// One object is at the member as it is here.
-    pub fn put(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection, object: Bytes) {
+    pub fn put(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection, object: Sighting) {
         if let Some((view, kind)) = self.about(workspace, collection) {
             view.put(cluster, kind, &object);
         }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use server::views::{Member, Views};
+use server::views::{Member, Sighting, Views};
 use store::{Collection, WorkspaceId};
 
 use crate::homes;
@@ -89,12 +89,12 @@ impl Shown {
     /// All objects of a collection, by workspace. Where none of them is, none is left. True: they are shown where none of
     /// this cluster were, and what else there is must be listed again.
     #[must_use]
-    pub fn replace(&self, collection: &Collection, objects: Vec<(WorkspaceId, Bytes)>) -> bool {
+    pub fn replace(&self, collection: &Collection, objects: Vec<(WorkspaceId, Sighting)>) -> bool {
         let mut state = self.state.lock();
         if state.over || state.joined.is_none() {
             return false;
         }
-        let mut by_workspace = HashMap::<WorkspaceId, Vec<Bytes>>::new();
+        let mut by_workspace = HashMap::<WorkspaceId, Vec<Sighting>>::new();
         for (workspace, object) in objects {
             by_workspace.entry(workspace).or_default().push(object);
         }
@@ -109,7 +109,7 @@ impl Shown {
 
     /// As [`Shown::replace`], of one.
     #[must_use]
-    pub fn put(&self, workspace: &WorkspaceId, collection: &Collection, object: Bytes) -> bool {
+    pub fn put(&self, workspace: &WorkspaceId, collection: &Collection, object: Sighting) -> bool {
         let mut state = self.state.lock();
         let entered = self.enter(&mut state, workspace);
         if state.shows_in(workspace) {

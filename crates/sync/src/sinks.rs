@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use server::views::Sighting;
 use store::{Collection, WorkspaceId};
 
 use crate::{capacity::Capacity, homes::Home, objects, reflect::Sink, session::Session};
@@ -88,7 +88,7 @@ pub struct ViewSink {
     session: Arc<Session>,
     kind: Kind,
     collection: Collection,
-    listing: Vec<(WorkspaceId, Bytes)>,
+    listing: Vec<(WorkspaceId, Sighting)>,
     listed_pods: Capacity,
 }
 
@@ -109,11 +109,12 @@ impl ViewSink {
     }
 
     /// Where the object shows, and how.
-    fn place(&self, object: &[u8]) -> Option<(WorkspaceId, Bytes)> {
+    fn place(&self, object: &[u8]) -> Option<(WorkspaceId, Sighting)> {
         let head = objects::head(object)?;
         match self.session.homes.of(&head.metadata.namespace) {
-            Home::Shown(workspace) => {
-                Some((workspace, objects::with_kind(object, &head, self.kind.api_version, self.kind.kind)))
+            Home::Shown(workspace, namespace) => {
+                let object = objects::with_kind(object, &head, self.kind.api_version, self.kind.kind);
+                Some((workspace, Sighting { object, namespace }))
             }
             // When something is known of its namespace, all is listed again.
             Home::Hidden | Home::Unknown => None,
@@ -167,7 +168,7 @@ impl Sink for ViewSink {
             self.session.capacity.lock().remove_pod(&head.metadata.namespace, &head.metadata.name);
             self.session.news.notify_one();
         }
-        if let Some((workspace, object)) = self.place(object) {
+        if let Some((workspace, Sighting { object, .. })) = self.place(object) {
             self.session.shown.remove(&workspace, &self.collection, object);
         }
     }

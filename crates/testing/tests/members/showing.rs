@@ -100,6 +100,59 @@ async fn a_namespace_shows_in_the_workspace_it_is_labelled_for() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_shows_by_the_name_that_its_workspace_has_for_it() -> Result<()> {
+    let (world, members) = (World::start().await?, Members::start(&["one"]).await?);
+    mk_workspace(&world, "acme").await?;
+    members.mk_node("one", "node").await?;
+    let labels = json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: "shop"});
+    mk_namespace(&members, "acme-shop", labels).await?;
+    mk_namespace(&members, "shop", json!({api::WORKSPACE_LABEL: "acme"})).await?;
+    // Without a workspace it says nothing.
+    mk_namespace(&members, "plain", json!({api::NAMESPACE_LABEL: "shop"})).await?;
+    for namespace in ["acme-shop", "plain"] {
+        members.mk_pod("one", namespace, "web", "node").await?;
+    }
+    world.join("eu-1", &members.access("one")).await?;
+    until_pods(&world, "acme", &["shop/web"]).await?;
+    until_pods(&world, "default", &["plain/web"]).await?;
+    let shown = world.admin.get("/clusters/acme/api/v1/namespaces/shop/pods/web").await?.json();
+    let there = members.get("one", "/api/v1/namespaces/acme-shop/pods/web").await?.json();
+    assert_eq!(shown["metadata"]["uid"], there["metadata"]["uid"]);
+    // Two that are one here: both show.
+    members.mk_pod("one", "shop", "web", "node").await?;
+    until_pods(&world, "acme", &["shop/web", "shop/web-eu-1"]).await?;
+    let path = "/clusters/acme/api/v1/namespaces/shop/pods/web?gracePeriodSeconds=0";
+    let deleted = world.admin.delete(path).await?;
+    assert_eq!(deleted.code, 200, "{}", deleted.text());
+    until_pods(&world, "acme", &["shop/web-eu-1"]).await?;
+    assert_eq!(members.get("one", "/api/v1/namespaces/acme-shop/pods/web").await?.code, 404);
+    // Its name here changes with the label.
+    members.mk_pod("one", "acme-shop", "api", "node").await?;
+    until_pods(&world, "acme", &["shop/api", "shop/web-eu-1"]).await?;
+    let label = json!({"metadata": {"labels": {api::NAMESPACE_LABEL: "front"}}});
+    members.admin.merge_patch("/clusters/one/api/v1/namespaces/acme-shop", &label).await?;
+    until_pods(&world, "acme", &["front/api", "shop/web-eu-1"]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_cluster_of_its_own_a_workspace_has_its_own_names() -> Result<()> {
+    let (world, members) = (World::start().await?, Members::start(&["one"]).await?);
+    mk_workspace(&world, "mine").await?;
+    mk_workspace(&world, "yours").await?;
+    members.mk_node("one", "node").await?;
+    for (namespace, workspace) in [("mine-shop", "mine"), ("yours-shop", "yours")] {
+        let labels = json!({api::WORKSPACE_LABEL: workspace, api::NAMESPACE_LABEL: "shop"});
+        mk_namespace(&members, namespace, labels).await?;
+        members.mk_pod("one", namespace, "web", "node").await?;
+    }
+    crate::world::join(&crate::world::access(&world.hub, "mine"), "eu-1", &members.access("one")).await?;
+    until_pods(&world, "mine", &["shop/web"]).await?;
+    assert_eq!(pods(&world, "yours").await?, [] as [String; 0]);
+    Ok(())
+}
+
 /// The hub learns of it only by what is not there any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_labelled_namespace_that_went_while_the_hub_was_down_is_gone_from_its_workspace() -> Result<()> {

@@ -5,7 +5,9 @@
 
 mod absence;
 mod commands;
+mod copies;
 mod garbage;
+mod homes;
 mod kubectl;
 mod logs;
 mod member;
