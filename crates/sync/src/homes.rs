@@ -101,6 +101,11 @@ impl Homes {
         self.generation.subscribe()
     }
 
+    /// Objects that are listed from now on are placed by what is known of namespaces at this generation, or a later one.
+    pub fn current(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
     pub fn is_complete(&self) -> bool {
         self.state.lock().complete
     }

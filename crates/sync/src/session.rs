@@ -27,7 +27,11 @@ use http_body_util::BodyExt;
 use machinery::status::{Reason, Status};
 use parking_lot::Mutex;
 use serde_json::Value;
-use server::{Hub, body::Body, views::Member};
+use server::{
+    Hub,
+    body::Body,
+    views::{Host, Member},
+};
 use store::WorkspaceId;
 use tokio::sync::{Notify, watch};
 
@@ -159,13 +163,15 @@ impl Session {
             learned,
             ..Known::default()
         };
+        let homes = Homes::new(hub.clone(), place.0.clone());
+        let (views, own) = (hub.views.clone(), place.0.clone());
         Session {
             workspace,
             wanted,
             known: Mutex::new(known),
             capacity: Mutex::default(),
-            homes: Homes::new(hub.clone(), place.0.clone()),
-            shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
+            shown: Shown::new(views, own, &place.1, was_seen, homes.generation()),
+            homes,
             room: Arc::new(Room::new(shared.options.most_bytes)),
             gate: watch::channel(false).0,
             news: Notify::new(),
@@ -506,8 +512,15 @@ impl Session {
     }
 }
 
+impl Host for Session {
+    fn show_in(&self, workspace: &WorkspaceId) {
+        self.shown.show_in(workspace);
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
+        self.shared.hub.views.host_is_gone(&self.wanted.borrow().uid);
         let reason = self.known.lock().reason;
         if !reason.is_empty() {
             self.shared.hub.metrics.members.moved(Some(reason), None);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use server::{
     Hub,
     duty::{self, during},
     hub::root_id,
+    views::Host,
 };
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
 use tokio::sync::watch;
@@ -204,9 +205,11 @@ impl Sessions {
         }
         self.note_secret(&place, None, Some(&wanted.secret));
         let status = status(object);
+        let uid = wanted.uid.clone();
         let (sender, receiver) = watch::channel(wanted);
         let name = space.name().to_owned();
         let session = Arc::new(Session::new(self.shared.clone(), name, place.clone(), receiver, &status));
+        self.hub.views.host(&uid, Arc::downgrade(&session) as Weak<dyn Host>);
         let work = session.clone();
         let ended = self.ended.clone();
         self.hub.env.tasks.spawn(Box::pin(async move {

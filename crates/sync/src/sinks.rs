@@ -89,6 +89,8 @@ pub struct ViewSink {
     kind: Kind,
     collection: Collection,
     listing: Vec<(WorkspaceId, Sighting)>,
+    /// Of the namespaces, when the list began.
+    generation: u64,
     listed_pods: Capacity,
 }
 
@@ -100,6 +102,7 @@ impl ViewSink {
             kind,
             collection,
             listing: Vec::new(),
+            generation: 0,
             listed_pods: Capacity::default(),
         }
     }
@@ -125,6 +128,7 @@ impl ViewSink {
 impl Sink for ViewSink {
     fn begin(&mut self) {
         self.listing.clear();
+        self.generation = self.session.homes.current();
         self.listed_pods = Capacity::default();
     }
 
@@ -137,9 +141,8 @@ impl Sink for ViewSink {
     }
 
     fn end(&mut self) {
-        if self.session.shown.replace(&self.collection, std::mem::take(&mut self.listing)) {
-            self.session.homes.list_again();
-        }
+        let listing = std::mem::take(&mut self.listing);
+        self.session.shown.replace(&self.collection, listing, self.generation);
         if self.is_pods() {
             let listed = std::mem::take(&mut self.listed_pods);
             self.session.capacity.lock().take_pods(listed);
@@ -156,10 +159,8 @@ impl Sink for ViewSink {
             self.session.capacity.lock().put_pod(object);
             self.session.news.notify_one();
         }
-        if let Some((workspace, object)) = self.place(object)
-            && self.session.shown.put(&workspace, &self.collection, object)
-        {
-            self.session.homes.list_again();
+        if let Some((workspace, object)) = self.place(object) {
+            self.session.shown.put(&workspace, &self.collection, object);
         }
     }
 

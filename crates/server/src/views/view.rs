@@ -336,6 +336,16 @@ impl View {
         sight
     }
 
+    pub(super) fn has_cluster(&self, cluster: &str) -> bool {
+        self.known.lock().clusters.contains_key(cluster)
+    }
+
+    /// The workspace of the cluster that shows by this name, if it has a session; `None`: none shows.
+    pub(super) fn holder(&self, cluster: &str) -> Option<Option<WorkspaceId>> {
+        let known = self.known.lock();
+        known.clusters.get(cluster).map(|it| it.member.as_ref().map(|member| member.home().clone()))
+    }
+
     /// Whether the present session with a cluster has seen all objects of the kind of `key`.
     pub fn is_in_sight(&self, cluster: &str, key: &Key) -> bool {
         let Some(kind) = Kind::of(&key.collection) else { return false };

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod absence;
+mod assigned;
 mod commands;
 mod copies;
 mod garbage;

@@ -120,6 +120,19 @@ async fn connect(hub: &TestHub, request: Request<Bytes>) -> Result<Response<Body
 }
 
 impl Session {
+    /// The same, as if its `Cluster` were in another workspace.
+    pub fn as_another(&self, home: &WorkspaceId) -> Session {
+        Session {
+            name: self.name.clone(),
+            home: home.clone(),
+            hub: self.hub.clone(),
+            client: self.client.clone(),
+            asked: Mutex::default(),
+            log: Mutex::default(),
+            log_dropped: watch::Sender::new(false),
+        }
+    }
+
     /// The next log is what is sent here.
     pub fn next_log(&self) -> mpsc::Sender<Bytes> {
         let (sender, receiver) = mpsc::channel(1);
