@@ -384,6 +384,8 @@ impl Views {
     /// The member's object with the UID `uid` was placed from an object of the workspace: what it owns there shows as
     /// owned by that one. Best said before what it owns is reported.
     pub fn placed(&self, workspace: &WorkspaceId, cluster: &str, uid: &str, from: Placed) {
+        // It may be the first that the workspace has there.
+        self.invite(workspace);
         if let Some(view) = self.of(workspace) {
             view.placed(cluster, uid, Some(from));
         }

@@ -120,6 +120,7 @@ mod tests {
             taints: json!([{"key": "gpu", "effect": "NoSchedule"}]),
             unschedulable: true,
             secret: Default::default(),
+            prefixed: false,
         }
     }
 

@@ -41,6 +41,7 @@ use crate::{
     claims::{Claimant, Claims, Place},
     client::{Access, Client, Error, get},
     conditions::Conditions,
+    copies::{Copies, overrides::Overrides, reporter::Reporter},
     desk::Desk,
     health::{Health, Outcome, Trouble},
     homes::Homes,
@@ -88,6 +89,10 @@ pub struct Shared {
     pub options: Options,
     pub claims: Claims,
     pub compared: Compared,
+    pub reporter: Reporter,
+    pub overrides: Overrides,
+    /// Turns true when all Assignments were looked at once.
+    pub begun: watch::Sender<bool>,
 }
 
 pub struct Session {
@@ -102,8 +107,9 @@ pub struct Session {
     pub homes: Homes,
     pub shown: Shown,
     pub room: Arc<Room>,
+    pub copies: Copies,
     /// Open: the member can be used.
-    gate: watch::Sender<bool>,
+    pub gate: watch::Sender<bool>,
     /// Something is to be reported.
     pub news: Notify,
     /// The virtual node was changed, by whomever.
@@ -173,6 +179,7 @@ impl Session {
             shown: Shown::new(views, own, &place.1, was_seen, homes.generation()),
             homes,
             room: Arc::new(Room::new(shared.options.most_bytes)),
+            copies: Copies::default(),
             gate: watch::channel(false).0,
             news: Notify::new(),
             node_changed: AtomicBool::new(false),
@@ -257,8 +264,8 @@ impl Session {
                 return std::future::pending().await;
             }
         };
-        let namespaces = Source { path: "/api/v1/namespaces", accept: METADATA };
-        let nodes = Source { path: "/api/v1/nodes", accept: WHOLE };
+        let namespaces = Source::new("/api/v1/namespaces", METADATA);
+        let nodes = Source::new("/api/v1/nodes", WHOLE);
         // Each is polled only when it has something to do, and none needs room on the stack of the others.
         let mut all: FuturesUnordered<BoxFuture<'_, Infallible>> = FuturesUnordered::new();
         all.push(Box::pin(self.probe(&client)));
@@ -268,10 +275,11 @@ impl Session {
         let nodes = Reflector::new(nodes, NodeSink::new(self), self.room.clone());
         all.push(Box::pin(self.follow(&client, nodes)));
         for (path, kind) in VIEWS {
-            let source = Source { path, accept: WHOLE };
+            let source = Source::new(path, WHOLE);
             let reflector = Reflector::new(source, ViewSink::new(self, kind), self.room.clone());
             all.push(Box::pin(self.follow_view(&client, reflector)));
         }
+        all.push(Box::pin(self.run_copies(&client)));
         match all.next().await {
             Some(never) => match never {},
             None => std::future::pending().await,
@@ -493,7 +501,12 @@ impl Session {
         }
     }
 
-    async fn recover(&self, client: &Client, error: &Error) {
+    /// Somebody has reason to ask whether the member is there.
+    pub fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    pub async fn recover(&self, client: &Client, error: &Error) {
         tracing::debug!(cluster = %self.name(), %error, "a stream from a member ended");
         let options = &self.shared.options;
         let pause = match error {
@@ -533,13 +546,13 @@ async fn other_link(wanted: &mut watch::Receiver<Wanted>, link: &Result<Access, 
     wanted.wait_for(|wanted| wanted.link != *link).await.is_ok()
 }
 
-async fn opened(gate: &mut watch::Receiver<bool>) {
+pub async fn opened(gate: &mut watch::Receiver<bool>) {
     if gate.wait_for(|open| *open).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-async fn closed(gate: &mut watch::Receiver<bool>) {
+pub async fn closed(gate: &mut watch::Receiver<bool>) {
     if gate.wait_for(|open| !*open).await.is_err() {
         std::future::pending::<()>().await;
     }

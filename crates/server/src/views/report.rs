@@ -229,13 +229,14 @@ impl View {
 
     pub(super) fn placed(&self, cluster: &str, uid: &str, from: Option<Placed>) {
         let mut known = self.level();
+        let Some(here) = known.clusters.get_mut(cluster) else { return };
         let Some(placed) = from else {
-            known.cluster(cluster).placed.remove(uid);
+            here.placed.remove(uid);
             return;
         };
         self.changed.store(true, Ordering::Relaxed);
         let to = placed.uid.clone();
-        let before = known.cluster(cluster).placed.insert(uid.into(), placed);
+        let before = here.placed.insert(uid.into(), placed);
         if before.is_some() {
             return;
         }
