@@ -43,8 +43,9 @@ use crate::{
     conditions::Conditions,
     copies::{Copies, overrides::Overrides, reporter::Reporter},
     desk::Desk,
+    guests::Guests,
     health::{Health, Outcome, Trouble},
-    homes::Homes,
+    homes::{self, Homes},
     objects,
     reflect::{METADATA, Reflector, Sink, Source, WHOLE, is_too_much},
     room::Room,
@@ -106,6 +107,7 @@ pub struct Session {
     pub capacity: Mutex<Capacity>,
     pub homes: Homes,
     pub shown: Shown,
+    pub guests: Guests,
     pub room: Arc<Room>,
     pub copies: Copies,
     /// Open: the member can be used.
@@ -178,6 +180,7 @@ impl Session {
             capacity: Mutex::default(),
             shown: Shown::new(views, own, &place.1, was_seen, homes.generation()),
             homes,
+            guests: Guests::default(),
             room: Arc::new(Room::new(shared.options.most_bytes)),
             copies: Copies::default(),
             gate: watch::channel(false).0,
@@ -205,6 +208,20 @@ impl Session {
 
     pub fn name(&self) -> &CompactString {
         &self.place.1
+    }
+
+    /// Something of a workspace is assigned to the cluster, or was.
+    pub fn welcome(&self, workspace: &WorkspaceId) {
+        let may_be_elsewhere = *workspace != self.place.0 && homes::may_choose(&self.place.0);
+        if may_be_elsewhere && self.guests.want(workspace) {
+            self.news.notify_one();
+        }
+    }
+
+    /// Some guests are still to be told.
+    pub fn guests_wait(&self) {
+        self.guests.wait();
+        self.news.notify_one();
     }
 
     pub fn look_at_node(&self) {
