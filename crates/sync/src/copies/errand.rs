@@ -59,6 +59,7 @@ impl Case {
     }
 
     pub fn propagation(&self) -> Propagation {
+        // A cluster that is left, with the object still there.
         self.assignment.spec.propagation.unwrap_or(Propagation::Background)
     }
 
@@ -193,6 +194,8 @@ impl Session {
 
     fn wish(&self, case: &Case) -> Wish {
         match case.own.state {
+            // How, is said a moment later.
+            _ if case.deleting && case.assignment.spec.propagation.is_none() => Wish::Stay,
             _ if case.deleting => Wish::Remove,
             State::Draining if self.is_replaced(case) => Wish::Remove,
             State::Draining => Wish::Stay,
