@@ -46,6 +46,7 @@ use crate::{
     sessions::Options,
     shown::Shown,
     sinks::{Kind, NamespaceSink, NodeSink, ViewSink},
+    tokens::{self, Tokens},
     wanted::Wanted,
 };
 use api::cluster::condition;
@@ -97,6 +98,7 @@ pub struct Session {
     pub capacity: Mutex<Capacity>,
     pub homes: Homes,
     pub shown: Shown,
+    pub tokens: Tokens,
     pub room: Arc<Room>,
     /// Open: the member can be used.
     gate: watch::Sender<bool>,
@@ -166,6 +168,7 @@ impl Session {
             capacity: Mutex::default(),
             homes: Homes::new(hub.clone(), place.0.clone()),
             shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
+            tokens: Tokens::default(),
             room: Arc::new(Room::new(shared.options.most_bytes)),
             gate: watch::channel(false).0,
             news: Notify::new(),
@@ -261,6 +264,13 @@ impl Session {
         all.push(Box::pin(self.follow(&client, namespaces)));
         let nodes = Reflector::new(nodes, NodeSink::new(self), self.room.clone());
         all.push(Box::pin(self.follow(&client, nodes)));
+        let labelled = tokens::NamespaceSink::new(self);
+        let labelled = Reflector::new(tokens::NAMESPACES, labelled, self.room.clone());
+        all.push(Box::pin(self.follow(&client, labelled)));
+        let secrets = Reflector::new(tokens::SECRETS, tokens::SecretSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, secrets)));
+        all.push(Box::pin(self.whenever_open(|| Box::pin(self.guard_pods(&client)))));
+        all.push(Box::pin(self.whenever_open(|| Box::pin(self.keep_tokens(&client)))));
         for (path, kind) in VIEWS {
             let source = Source { path, accept: WHOLE };
             let reflector = Reflector::new(source, ViewSink::new(self, kind), self.room.clone());
@@ -430,6 +440,18 @@ impl Session {
             };
             tokio::select! {
                 () = client.env().clock.sleep(pause) => {}
+                () = closed(&mut gate) => {}
+            }
+        }
+    }
+
+    /// Does `work` while the gate is open, from the beginning each time that it opens.
+    async fn whenever_open<'a>(&self, work: impl Fn() -> BoxFuture<'a, Infallible>) -> Infallible {
+        let mut gate = self.gate.subscribe();
+        loop {
+            opened(&mut gate).await;
+            tokio::select! {
+                never = work() => match never {},
                 () = closed(&mut gate) => {}
             }
         }

@@ -85,7 +85,8 @@ pub async fn list_pages(
             true => String::new(),
             false => format!("&continue={}", query_escaped(&next)),
         };
-        let whole = client.demand(get(&format!("{path}?limit={PAGE}{token}"), accept)?, MAX_PAGE).await?;
+        let path = format!("{path}{}limit={PAGE}{token}", mark(path));
+        let whole = client.demand(get(&path, accept)?, MAX_PAGE).await?;
         let page = Page::read(whole.bytes)?;
         take(&page)?;
         if page.next.is_empty() {
@@ -93,6 +94,11 @@ pub async fn list_pages(
         }
         next = page.next;
     }
+}
+
+/// What goes before the next part of a query: `path` may have one already, to select by.
+fn mark(path: &str) -> char {
+    if path.contains('?') { '&' } else { '?' }
 }
 
 fn query_escaped(text: &str) -> String {
@@ -139,7 +145,7 @@ impl Watching {
         let seconds = lasts.as_secs().max(1);
         let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let after = query_escaped(after);
-        let request = get(&format!("{path}?{query}&resourceVersion={after}"), accept)?;
+        let request = get(&format!("{path}{}{query}&resourceVersion={after}", mark(path)), accept)?;
         Ok(Watching(client.lines(request, idle).await?))
     }
 
