@@ -7,4 +7,5 @@ mod crowd;
 mod joining;
 mod sessions;
 mod showing;
+mod talking;
 mod world;
