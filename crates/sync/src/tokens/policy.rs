@@ -76,6 +76,14 @@ pub fn wanted(address: &Address, versions: (&str, &str), owner: &Value) -> Vec<W
     ]
 }
 
+/// Where they are, in whichever version a member has them. Bindings go first: without them a policy does nothing.
+pub fn paths() -> impl Iterator<Item = String> {
+    let resources =
+        ["mutatingadmissionpolicybindings", "validatingadmissionpolicybindings", MUTATING, VALIDATING];
+    let of = move |version| resources.map(|resource| format!("/apis/{GROUP}/{version}/{resource}/{NAME}"));
+    VERSIONS.into_iter().flat_map(of)
+}
+
 fn one(version: &str, kind: &str, resource: &str, spec: Value, owner: &Value) -> Wanted {
     Wanted {
         path: format!("/apis/{GROUP}/{version}/{resource}/{NAME}"),
