@@ -19,6 +19,9 @@ pub const GROUP: &str = "hanse.io";
 pub const VERSION: &str = "v1alpha1";
 pub const API_VERSION: &str = "hanse.io/v1alpha1";
 
+/// The namespace, in hubs and in members, that holds what Hanse itself needs there. Nothing in it is placed.
+pub const SYSTEM_NAMESPACE: &str = "hanse-system";
+
 /// On a namespace of a member: the workspace that its objects show in. On a copy: the workspace of its object.
 pub const WORKSPACE_LABEL: &str = "hanse.io/workspace";
 /// On a namespace of a member that has another name in its workspace: that name.

@@ -22,13 +22,19 @@ use placement::{
 use serde_json::{Value, json};
 use sync::client::Access;
 
-use crate::{args::HubArgs, client};
+use crate::{args::HubArgs, assigned, client};
 
 #[derive(Args)]
 pub struct ExplainArgs {
+    /// An object of the hub: where it runs, why, and what each cluster says of it.
+    #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "clusters", "account"])]
+    object: Option<String>,
+    /// The namespace of the object.
+    #[arg(short = 'n', long, default_value = "default", conflicts_with = "files")]
+    namespace: String,
     /// Files with objects, as YAML or JSON; - is stdin. Placements, Namespaces and Clusters among them count as if they
     /// were applied; everything else is explained.
-    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "object")]
     files: Vec<PathBuf>,
     /// A file with Clusters, as `kubectl get clusters -o yaml` prints them or written by hand: then no hub is asked. One
     /// without a status is taken for ready.
@@ -45,6 +51,9 @@ pub struct ExplainArgs {
 }
 
 pub async fn run(env: &Env, args: ExplainArgs) -> anyhow::Result<()> {
+    if let Some(object) = &args.object {
+        return assigned::run(env, &args.hub.access(env)?, object, &args.namespace, args.json).await;
+    }
     let mut world = World { account: args.account, ..World::default() };
     match &args.clusters {
         Some(path) => {

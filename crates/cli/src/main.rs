@@ -1,6 +1,7 @@
 //! `hanse`: one Kubernetes API over every cluster, in every region.
 
 mod args;
+mod assigned;
 mod backup;
 mod client;
 mod clusters;

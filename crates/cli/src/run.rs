@@ -50,6 +50,7 @@ async fn start(
     match Peer::start(env, storage.store(), options).await {
         Ok(peer) => {
             storage.measure(&peer.hub.metrics.etcd);
+            assign::start(&peer.hub);
             sync::start(&peer.hub, sync::Options::default());
             Ok(Running { peer, storage })
         }

@@ -5,8 +5,10 @@
 //! make, and their names are nobody else's business. What a workspace named is `other`.
 
 mod audit;
+mod copies;
 mod flow;
 mod members;
+mod placement;
 mod quota;
 mod requests;
 mod stages;
@@ -36,8 +38,10 @@ mod etcd;
 pub use etcd::EtcdMetrics;
 
 pub use audit::{AuditMetrics, LevelLabels, PluginLabels, ReloadLabels};
+pub use copies::CopyMetrics;
 pub use flow::{ExecutionLabels, FlowLabels, FlowMetrics, PriorityLabels, RejectionLabels, WaitLabels};
 pub use members::MemberMetrics;
+pub use placement::PlacementMetrics;
 pub use quota::QuotaMetrics;
 pub use requests::{About, Answered, Requests, WatchMeasures, is_dry_run};
 use stages::StageLabels;
@@ -165,6 +169,8 @@ pub struct Metrics {
     pub etcd: EtcdMetrics,
     pub views: ViewMetrics,
     pub members: MemberMetrics,
+    pub placement: PlacementMetrics,
+    pub copies: CopyMetrics,
 }
 
 impl Default for Metrics {
@@ -254,6 +260,8 @@ impl Default for Metrics {
         let etcd = EtcdMetrics::register(&mut registry);
         let views = ViewMetrics::register(&mut registry);
         let members = MemberMetrics::register(&mut registry);
+        let placement = PlacementMetrics::register(&mut registry);
+        let copies = CopyMetrics::register(&mut registry);
         let login = LoginMetrics::default();
         login.register(&mut registry);
         Self {
@@ -263,6 +271,8 @@ impl Default for Metrics {
             etcd,
             views,
             members,
+            placement,
+            copies,
             requests,
             work,
             allowed: decision("allowed"),

@@ -27,7 +27,7 @@ pub use connect::{Access, Identity};
 use connect::{Connection, Place};
 pub use error::Error;
 pub use lines::Lines;
-pub use list::{MAX_PAGE, Page, Told, Watching, list_pages, read_event};
+pub use list::{MAX_PAGE, Page, Told, Watching, list_pages, query_escaped, read_event};
 
 /// More than any answer that is read whole.
 pub const MAX_ANSWER: usize = 64 << 20;

@@ -17,6 +17,7 @@ mod capacity;
 mod claims;
 pub mod client;
 mod conditions;
+mod copies;
 mod desk;
 mod fields;
 mod health;

@@ -1,7 +1,7 @@
 //! A collection of a member, kept level: listed once, then watched; listed again only where the member has forgotten
 //! what the watch would go on from.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use server::metrics::MemberMetrics;
 
@@ -13,10 +13,17 @@ use crate::{
 };
 
 /// Which objects, and how much of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Source {
-    pub path: &'static str,
+    /// May end with a query that selects.
+    pub path: Cow<'static, str>,
     pub accept: &'static str,
+}
+
+impl Source {
+    pub fn new(path: impl Into<Cow<'static, str>>, accept: &'static str) -> Source {
+        Source { path: path.into(), accept }
+    }
 }
 
 pub const WHOLE: &str = "application/json";
@@ -113,7 +120,7 @@ impl<S: Sink> Reflector<S> {
         metrics.lists.inc();
         self.sink.begin();
         let accept = if self.source.accept == METADATA { METADATA_LIST } else { self.source.accept };
-        let (sink, room, path) = (&mut self.sink, &self.room, self.source.path);
+        let (sink, room, path) = (&mut self.sink, &self.room, &*self.source.path);
         let mut bytes = 0;
         let listed = list_pages(client, path, accept, |page| {
             metrics.bytes.inc_by(page.bytes() as u64);
@@ -147,9 +154,9 @@ impl<S: Sink> Reflector<S> {
         metrics: &MemberMetrics,
     ) -> Result<(), Error> {
         metrics.watches.inc();
-        let Source { path, accept } = self.source;
+        let Source { path, accept } = self.source.clone();
         let lasts = jittered(client, options.watch_lasts);
-        let mut watching = Watching::open(client, path, accept, &after, lasts, options.watch_idle).await?;
+        let mut watching = Watching::open(client, &path, accept, &after, lasts, options.watch_idle).await?;
         while let Some(line) = watching.next().await? {
             metrics.bytes.inc_by(line.len() as u64);
             let told = read_event(&line)?;
@@ -165,7 +172,7 @@ impl<S: Sink> Reflector<S> {
             if !head.metadata.resource_version.is_empty() {
                 self.state = State::Listed(head.metadata.resource_version.into_owned());
             }
-            if matches!(told, Told::Put(_)) && self.room.put(path, line.len()) {
+            if matches!(told, Told::Put(_)) && self.room.put(&path, line.len()) {
                 self.state = State::Unlisted;
                 return Ok(());
             }

@@ -13,7 +13,7 @@ const SPARE: usize = 8;
 /// The room of one member, in bytes as they are sent.
 pub struct Room {
     most: usize,
-    state: Mutex<BTreeMap<&'static str, Taken>>,
+    state: Mutex<BTreeMap<String, Taken>>,
 }
 
 /// What one collection takes.
@@ -32,10 +32,10 @@ impl Room {
     }
 
     /// Whether a collection can be so large, beside the others.
-    pub fn fits(&self, path: &'static str, bytes: usize) -> Result<(), Error> {
+    pub fn fits(&self, path: &str, bytes: usize) -> Result<(), Error> {
         let state = self.state.lock();
         let others: usize =
-            state.iter().filter(|(other, _)| **other != path).map(|(_, taken)| taken.bytes).sum();
+            state.iter().filter(|(other, _)| *other != path).map(|(_, taken)| taken.bytes).sum();
         match others.saturating_add(bytes) <= self.most {
             true => Ok(()),
             false => Err(Error::Overfull(self.most)),
@@ -43,19 +43,19 @@ impl Room {
     }
 
     /// A collection is not looked at until it was listed whole.
-    pub fn refuse(&self, path: &'static str) {
-        self.state.lock().entry(path).or_default().refused = true;
+    pub fn refuse(&self, path: &str) {
+        self.state.lock().entry(path.to_owned()).or_default().refused = true;
     }
 
     /// A collection is so large, and was listed whole.
-    pub fn take(&self, path: &'static str, bytes: usize) {
-        self.state.lock().insert(path, Taken { bytes, ..Taken::default() });
+    pub fn take(&self, path: &str, bytes: usize) {
+        self.state.lock().insert(path.to_owned(), Taken { bytes, ..Taken::default() });
     }
 
     /// So much was put into a collection; true if it must be listed again, to see how large it is.
-    pub fn put(&self, path: &'static str, bytes: usize) -> bool {
+    pub fn put(&self, path: &str, bytes: usize) -> bool {
         let mut state = self.state.lock();
-        let taken = state.entry(path).or_default();
+        let taken = state.entry(path.to_owned()).or_default();
         taken.grown = taken.grown.saturating_add(bytes);
         let has_grown = taken.grown > self.most / SPARE;
         has_grown && state.values().map(|it| it.bytes.saturating_add(it.grown)).sum::<usize>() > self.most
@@ -65,7 +65,7 @@ impl Room {
     pub fn complaint(&self) -> String {
         let state = self.state.lock();
         let refused: Vec<&str> =
-            state.iter().filter(|(_, taken)| taken.refused).map(|(path, _)| *path).collect();
+            state.iter().filter(|(_, taken)| taken.refused).map(|(path, _)| path.split('?').next().unwrap_or(path)).collect();
         match refused.is_empty() {
             true => String::new(),
             false => format!(

@@ -37,6 +37,7 @@ use crate::{
     claims::{Claimant, Claims, Place},
     client::{Access, Client, Error, get},
     conditions::Conditions,
+    copies::{Copies, overrides::Overrides, reporter::Reporter},
     desk::Desk,
     health::{Health, Outcome, Trouble},
     homes::Homes,
@@ -85,6 +86,10 @@ pub struct Shared {
     pub options: Options,
     pub claims: Claims,
     pub compared: Compared,
+    pub reporter: Reporter,
+    pub overrides: Overrides,
+    /// Turns true when all Assignments were looked at once.
+    pub begun: watch::Sender<bool>,
 }
 
 pub struct Session {
@@ -100,8 +105,9 @@ pub struct Session {
     pub shown: Shown,
     pub tokens: Tokens,
     pub room: Arc<Room>,
+    pub copies: Copies,
     /// Open: the member can be used.
-    gate: watch::Sender<bool>,
+    pub gate: watch::Sender<bool>,
     /// Something is to be reported.
     pub news: Notify,
     /// The virtual node was changed, by whomever.
@@ -170,6 +176,7 @@ impl Session {
             shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
             tokens: Tokens::default(),
             room: Arc::new(Room::new(shared.options.most_bytes)),
+            copies: Copies::default(),
             gate: watch::channel(false).0,
             news: Notify::new(),
             node_changed: AtomicBool::new(false),
@@ -254,8 +261,8 @@ impl Session {
                 return std::future::pending().await;
             }
         };
-        let namespaces = Source { path: "/api/v1/namespaces", accept: METADATA };
-        let nodes = Source { path: "/api/v1/nodes", accept: WHOLE };
+        let namespaces = Source::new("/api/v1/namespaces", METADATA);
+        let nodes = Source::new("/api/v1/nodes", WHOLE);
         // Each is polled only when it has something to do, and none needs room on the stack of the others.
         let mut all: FuturesUnordered<BoxFuture<'_, Infallible>> = FuturesUnordered::new();
         all.push(Box::pin(self.probe(&client)));
@@ -264,18 +271,20 @@ impl Session {
         all.push(Box::pin(self.follow(&client, namespaces)));
         let nodes = Reflector::new(nodes, NodeSink::new(self), self.room.clone());
         all.push(Box::pin(self.follow(&client, nodes)));
-        let labelled = tokens::NamespaceSink::new(self);
-        let labelled = Reflector::new(tokens::NAMESPACES, labelled, self.room.clone());
+        let labelled = Source::new(tokens::NAMESPACES, METADATA);
+        let labelled = Reflector::new(labelled, tokens::NamespaceSink::new(self), self.room.clone());
         all.push(Box::pin(self.follow(&client, labelled)));
-        let secrets = Reflector::new(tokens::SECRETS, tokens::SecretSink::new(self), self.room.clone());
+        let secrets = Source::new(tokens::SECRETS, METADATA);
+        let secrets = Reflector::new(secrets, tokens::SecretSink::new(self), self.room.clone());
         all.push(Box::pin(self.follow(&client, secrets)));
         all.push(Box::pin(self.whenever_open(|| Box::pin(self.guard_pods(&client)))));
         all.push(Box::pin(self.whenever_open(|| Box::pin(self.keep_tokens(&client)))));
         for (path, kind) in VIEWS {
-            let source = Source { path, accept: WHOLE };
+            let source = Source::new(path, WHOLE);
             let reflector = Reflector::new(source, ViewSink::new(self, kind), self.room.clone());
             all.push(Box::pin(self.follow_view(&client, reflector)));
         }
+        all.push(Box::pin(self.run_copies(&client)));
         match all.next().await {
             Some(never) => match never {},
             None => std::future::pending().await,
@@ -509,7 +518,12 @@ impl Session {
         }
     }
 
-    async fn recover(&self, client: &Client, error: &Error) {
+    /// Somebody has reason to ask whether the member is there.
+    pub fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    pub async fn recover(&self, client: &Client, error: &Error) {
         tracing::debug!(cluster = %self.name(), %error, "a stream from a member ended");
         let options = &self.shared.options;
         let pause = match error {
@@ -542,13 +556,13 @@ async fn other_link(wanted: &mut watch::Receiver<Wanted>, link: &Result<Access, 
     wanted.wait_for(|wanted| wanted.link != *link).await.is_ok()
 }
 
-async fn opened(gate: &mut watch::Receiver<bool>) {
+pub async fn opened(gate: &mut watch::Receiver<bool>) {
     if gate.wait_for(|open| *open).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-async fn closed(gate: &mut watch::Receiver<bool>) {
+pub async fn closed(gate: &mut watch::Receiver<bool>) {
     if gate.wait_for(|open| !*open).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::{
     apis::Compared,
     claims::{Claims, Place},
+    copies::{dispatch::Dispatch, overrides::Overrides, reporter::Reporter},
     desk::Desk,
     session::{Session, Shared},
     wanted::Wanted,
@@ -70,6 +71,10 @@ pub fn start(hub: &Arc<Hub>, options: Options) {
     duty::serve(hub, "sessions", move |ended| {
         let feed = own.store.feed();
         let sessions = Sessions::new(own.clone(), options.clone(), ended.clone());
+        let shared = sessions.shared.clone();
+        own.env.tasks.spawn(Box::pin(during(ended.clone(), async move {
+            match shared.reporter.run().await {}
+        })));
         own.env.tasks.spawn(Box::pin(during(ended, sessions.follow(feed))));
     });
 }
@@ -79,6 +84,7 @@ struct Sessions {
     shared: Arc<Shared>,
     ended: watch::Receiver<bool>,
     running: HashMap<Place, Running>,
+    dispatch: Dispatch,
     /// Clusters by the Secret they name.
     by_secret: HashMap<(WorkspaceId, String, String), HashSet<Place>>,
 }
@@ -106,8 +112,12 @@ impl Sessions {
             options,
             claims: Claims::default(),
             compared: Compared::default(),
+            reporter: Reporter::new(hub.clone()),
+            overrides: Overrides::default(),
+            begun: watch::channel(false).0,
         });
-        Sessions { hub, shared, ended, running: HashMap::new(), by_secret: HashMap::new() }
+        let dispatch = Dispatch::new(hub.clone());
+        Sessions { hub, shared, ended, running: HashMap::new(), dispatch, by_secret: HashMap::new() }
     }
 
     async fn follow(mut self, mut feed: store::Feed) {
@@ -140,6 +150,8 @@ impl Sessions {
             self.take_up(place, &object);
         }
         self.drop_strangers(&there);
+        self.dispatch.look_at_everything().await;
+        self.shared.begun.send_replace(true);
     }
 
     /// Clusters that were unjoined while nobody looked still show.
@@ -191,6 +203,7 @@ impl Sessions {
             }
             _ => {}
         }
+        self.dispatch.observe(event);
     }
 
     /// A `Cluster` is there, new or changed.
@@ -216,9 +229,11 @@ impl Sessions {
         }
         self.note_secret(&place, None, Some(&wanted.secret));
         let status = status(object);
+        let uid = wanted.uid.clone();
         let (sender, receiver) = watch::channel(wanted);
         let name = space.name().to_owned();
         let session = Arc::new(Session::new(self.shared.clone(), name, place.clone(), receiver, &status));
+        self.dispatch.add(&uid, &session);
         let work = session.clone();
         let ended = self.ended.clone();
         self.hub.env.tasks.spawn(Box::pin(async move {
@@ -276,6 +291,7 @@ impl Sessions {
         let Some(running) = self.running.remove(place) else { return };
         let secret = running.wanted.borrow().secret.clone();
         self.note_secret(place, Some(&secret), None);
+        self.dispatch.remove(&running.wanted.borrow().uid);
         running.session.leave();
     }
 

@@ -18,23 +18,29 @@ impl NamespaceSink {
 impl Sink for NamespaceSink {
     fn begin(&mut self) {
         self.0.homes.begin_list();
+        self.0.namespaces_begin();
     }
 
     fn listed_one(&mut self, object: &[u8]) {
         self.0.homes.listed_one(object);
+        self.0.namespace_listed(object);
     }
 
     fn end(&mut self) {
         self.0.homes.end_list();
+        self.0.namespaces_end();
         self.0.news.notify_one();
     }
 
     fn put(&mut self, object: &[u8]) {
         self.0.homes.put(object);
+        self.0.namespace_put(object);
     }
 
     /// What was in it may still be reported to be gone, by another stream; so it is known where it showed.
-    fn removed(&mut self, _: &[u8]) {}
+    fn removed(&mut self, object: &[u8]) {
+        self.0.namespace_removed(object);
+    }
 }
 
 pub struct NodeSink {

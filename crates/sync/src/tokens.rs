@@ -28,7 +28,6 @@ use store::{Collection, Key};
 use crate::{
     client::{Client, Error, JSON, MERGE},
     homes::may_choose,
-    reflect::{METADATA, Source},
     session::Session,
 };
 pub use ledger::{NamespaceSink, SecretSink, Tokens};
@@ -37,11 +36,9 @@ use policy::MAX_ACCOUNT;
 use secret::{Basis, Kept, LIFETIME, RENEWED_AFTER};
 
 /// The member's namespaces that belong to workspaces.
-pub const NAMESPACES: Source =
-    Source { path: "/api/v1/namespaces?labelSelector=hanse.io%2Fworkspace", accept: METADATA };
+pub const NAMESPACES: &str = "/api/v1/namespaces?labelSelector=hanse.io%2Fworkspace";
 /// The Secrets that are kept here. What is in them stays there.
-pub const SECRETS: Source =
-    Source { path: "/api/v1/secrets?labelSelector=hanse.io%2Ftoken", accept: METADATA };
+pub const SECRETS: &str = "/api/v1/secrets?labelSelector=hanse.io%2Ftoken";
 /// Namespaces that are seen to at once.
 const AT_ONCE: usize = 8;
 

@@ -24,6 +24,8 @@ pub struct Wanted {
     pub labels: Tree,
     pub taints: Value,
     pub unschedulable: bool,
+    /// Namespaces have the workspace before their name there.
+    pub prefixed: bool,
     /// As `namespace/name` in the workspace.
     pub secret: (String, String),
 }
@@ -42,6 +44,7 @@ impl Wanted {
             labels: labels.unwrap_or_default(),
             taints: spec.get("taints").cloned().unwrap_or_else(|| Value::Array(Vec::new())),
             unschedulable: flag(spec, "unschedulable"),
+            prefixed: text(spec, "namespaces") == "Prefixed",
             secret,
         })
     }

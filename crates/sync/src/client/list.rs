@@ -80,13 +80,13 @@ pub async fn list_pages(
     mut take: impl FnMut(&Page) -> Result<(), Error>,
 ) -> Result<String, Error> {
     let mut next = String::new();
+    let mark = mark(path);
     loop {
         let token = match next.is_empty() {
             true => String::new(),
             false => format!("&continue={}", query_escaped(&next)),
         };
-        let path = format!("{path}{}limit={PAGE}{token}", mark(path));
-        let whole = client.demand(get(&path, accept)?, MAX_PAGE).await?;
+        let whole = client.demand(get(&format!("{path}{mark}limit={PAGE}{token}"), accept)?, MAX_PAGE).await?;
         let page = Page::read(whole.bytes)?;
         take(&page)?;
         if page.next.is_empty() {
@@ -96,12 +96,12 @@ pub async fn list_pages(
     }
 }
 
-/// What goes before the next part of a query: `path` may have one already, to select by.
+/// What comes between a path, which may have a query, and more of it.
 fn mark(path: &str) -> char {
     if path.contains('?') { '&' } else { '?' }
 }
 
-fn query_escaped(text: &str) -> String {
+pub fn query_escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -145,7 +145,8 @@ impl Watching {
         let seconds = lasts.as_secs().max(1);
         let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let after = query_escaped(after);
-        let request = get(&format!("{path}{}{query}&resourceVersion={after}", mark(path)), accept)?;
+        let mark = mark(path);
+        let request = get(&format!("{path}{mark}{query}&resourceVersion={after}"), accept)?;
         Ok(Watching(client.lines(request, idle).await?))
     }
 

@@ -1,0 +1,208 @@
+//! The task: reads the feed, takes what is to be looked at, and has commits under way.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use api::assignment::Assignment;
+use env::BoxFuture;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use machinery::{Draft, object::ObjectError};
+use serde_json::Value;
+use server::{
+    Hub,
+    duty::{self, during},
+};
+use store::{Change, Commit, Error, Expect, FeedItem, Write};
+
+use crate::{
+    place,
+    queue::{Aspect, Id, Task},
+    status,
+    world::{World, kind_of},
+};
+
+/// So many commits are under way at once: they share what a commit waits for.
+const MOST_COMMITS: usize = 256;
+/// So many objects are looked at before the feed is read again.
+const AT_ONCE: usize = 32;
+
+/// Starts it; it ends when the hub stops. Of several servers on one store, the one on duty has it.
+pub fn start(hub: &Arc<Hub>) {
+    let own = hub.clone();
+    duty::serve(hub, "placement", move |ended| {
+        let controller = Controller::new(own.clone());
+        let feed = own.store.feed();
+        own.env.tasks.spawn(Box::pin(during(ended, controller.run(feed))));
+    });
+}
+
+/// What came of a commit.
+enum Outcome {
+    Committed,
+    /// Somebody was faster: look again.
+    Overtaken,
+    Failed(String),
+    /// A pause is over.
+    Rested,
+}
+
+type Pending = FuturesUnordered<BoxFuture<'static, (Task, Outcome)>>;
+
+struct Controller {
+    hub: Arc<Hub>,
+    world: World,
+    pending: Pending,
+}
+
+impl Controller {
+    fn new(hub: Arc<Hub>) -> Controller {
+        Controller { world: World::new(hub.clone()), hub, pending: FuturesUnordered::new() }
+    }
+
+    async fn run(mut self, mut feed: store::Feed) {
+        // The feed began before this look, so nothing falls between them.
+        self.world.look_at_everything().await;
+        loop {
+            while let Some(item) = feed.try_next() {
+                self.read(item).await;
+            }
+            let busy = self.work();
+            if busy {
+                // Others of this thread have their turn.
+                tokio::task::yield_now().await;
+            }
+            tokio::select! {
+                biased;
+                Some((task, outcome)) = self.pending.next(), if !self.pending.is_empty() => {
+                    self.finish(task, outcome);
+                }
+                item = feed.next(), if !busy => self.read(item).await,
+                () = std::future::ready(()), if busy => {}
+            }
+        }
+    }
+
+    async fn read(&mut self, item: FeedItem) {
+        match item {
+            FeedItem::Event(event) => {
+                let world = &mut self.world;
+                if guarded(|| world.observe(&event)).is_none() {
+                    tracing::error!(key = ?event.key, workspace = %event.workspace, "a change was not understood");
+                }
+            }
+            FeedItem::WorkspaceRemoved(workspace) => self.world.forget(&workspace),
+            FeedItem::Lagged => self.world.look_at_everything().await,
+        }
+    }
+
+    /// Looks at some of what waits; true if there is more to be looked at now.
+    fn work(&mut self) -> bool {
+        let metrics = self.hub.metrics.placement.clone();
+        for _ in 0..AT_ONCE {
+            if self.pending.len() >= MOST_COMMITS {
+                return false;
+            }
+            let Some(task) = self.world.queue.take() else { break };
+            let world = &mut self.world;
+            let step = guarded(|| match task.1 {
+                Aspect::Place => {
+                    metrics.decisions.inc();
+                    place::look(world, &task.0)
+                }
+                Aspect::Status => sum(world, &task.0),
+            });
+            match step {
+                Some(Ok(None)) => self.world.queue.done(task),
+                Some(Ok(Some(commit))) => self.commit(task, commit),
+                Some(Err(error)) => self.rest(task, &error.to_string()),
+                None => self.rest(task, "it panicked; the log says where"),
+            }
+        }
+        metrics.pending.set(self.world.waiting.pending() as i64);
+        metrics.waiting.set(self.world.queue.len() as i64);
+        self.world.queue.len() > 0
+    }
+
+    fn commit(&mut self, task: Task, commit: Commit) {
+        let committed = self.hub.store.commit(&task.0.workspace, commit);
+        self.pending.push(Box::pin(async move {
+            let outcome = match committed.await {
+                Ok(_) => Outcome::Committed,
+                Err(Error::Conflict { .. }) => Outcome::Overtaken,
+                Err(error) => Outcome::Failed(error.to_string()),
+            };
+            (task, outcome)
+        }));
+    }
+
+    fn finish(&mut self, task: Task, outcome: Outcome) {
+        match outcome {
+            Outcome::Committed => {
+                self.hub.metrics.placement.writes.inc();
+                self.world.queue.done(task);
+            }
+            Outcome::Overtaken => {
+                self.give_back(&task.0);
+                self.world.queue.retry(task);
+            }
+            Outcome::Failed(why) => {
+                self.give_back(&task.0);
+                self.rest(task, &why);
+            }
+            Outcome::Rested => self.world.queue.retry(task),
+        }
+    }
+
+    /// What was held for a decision that was not written down is held again with the next.
+    fn give_back(&mut self, id: &Id) {
+        for (uid, name, amounts) in self.world.holds.dropped(id, |_| false) {
+            self.world.clusters.release(&uid, &name, &amounts);
+        }
+    }
+
+    fn rest(&mut self, task: Task, why: &str) {
+        let pause = self.world.queue.failed(&task);
+        tracing::warn!(key = ?task.0.key, workspace = %task.0.workspace, why, ?pause, "cannot be placed now");
+        let clock = self.hub.env.clock.clone();
+        self.pending.push(Box::pin(async move {
+            clock.sleep(pause).await;
+            (task, Outcome::Rested)
+        }));
+    }
+}
+
+/// Whatever is wrong with one object must not keep the hub from looking after all others: one that panics has `None`.
+fn guarded<T>(step: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(step)).ok()
+}
+
+/// The status of one object.
+fn sum(world: &mut World, id: &Id) -> Result<Option<Commit>, ObjectError> {
+    let Some(space) = world.hub.space_by_id(&id.workspace).filter(|_| !id.is_namespace()) else {
+        return Ok(None);
+    };
+    let (Some(object), Some(stored)) = (space.get(&id.key), space.get(&id.assignment())) else {
+        return Ok(None);
+    };
+    let assignment = Assignment::read(&stored)?;
+    if assignment.spec.object.uid != object.head.uid.as_str() {
+        return Ok(None);
+    }
+    let Some((group, _, name)) = kind_of(&object) else { return Ok(None) };
+    let kind = world.kind(&space, &id.key.collection, group, name);
+    let mut tree = Value::Object(object.tree()?);
+    let is_ready = |cluster: &str| world.clusters.is_ready(space.id(), cluster);
+    let Some(status) = status::of(&kind, &tree, &assignment, is_ready, &world.hub.now_text()) else {
+        return Ok(None);
+    };
+    if tree.get("status") == Some(&status) {
+        return Ok(None);
+    }
+    tree["status"] = status;
+    let Value::Object(tree) = tree else { return Ok(None) };
+    let change = Change::Put { draft: Draft::encode(&tree)?, expires: None };
+    let write = Write { key: id.key.clone(), expect: Expect::At(object.revision), change };
+    Ok(Some(Commit { guards: Vec::new(), writes: vec![write] }))
+}

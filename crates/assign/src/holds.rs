@@ -1,0 +1,108 @@
+//! Room that was promised and does not show yet in what clusters report.
+
+use std::collections::HashMap;
+
+use compact_str::CompactString;
+use kinds::Resources;
+use machinery::admission::amounts;
+
+use crate::queue::Id;
+
+/// A cluster counts its pods now and then: what was applied just after a count is in the one after the next at the
+/// latest.
+const REPORTS: u8 = 2;
+
+#[derive(Debug)]
+struct Hold {
+    cluster: String,
+    amounts: Resources,
+    /// Its copy is there, and so will its pods be.
+    applied: bool,
+    reports_left: u8,
+}
+
+/// By the UID of the cluster.
+#[derive(Debug, Default)]
+pub struct Holds(HashMap<CompactString, HashMap<Id, Hold>>);
+
+/// What is given back: in which cluster, by its UID and name, and how much.
+pub type Returned = (CompactString, String, Resources);
+
+impl Holds {
+    pub fn add(&mut self, id: &Id, uid: &CompactString, cluster: &str, more: &Resources) {
+        let here = self.0.entry(uid.clone()).or_default();
+        let hold = here.entry(id.clone()).or_insert_with(|| Hold {
+            cluster: cluster.to_owned(),
+            amounts: Resources::new(),
+            applied: false,
+            reports_left: REPORTS,
+        });
+        amounts::add(&mut hold.amounts, more);
+        (hold.applied, hold.reports_left) = (false, REPORTS);
+    }
+
+    pub fn applied(&mut self, id: &Id, uid: &str) {
+        if let Some(hold) = self.0.get_mut(uid).and_then(|here| here.get_mut(id)) {
+            hold.applied = true;
+        }
+    }
+
+    /// The cluster has counted. Answers what need not be held any more.
+    pub fn reported(&mut self, uid: &str) -> Vec<(String, Resources)> {
+        let Some(here) = self.0.get_mut(uid) else { return Vec::new() };
+        let mut returned = Vec::new();
+        here.retain(|_, hold| {
+            if !hold.applied {
+                return true;
+            }
+            hold.reports_left = hold.reports_left.saturating_sub(1);
+            if hold.reports_left == 0 {
+                returned.push((hold.cluster.clone(), std::mem::take(&mut hold.amounts)));
+            }
+            hold.reports_left > 0
+        });
+        if here.is_empty() {
+            self.0.remove(uid);
+        }
+        returned
+    }
+
+    /// The object is not in these clusters any more. Answers what need not be held any more.
+    pub fn dropped(&mut self, id: &Id, stays: impl Fn(&str) -> bool) -> Vec<Returned> {
+        let mut returned = Vec::new();
+        self.0.retain(|uid, here| {
+            if !stays(uid)
+                && let Some(hold) = here.remove(id)
+            {
+                returned.push((uid.clone(), hold.cluster, hold.amounts));
+            }
+            !here.is_empty()
+        });
+        returned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::quantity::Quantity;
+    use store::{Key, WorkspaceId};
+
+    use super::*;
+
+    #[test]
+    fn what_is_promised_is_held_until_it_is_counted() {
+        let id = Id::new(&WorkspaceId("w".into()), &Key::new("apps", "deployments", "shop", "web"));
+        let cpu = |amount: &str| Resources::from([("cpu".to_owned(), Quantity::parse(amount).unwrap())]);
+        let mut holds = Holds::default();
+        holds.add(&id, &"uid".into(), "eu-1", &cpu("2"));
+        holds.add(&id, &"uid".into(), "eu-1", &cpu("1"));
+        assert!(holds.reported("uid").is_empty() && holds.reported("uid").is_empty(), "nothing was applied");
+        holds.applied(&id, "uid");
+        assert!(holds.reported("uid").is_empty(), "it may have counted just before");
+        assert_eq!(holds.reported("uid"), [("eu-1".to_owned(), cpu("3"))]);
+        assert!(holds.reported("uid").is_empty());
+        holds.add(&id, &"uid".into(), "eu-1", &cpu("2"));
+        assert!(holds.dropped(&id, |_| true).is_empty());
+        assert_eq!(holds.dropped(&id, |_| false).len(), 1);
+    }
+}

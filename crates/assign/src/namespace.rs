@@ -1,0 +1,287 @@
+//! The objects of one namespace that may go to members: who names whom, and where they are.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use kinds::{Share, Subject};
+use placement::follow;
+use store::Key;
+
+/// What is known of one object.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub subject: Arc<Subject>,
+    /// Where it is assigned, clusters that are to lose it included.
+    pub placed: BTreeMap<String, Share>,
+}
+
+impl Known {
+    /// Whether others go where it goes because they are its neighbours.
+    fn is_workload(&self) -> bool {
+        self.subject.replicas.is_some() && !self.subject.every_node
+    }
+}
+
+/// Kinds that are named by others, in pods above all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Named {
+    ConfigMap,
+    Secret,
+    ServiceAccount,
+    Claim,
+}
+
+impl Named {
+    fn of(subject: &Subject) -> Option<Named> {
+        if !subject.group.is_empty() {
+            return None;
+        }
+        match subject.kind.as_str() {
+            "ConfigMap" => Some(Named::ConfigMap),
+            "Secret" => Some(Named::Secret),
+            "ServiceAccount" => Some(Named::ServiceAccount),
+            "PersistentVolumeClaim" => Some(Named::Claim),
+            _ => None,
+        }
+    }
+
+    fn all(subject: &Subject) -> impl Iterator<Item = (Named, &String)> {
+        let references = &subject.references;
+        let of = |named: Named, names| std::iter::repeat(named).zip::<&BTreeSet<String>>(names);
+        of(Named::ConfigMap, &references.config_maps)
+            .chain(of(Named::Secret, &references.secrets))
+            .chain(of(Named::ServiceAccount, &references.service_accounts))
+            .chain(of(Named::Claim, &references.claims))
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Namespace {
+    objects: BTreeMap<Key, Known>,
+    /// Who names it.
+    namers: HashMap<(Named, String), BTreeSet<Key>>,
+    /// By kind and name.
+    named: HashMap<(Named, String), Key>,
+    /// Followers that say themselves whom they follow: by selector, target or service.
+    seekers: BTreeSet<Key>,
+    /// Followers of either sort.
+    followers: BTreeSet<Key>,
+    /// In how many ways each cluster has workloads of the namespace.
+    neighbours: BTreeMap<String, usize>,
+}
+
+impl Namespace {
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Known> {
+        self.objects.get(key)
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.objects.keys()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (&Key, &Known)> {
+        self.objects.iter()
+    }
+
+    /// Notes an object as it is now. Answers what must be decided again because of it, itself included; nothing if it is
+    /// as it was.
+    pub fn put(&mut self, key: &Key, subject: Subject) -> Vec<Key> {
+        let old = self.objects.get(key);
+        if old.is_some_and(|old| *old.subject == subject) {
+            return Vec::new();
+        }
+        let placed = old.map(|old| old.placed.clone()).unwrap_or_default();
+        let mut concerned = match old.map(|old| old.subject.clone()) {
+            Some(old) => self.led_by(&old),
+            None => BTreeSet::new(),
+        };
+        self.forget(key);
+        concerned.extend(self.led_by(&subject));
+        concerned.insert(key.clone());
+        self.note(key, Known { subject: Arc::new(subject), placed });
+        concerned.into_iter().collect()
+    }
+
+    /// Notes that an object is gone. Answers what must be decided again because of it.
+    pub fn remove(&mut self, key: &Key) -> Vec<Key> {
+        let Some(old) = self.objects.get(key).map(|old| old.subject.clone()) else { return Vec::new() };
+        let before = self.neighbourhood();
+        let mut concerned = self.led_by(&old);
+        self.forget(key);
+        if self.neighbourhood() != before {
+            concerned.extend(self.followers.iter().cloned());
+        }
+        concerned.into_iter().collect()
+    }
+
+    /// Notes where an object is assigned now. Answers what must be decided again because of it.
+    pub fn place(&mut self, key: &Key, placed: BTreeMap<String, Share>) -> Vec<Key> {
+        let Some(known) = self.objects.get(key) else { return Vec::new() };
+        if known.placed == placed {
+            return Vec::new();
+        }
+        let subject = known.subject.clone();
+        let before = self.neighbourhood();
+        self.forget(key);
+        self.note(key, Known { subject: subject.clone(), placed });
+        let mut concerned = self.led_by(&subject);
+        if self.neighbourhood() != before {
+            concerned.extend(self.followers.iter().cloned());
+        }
+        concerned.into_iter().collect()
+    }
+
+    /// Where those are that a follower follows, with the replicas they have there.
+    pub fn referrers(&self, follower: &Subject) -> BTreeMap<String, u64> {
+        let of = |known: &'_ Known| (known.subject.clone(), known.placed.clone());
+        let leaders: Vec<(Arc<Subject>, BTreeMap<String, Share>)> = match Named::of(follower) {
+            Some(named) => {
+                let keys = self.namers.get(&(named, follower.name.clone()));
+                keys.into_iter().flatten().filter_map(|key| self.objects.get(key)).map(of).collect()
+            }
+            None => self
+                .objects
+                .values()
+                .filter(|it| !it.placed.is_empty() && follow::leads(&it.subject, follower))
+                .map(of)
+                .collect(),
+        };
+        follow::referrers(follower, leaders.iter().map(|(subject, placed)| (subject.as_ref(), placed)))
+    }
+
+    /// Where the workloads are.
+    pub fn neighbourhood(&self) -> BTreeSet<String> {
+        self.neighbours.keys().cloned().collect()
+    }
+
+    /// Where anything of it is.
+    pub fn occupied(&self) -> BTreeSet<String> {
+        self.objects.values().flat_map(|known| known.placed.keys().cloned()).collect()
+    }
+
+    fn led_by(&self, leader: &Subject) -> BTreeSet<Key> {
+        let named = Named::all(leader).filter_map(|(kind, name)| self.named.get(&(kind, name.clone())));
+        let seeking = self.seekers.iter().filter(|key| {
+            self.objects.get(*key).is_some_and(|follower| follow::leads(leader, &follower.subject))
+        });
+        named.chain(seeking).cloned().collect()
+    }
+
+    fn note(&mut self, key: &Key, known: Known) {
+        let subject = known.subject.clone();
+        for (named, name) in Named::all(&subject) {
+            self.namers.entry((named, name.clone())).or_default().insert(key.clone());
+        }
+        let named = Named::of(&subject);
+        if let Some(named) = named {
+            self.named.insert((named, subject.name.clone()), key.clone());
+        }
+        if follow::is_follower(&subject) {
+            self.followers.insert(key.clone());
+            if named.is_none() {
+                self.seekers.insert(key.clone());
+            }
+        }
+        if known.is_workload() {
+            for cluster in known.placed.keys() {
+                *self.neighbours.entry(cluster.clone()).or_default() += 1;
+            }
+        }
+        self.objects.insert(key.clone(), known);
+    }
+
+    fn forget(&mut self, key: &Key) {
+        let Some(known) = self.objects.remove(key) else { return };
+        for (named, name) in Named::all(&known.subject) {
+            let entry = (named, name.clone());
+            if let Some(namers) = self.namers.get_mut(&entry) {
+                namers.remove(key);
+                if namers.is_empty() {
+                    self.namers.remove(&entry);
+                }
+            }
+        }
+        if let Some(named) = Named::of(&known.subject) {
+            self.named.remove(&(named, known.subject.name.clone()));
+        }
+        self.seekers.remove(key);
+        self.followers.remove(key);
+        if known.is_workload() {
+            for cluster in known.placed.keys() {
+                if let Some(count) = self.neighbours.get_mut(cluster) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.neighbours.remove(cluster);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn key(resource: &str, name: &str) -> Key {
+        Key::new(if resource == "deployments" { "apps" } else { "" }, resource, "shop", name)
+    }
+
+    fn subject(object: Value) -> Subject {
+        kinds::subject(&object).unwrap()
+    }
+
+    fn web(config: &str) -> Subject {
+        subject(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [
+                {"name": "c", "image": "i", "envFrom": [{"configMapRef": {"name": config}}]},
+            ]}}},
+        }))
+    }
+
+    fn plain(kind: &str, name: &str) -> Subject {
+        subject(json!({
+            "apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"selector": {"app": "web"}},
+        }))
+    }
+
+    fn placed(clusters: &[&str]) -> BTreeMap<String, Share> {
+        clusters.iter().map(|name| ((*name).to_owned(), Share { replicas: 2, ..Share::default() })).collect()
+    }
+
+    #[test]
+    fn those_who_follow_are_decided_again_when_their_leader_changes() {
+        let mut namespace = Namespace::default();
+        assert_eq!(namespace.put(&key("configmaps", "a"), plain("ConfigMap", "a")).len(), 1);
+        assert_eq!(namespace.put(&key("configmaps", "b"), plain("ConfigMap", "b")).len(), 1);
+        assert_eq!(namespace.put(&key("services", "web"), plain("Service", "web")).len(), 1);
+        let concerned = namespace.put(&key("deployments", "web"), web("a"));
+        let expected = [key("deployments", "web"), key("configmaps", "a"), key("services", "web")];
+        assert_eq!(concerned.iter().collect::<BTreeSet<_>>(), expected.iter().collect());
+        assert!(namespace.put(&key("deployments", "web"), web("a")).is_empty(), "it is as it was");
+
+        // All of them, since those that nobody names go with their neighbours.
+        assert_eq!(namespace.place(&key("deployments", "web"), placed(&["eu-1"])).len(), 3);
+        assert!(namespace.place(&key("deployments", "web"), placed(&["eu-1"])).is_empty());
+        assert_eq!(namespace.referrers(&plain("ConfigMap", "a")), [("eu-1".to_owned(), 2)].into());
+        assert_eq!(namespace.referrers(&plain("Service", "web")), [("eu-1".to_owned(), 2)].into());
+        assert!(namespace.referrers(&plain("ConfigMap", "b")).is_empty());
+
+        let concerned = namespace.put(&key("deployments", "web"), web("b"));
+        assert!(concerned.contains(&key("configmaps", "a")) && concerned.contains(&key("configmaps", "b")));
+        assert_eq!(namespace.remove(&key("deployments", "web")).len(), 3);
+        assert!(
+            namespace.neighbourhood().is_empty() && namespace.referrers(&plain("ConfigMap", "b")).is_empty()
+        );
+    }
+}

@@ -1,0 +1,394 @@
+//! One object: where it is to be, and what is written because of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use api::assignment::{self, Assignment, FINALIZER, Propagation, Reference, State, Target};
+use kinds::{Share, Subject};
+use machinery::{Draft, Object, object::ObjectError, resource::Tree};
+use placement::{Decision, Fields, Input, Outcome, decide};
+use serde_json::{Value, json};
+use server::space::Space;
+use store::{Change, Commit, Expect, Key, Write};
+
+use crate::{
+    queue::Id,
+    record,
+    world::{World, account, kind_of, namespace_of},
+};
+
+/// What the deletion of an object that waits for its dependents has among the finalizers.
+const FOREGROUND: &str = "foregroundDeletion";
+/// Labels of an Assignment that name its clusters, so that it can be selected by them, begin so.
+const CLUSTER_LABELS: &str = "cluster.hanse.io/";
+/// An Assignment of more clusters has no such labels.
+const MOST_LABELS: usize = 64;
+
+/// What is to be committed; `None`: all is as it should be.
+pub type Step = Result<Option<Commit>, ObjectError>;
+
+/// Looks at one object.
+pub fn look(world: &mut World, id: &Id) -> Step {
+    let Some(space) = world.hub.space_by_id(&id.workspace) else { return Ok(None) };
+    let object = space.get(&id.key);
+    let stored = space.get(&id.assignment());
+    match (object, stored) {
+        (_, Some(stored)) if stored.head.deleting => take_leave(world, &space, id, &stored),
+        (None, None) => Ok(None),
+        (None, Some(stored)) => orphan(world, id, &stored),
+        // One of the same name was there before: its Assignment goes first.
+        (Some(object), Some(stored)) if !belongs(&stored, &object)? => Ok(None),
+        (Some(object), stored) => assign(world, &space, id, &object, stored),
+    }
+}
+
+fn belongs(stored: &Object, object: &Object) -> Result<bool, ObjectError> {
+    Ok(Assignment::read(stored)?.spec.object.uid == object.head.uid.as_str())
+}
+
+/// An Assignment that is being deleted goes when nothing is left in any cluster.
+fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Step {
+    let old = Assignment::read(stored)?;
+    for (uid, name, amounts) in world.holds.dropped(id, |_| false) {
+        world.clusters.release(&uid, &name, &amounts);
+    }
+    world.waiting.forget(id);
+    let mut new = old.clone();
+    let is_left = |target: &Target| {
+        world.clusters.is_joined(&target.uid)
+            && !old.report(&target.uid).is_some_and(|report| report.is_gone())
+    };
+    new.spec.clusters.retain(is_left);
+    let names: BTreeSet<String> = new.spec.clusters.iter().map(|target| target.uid.clone()).collect();
+    new.status.clusters.retain(|report| names.contains(&report.uid));
+    if new.spec.propagation.is_none() {
+        let owner = space.get(&id.key).filter(|owner| owner.head.uid == old.spec.object.uid.as_str());
+        let waits = owner.is_some_and(|owner| owner.head.finalizers.iter().any(|it| it == FOREGROUND));
+        new.spec.propagation = Some(if waits { Propagation::Foreground } else { Propagation::Background });
+    }
+    if new.spec.clusters.is_empty() {
+        return release(stored, &id.assignment());
+    }
+    put(stored, &id.assignment(), &new)
+}
+
+/// Takes the finalizer off, with which the object goes if there is no other.
+fn release(stored: &Object, key: &Key) -> Step {
+    let expect = Expect::At(stored.revision);
+    let others: Vec<&str> =
+        stored.head.finalizers.iter().map(|it| it.as_str()).filter(|it| *it != FINALIZER).collect();
+    if others.len() == stored.head.finalizers.len() {
+        return Ok(None);
+    }
+    let change = match others.is_empty() {
+        true => Change::Remove,
+        false => {
+            let mut tree = stored.tree()?;
+            metadata(&mut tree).insert("finalizers".into(), json!(others));
+            Change::Put { draft: Draft::encode(&tree)?, expires: None }
+        }
+    };
+    Ok(Some(Commit { guards: Vec::new(), writes: vec![Write { key: key.clone(), expect, change }] }))
+}
+
+/// The object is gone, and its Assignment was let go of before: copies go, and what they own stays.
+fn orphan(world: &World, id: &Id, stored: &Object) -> Step {
+    // Whoever belongs to somebody is deleted by the garbage collector.
+    if !stored.head.owners.is_empty() {
+        return Ok(None);
+    }
+    let mut assignment = Assignment::read(stored)?;
+    assignment.spec.propagation = Some(Propagation::Orphan);
+    let mut tree = stored.tree()?;
+    assignment.write(&mut tree)?;
+    let now = world.hub.now_text();
+    metadata(&mut tree).insert("deletionTimestamp".into(), json!(now));
+    metadata(&mut tree).insert("deletionGracePeriodSeconds".into(), json!(0));
+    replaced(stored, &id.assignment(), &tree)
+}
+
+fn metadata(tree: &mut Tree) -> &mut Tree {
+    let metadata = tree.entry("metadata").or_insert_with(|| json!({}));
+    if !metadata.is_object() {
+        *metadata = json!({});
+    }
+    match metadata {
+        Value::Object(metadata) => metadata,
+        _ => unreachable!("it was made one"),
+    }
+}
+
+fn assign(
+    world: &mut World,
+    space: &Space,
+    id: &Id,
+    object: &Arc<Object>,
+    stored: Option<Arc<Object>>,
+) -> Step {
+    let namespace = space.get(&Key::new("", "namespaces", "", id.namespace()));
+    // What is being deleted stays where it is until it is gone.
+    if object.head.deleting || namespace.is_none_or(|namespace| namespace.head.deleting) {
+        return Ok(None);
+    }
+    let old = stored.as_deref().map(Assignment::read).transpose()?;
+    let new = match id.is_namespace() {
+        true => namespace_itself(world, space, id, object, old.as_ref()),
+        false => decided(world, space, id, object, old.as_ref())?,
+    };
+    let Some(mut new) = new else { return Ok(None) };
+    if new.spec.clusters.is_empty() && old.is_none() && new.spec.decision.message.is_empty() {
+        return Ok(None);
+    }
+    new.status = old.as_ref().map(|old| old.status.clone()).unwrap_or_default();
+    let targets = &new.spec.clusters;
+    new.status.clusters.retain(|report| {
+        let target = targets.iter().find(|target| target.uid == report.uid);
+        // That it was gone once says nothing of a copy that is to be made.
+        target.is_some_and(|target| target.state == State::Draining || !report.is_gone())
+    });
+    let gone: Vec<_> = world.holds.dropped(id, |uid| targets.iter().any(|target| target.uid == uid));
+    gone.iter().for_each(|(uid, name, amounts)| world.clusters.release(uid, name, amounts));
+    let commit = match (stored, old) {
+        (Some(_), Some(old)) if is_as_it_was(&old, &new) => return Ok(None),
+        (Some(stored), _) => put(&stored, &id.assignment(), &new)?,
+        (None, _) => Some(create(world, id, &new)?),
+    };
+    commit.map(|commit| with_object(commit, id, object, &new)).transpose()
+}
+
+/// What clusters were found to be like may be worded otherwise today; that alone is not worth a write.
+fn is_as_it_was(old: &Assignment, new: &Assignment) -> bool {
+    let (was, is) = (&old.spec.decision, &new.spec.decision);
+    old.spec.object == new.spec.object
+        && old.spec.clusters == new.spec.clusters
+        && old.status == new.status
+        && (&was.layer, &was.policy, was.strategy, was.pending, &was.message)
+            == (&is.layer, &is.policy, is.strategy, is.pending, &is.message)
+}
+
+fn reference(id: &Id, object: &Object) -> Option<Reference> {
+    let (_, api_version, kind) = kind_of(object)?;
+    Some(Reference {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        resource: id.key.collection.parts().1.to_owned(),
+        name: object.head.name.to_string(),
+        uid: object.head.uid.to_string(),
+    })
+}
+
+/// A namespace is wherever anything of it is, and stays there as long as it lives: others may come soon.
+fn namespace_itself(
+    world: &World,
+    space: &Space,
+    id: &Id,
+    object: &Object,
+    old: Option<&Assignment>,
+) -> Option<Assignment> {
+    let known = world.namespace(id);
+    let mut names = known.map(|known| known.occupied()).unwrap_or_default();
+    let before = old.map(|old| old.spec.clusters.as_slice()).unwrap_or_default();
+    names.extend(before.iter().filter(|it| world.clusters.is_joined(&it.uid)).map(|it| it.name.clone()));
+    let shares: BTreeMap<String, Share> = names.into_iter().map(|name| (name, Share::default())).collect();
+    let targets = targets(world, space, old, &shares, false);
+    let decision = assignment::Decision { layer: "Default".to_owned(), ..assignment::Decision::default() };
+    Some(Assignment {
+        spec: record::spec(reference(id, object)?, targets, decision),
+        status: assignment::Status::default(),
+    })
+}
+
+fn targets(
+    world: &World,
+    space: &Space,
+    old: Option<&Assignment>,
+    shares: &BTreeMap<String, Share>,
+    counts: bool,
+) -> Vec<Target> {
+    let uid = |name: &str| world.clusters.uid(space.id(), name).map(|uid| uid.to_string());
+    record::targets(old, shares, counts, uid, |uid| world.clusters.is_joined(uid))
+}
+
+/// Decides anew; `None`: it stays in the hub, and always has.
+fn decided(
+    world: &mut World,
+    space: &Space,
+    id: &Id,
+    object: &Object,
+    old: Option<&Assignment>,
+) -> Result<Option<Assignment>, ObjectError> {
+    let Some(known) = world.namespace(id).and_then(|it| it.get(&id.key)) else {
+        // Nothing selects it any more.
+        return Ok(old.and_then(|old| unassigned(world, space, id, object, old)));
+    };
+    let subject = known.subject.clone();
+    let tree = Value::Object(object.tree()?);
+    let lacks = world.clusters.directory(space.id()).offers().iter().any(|offer| !offer.lacks.is_empty());
+    let fields = if lacks { Fields::used(&tree) } else { Fields::none() };
+    let (policies, root) = (world.policies(space), world.root_policies());
+    let cordoned = world.cordoned(space);
+    let home = world.home(space.id());
+    let namespace = namespace_of(&world.hub, space.id(), id.namespace());
+    let current =
+        old.map(|old| record::staying(old, |uid| world.clusters.is_joined(uid))).unwrap_or_default();
+    let (referrers, neighbours) = match placement::follow::is_follower(&subject) {
+        true => {
+            let here = world.namespace(id);
+            let referrers = here.map(|it| it.referrers(&subject)).unwrap_or_default();
+            (referrers, here.map(|it| it.neighbourhood()).unwrap_or_default())
+        }
+        false => Default::default(),
+    };
+    let resource = id.key.collection.parts().1;
+    let empty = Vec::new();
+    let input = Input {
+        resource: Some(resource),
+        fields: &fields,
+        namespace: &namespace,
+        account: account(space),
+        // A Placement of root itself is not one of its workspace, too.
+        workspace: if *space.id() == server::hub::root_id() { &empty } else { &policies },
+        root: &root,
+        current: &current,
+        home: home.as_deref(),
+        referrers: &referrers,
+        neighbours: &neighbours,
+        cordoned: &cordoned,
+        ..Input::new(&subject, world.clusters.directory(space.id()))
+    };
+    let decision = decide(&input);
+    let explanation = decision.explain(&input);
+    if old.is_none() && matches!(decision.outcome, Outcome::Above(_)) {
+        world.waiting.forget(id);
+        return Ok(None);
+    }
+    let mut reasons = record::reasons(&decision, &explanation);
+    if matches!(decision.outcome, Outcome::Above(_)) || (decision.shares.is_empty() && !decision.is_unplaced)
+    {
+        // Nowhere is where it should be.
+        reasons.message.clear();
+    }
+    let targets = targets(world, space, old, &decision.shares, record::counts(&subject));
+    note(world, space, id, &subject, &decision);
+    let Some(reference) = reference(id, object) else { return Ok(None) };
+    let spec = record::spec(reference, targets, reasons);
+    Ok(Some(Assignment { spec, status: assignment::Status::default() }))
+}
+
+/// Room is held for what was decided, and whoever waits is woken by what it waits for.
+fn note(world: &mut World, space: &Space, id: &Id, subject: &Subject, decision: &Decision) {
+    for (cluster, amounts) in &decision.reservations {
+        if let Some(uid) = world.clusters.hold(space.id(), cluster, amounts) {
+            world.holds.add(id, &uid, cluster, amounts);
+        }
+    }
+    let directory = world.clusters.directory(space.id());
+    world.waiting.note(id, decision, directory, subject.every_node);
+}
+
+/// All copies go.
+fn unassigned(
+    world: &World,
+    space: &Space,
+    id: &Id,
+    object: &Object,
+    old: &Assignment,
+) -> Option<Assignment> {
+    let targets = targets(world, space, Some(old), &BTreeMap::new(), false);
+    let decision = assignment::Decision { layer: "Default".to_owned(), ..assignment::Decision::default() };
+    Some(Assignment {
+        spec: record::spec(reference(id, object)?, targets, decision),
+        status: assignment::Status::default(),
+    })
+}
+
+fn labels(assignment: &Assignment) -> Value {
+    let clusters = &assignment.spec.clusters;
+    let shown = if clusters.len() <= MOST_LABELS { clusters.as_slice() } else { &[] };
+    shown
+        .iter()
+        .map(|target| (format!("{CLUSTER_LABELS}{}", target.name), json!("")))
+        .collect::<Tree>()
+        .into()
+}
+
+fn create(world: &World, id: &Id, new: &Assignment) -> Result<Commit, ObjectError> {
+    let key = id.assignment();
+    let reference = &new.spec.object;
+    let mut tree = Tree::new();
+    tree.insert("apiVersion".into(), json!(api::API_VERSION));
+    tree.insert("kind".into(), json!(assignment::KIND));
+    let metadata = json!({
+        "name": key.item.name(), "namespace": key.item.namespace(), "uid": world.hub.new_uid(),
+        "creationTimestamp": world.hub.now_text(), "generation": 1, "finalizers": [FINALIZER],
+        "labels": labels(new),
+        "ownerReferences": [{
+            "apiVersion": reference.api_version, "kind": reference.kind, "name": reference.name,
+            "uid": reference.uid, "controller": true, "blockOwnerDeletion": true,
+        }],
+    });
+    tree.insert("metadata".into(), metadata);
+    new.write(&mut tree)?;
+    let put = Change::Put { draft: Draft::encode(&tree)?, expires: None };
+    Ok(Commit { guards: Vec::new(), writes: vec![Write { key, expect: Expect::Absent, change: put }] })
+}
+
+/// A pod is bound in the same commit. Of other objects nobody may delete one in between: there would be nobody to clean
+/// up after.
+fn with_object(
+    mut commit: Commit,
+    id: &Id,
+    object: &Object,
+    new: &Assignment,
+) -> Result<Commit, ObjectError> {
+    let expect = Expect::At(object.revision);
+    match bound(object, new)? {
+        Some(pod) => {
+            let change = Change::Put { draft: Draft::encode(&pod)?, expires: None };
+            commit.writes.push(Write { key: id.key.clone(), expect, change });
+        }
+        None => commit.guards.push((id.key.clone(), expect)),
+    }
+    Ok(commit)
+}
+
+/// A pod is on the node of its cluster.
+fn bound(object: &Object, new: &Assignment) -> Result<Option<Tree>, ObjectError> {
+    let [target] = new.spec.clusters.as_slice() else { return Ok(None) };
+    if new.spec.object.kind != "Pod" || !new.spec.object.group().is_empty() {
+        return Ok(None);
+    }
+    let mut tree = object.tree()?;
+    let Some(spec) = tree.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(None) };
+    if spec.get("nodeName").and_then(Value::as_str) == Some(target.name.as_str()) {
+        return Ok(None);
+    }
+    spec.insert("nodeName".into(), json!(target.name));
+    Ok(Some(tree))
+}
+
+fn put(stored: &Object, key: &Key, new: &Assignment) -> Step {
+    let mut tree = stored.tree()?;
+    let before = tree.get("spec").cloned();
+    new.write(&mut tree)?;
+    if tree.get("spec") != before.as_ref() {
+        let labels = labels(new);
+        let generation = stored.head.generation + 1;
+        let metadata = metadata(&mut tree);
+        metadata.insert("generation".into(), json!(generation));
+        metadata.insert("labels".into(), labels);
+    }
+    replaced(stored, key, &tree)
+}
+
+fn replaced(stored: &Object, key: &Key, tree: &Tree) -> Step {
+    let draft = Draft::encode(tree)?;
+    if draft.seal(stored.revision, machinery::EventType::Modified).body_slice() == stored.body_slice() {
+        return Ok(None);
+    }
+    let expect = Expect::At(stored.revision);
+    let change = Change::Put { draft, expires: None };
+    Ok(Some(Commit { guards: Vec::new(), writes: vec![Write { key: key.clone(), expect, change }] }))
+}

@@ -1,0 +1,211 @@
+//! What is written down of a decision: the `spec` of an Assignment, of the one before it and of what clusters report.
+
+use std::collections::{BTreeMap, HashSet};
+
+use api::assignment::{Assignment, Decision as Reasons, Reference, Spec, State, Strategy, Target, Verdict};
+use kinds::{Share, Split, Subject};
+use placement::{ClusterVerdict, Decision, Explanation, Outcome};
+
+/// Of so many clusters it is written down what was found of them: those that have it, and of the others one for each
+/// reason at least.
+const MOST_VERDICTS: usize = 32;
+
+/// What is assigned now, without clusters that are to lose it or are not there any more.
+pub fn staying(assignment: &Assignment, is_joined: impl Fn(&str) -> bool) -> BTreeMap<String, Share> {
+    let targets = assignment.spec.clusters.iter();
+    let staying = targets.filter(|target| target.state != State::Draining && is_joined(&target.uid));
+    staying.map(|target| (target.name.clone(), share(target))).collect()
+}
+
+/// Where there may be copies.
+pub fn placed(assignment: &Assignment) -> BTreeMap<String, Share> {
+    assignment.spec.clusters.iter().map(|target| (target.name.clone(), share(target))).collect()
+}
+
+/// What a cluster is to have.
+pub fn share(target: &Target) -> Share {
+    Share {
+        replicas: target.replicas.unwrap_or(0),
+        completions: target.completions,
+        ordinals: target.first_ordinal,
+        min: target.min,
+        max: target.max,
+    }
+}
+
+/// The clusters of a new decision. Those that it does not name any more are left while there may be a copy, as
+/// draining; `uid` answers which cluster a name is.
+pub fn targets(
+    old: Option<&Assignment>,
+    shares: &BTreeMap<String, Share>,
+    counts: bool,
+    uid: impl Fn(&str) -> Option<String>,
+    is_joined: impl Fn(&str) -> bool,
+) -> Vec<Target> {
+    let before: &[Target] = old.map(|old| old.spec.clusters.as_slice()).unwrap_or_default();
+    let mut targets: Vec<Target> = Vec::new();
+    for (name, share) in shares {
+        let was = before.iter().find(|it| it.name == *name && is_joined(&it.uid));
+        // One of which nothing is known now is the one it was.
+        let Some(uid) = uid(name).or_else(|| was.map(|was| was.uid.clone())) else { continue };
+        targets.push(Target {
+            name: name.clone(),
+            uid,
+            state: State::Assigned,
+            replicas: counts.then_some(share.replicas),
+            completions: share.completions,
+            first_ordinal: share.ordinals,
+            min: share.min,
+            max: share.max,
+            admitted: true,
+        });
+    }
+    for was in before {
+        let is_kept = targets.iter().any(|target| target.name == was.name && target.uid == was.uid);
+        let is_gone = old.and_then(|old| old.report(&was.uid)).is_some_and(|report| report.is_gone());
+        // Two of one name cannot both be listed; the former one is not this hub's any more.
+        let is_replaced = targets.iter().any(|target| target.name == was.name);
+        if is_kept || is_replaced || !is_joined(&was.uid) || (was.state == State::Draining && is_gone) {
+            continue;
+        }
+        targets.push(Target { state: State::Draining, ..was.clone() });
+    }
+    targets.sort_by(|a, b| a.name.cmp(&b.name));
+    targets
+}
+
+/// Whether shares of an object say how many replicas a cluster has.
+pub fn counts(subject: &Subject) -> bool {
+    subject.replicas.is_some() || subject.splits == Split::Budget
+}
+
+pub fn reasons(decision: &Decision, explanation: &Explanation) -> Reasons {
+    let mut message = match decision.outcome {
+        Outcome::Placed if !decision.is_unplaced && decision.pending == 0 => String::new(),
+        _ => explanation.summary.clone(),
+    };
+    if !message.is_empty() {
+        for remark in &explanation.remarks {
+            message.push_str("; ");
+            message.push_str(remark);
+        }
+    }
+    message.truncate(message.floor_char_boundary(4096));
+    Reasons {
+        layer: format!("{:?}", decision.layer),
+        policy: decision.source.clone(),
+        strategy: decision.strategy.map(|strategy| match strategy {
+            placement::Strategy::Single => Strategy::Single,
+            placement::Strategy::Duplicate => Strategy::Duplicate,
+            placement::Strategy::Divide => Strategy::Divide,
+        }),
+        message,
+        pending: decision.pending,
+        verdicts: verdicts(explanation),
+    }
+}
+
+/// Scores are not among them: they change with the room there is, and nothing is to be written for that.
+fn verdicts(explanation: &Explanation) -> Vec<Verdict> {
+    let mut told: HashSet<&str> = HashSet::new();
+    let (mut first, mut rest) = (Vec::new(), Vec::new());
+    for cluster in &explanation.clusters {
+        let is_new = !cluster.reason.is_empty() && told.insert(&cluster.reason);
+        if cluster.assigned || is_new { first.push(cluster) } else { rest.push(cluster) }
+    }
+    let chosen = first.into_iter().chain(rest).take(MOST_VERDICTS);
+    let mut verdicts: Vec<Verdict> = chosen
+        .map(|cluster| {
+            let change =
+                if cluster.change.is_empty() { String::new() } else { format!("; {}", cluster.change) };
+            Verdict {
+                cluster: cluster.cluster.clone(),
+                feasible: matches!(cluster.verdict, ClusterVerdict::Feasible | ClusterVerdict::Keeps),
+                reason: if cluster.reason.is_empty() {
+                    String::new()
+                } else {
+                    format!("{:?}", cluster.verdict)
+                },
+                message: format!("{}{change}", cluster.reason),
+                score: None,
+            }
+        })
+        .collect();
+    verdicts.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    verdicts
+}
+
+/// The whole of it.
+pub fn spec(reference: Reference, clusters: Vec<Target>, decision: Reasons) -> Spec {
+    Spec { object: reference, clusters, decision, propagation: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::assignment::{Report, Status, reason};
+
+    use super::*;
+
+    fn assignment(targets: &[(&str, State)], gone: &[&str]) -> Assignment {
+        let clusters = targets.iter().map(|(name, state)| Target {
+            name: (*name).to_owned(),
+            uid: format!("uid-{name}"),
+            state: *state,
+            replicas: Some(3),
+            ..Target::default()
+        });
+        let reports = gone.iter().map(|name| Report {
+            name: (*name).to_owned(),
+            uid: format!("uid-{name}"),
+            reason: reason::GONE.to_owned(),
+            ..Report::default()
+        });
+        Assignment {
+            spec: Spec { clusters: clusters.collect(), ..Spec::default() },
+            status: Status { clusters: reports.collect() },
+        }
+    }
+
+    fn after(old: Option<&Assignment>, wanted: &[&str], joined: &[&str]) -> Vec<(String, State)> {
+        let shares = wanted.iter().map(|name| ((*name).to_owned(), Share::default())).collect();
+        let is_joined = |uid: &str| joined.iter().any(|name| uid == format!("uid-{name}"));
+        let uid = |name: &str| joined.contains(&name).then(|| format!("uid-{name}"));
+        let targets = targets(old, &shares, true, uid, is_joined);
+        targets.into_iter().map(|target| (target.name, target.state)).collect()
+    }
+
+    #[test]
+    fn a_cluster_goes_when_its_copy_is_gone_and_not_before() {
+        use State::{Assigned, Draining};
+        let named = |expected: &[(&str, State)]| -> Vec<(String, State)> {
+            expected.iter().map(|(name, state)| ((*name).to_owned(), *state)).collect()
+        };
+        let all = ["a", "b"];
+        assert_eq!(after(None, &["a"], &all), named(&[("a", Assigned)]));
+        let there = assignment(&[("a", Assigned)], &[]);
+        assert_eq!(after(Some(&there), &["b"], &all), named(&[("a", Draining), ("b", Assigned)]));
+        let draining = assignment(&[("a", Draining), ("b", Assigned)], &[]);
+        assert_eq!(after(Some(&draining), &["b"], &all), named(&[("a", Draining), ("b", Assigned)]));
+        assert_eq!(
+            after(Some(&draining), &["a"], &all),
+            named(&[("a", Assigned), ("b", Draining)]),
+            "called back"
+        );
+        let gone = assignment(&[("a", Draining), ("b", Assigned)], &["a"]);
+        assert_eq!(after(Some(&gone), &["b"], &all), named(&[("b", Assigned)]));
+        let came_back = assignment(&[("a", Assigned)], &["a"]);
+        assert_eq!(
+            after(Some(&came_back), &["b"], &all),
+            named(&[("a", Draining), ("b", Assigned)]),
+            "it may be made anew"
+        );
+    }
+
+    #[test]
+    fn a_cluster_that_was_unjoined_is_not_waited_for() {
+        let there = assignment(&[("a", State::Assigned), ("b", State::Draining)], &[]);
+        assert_eq!(after(Some(&there), &["c"], &["c"]), [("c".to_owned(), State::Assigned)]);
+        assert!(staying(&there, |_| false).is_empty());
+        assert_eq!(staying(&there, |_| true).len(), 1);
+    }
+}

@@ -1,0 +1,543 @@
+//! All that decisions are made from, kept level with the store's feed; and what must be decided again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use api::assignment::{Assignment, State};
+use compact_str::CompactString;
+use kinds::{Kind, Share, Travel};
+use machinery::{Object, Revision};
+use placement::{CLUSTERS, PLACEMENT, Policy};
+use serde_json::Value;
+use server::{
+    Hub,
+    hub::{default_id, root_id},
+    space::Space,
+};
+use store::{Collection, Event, Key, WorkspaceId};
+
+use crate::{
+    clusters::{Clusters, Turn, is_platform},
+    holds::Holds,
+    namespace::Namespace,
+    queue::{Aspect, Id, Queue},
+    record,
+    waiting::Waiting,
+};
+
+/// What is known of a workspace.
+#[derive(Default)]
+pub struct Workspace {
+    pub namespaces: HashMap<CompactString, Namespace>,
+    /// How many workloads each cluster has that were placed by default: the first is where others go.
+    homes: BTreeMap<String, usize>,
+    policies: Cached<Vec<Policy>>,
+    cordoned: Cached<BTreeSet<String>>,
+}
+
+impl Workspace {
+    pub fn home(&self) -> Option<&str> {
+        self.homes
+            .iter()
+            .max_by_key(|(name, count)| (**count, std::cmp::Reverse(*name)))
+            .map(|(name, _)| name.as_str())
+    }
+}
+
+/// Something read from a collection as it was at a revision.
+#[derive(Default)]
+struct Cached<T> {
+    at: Option<Revision>,
+    value: Arc<T>,
+}
+
+impl<T> Cached<T> {
+    fn get(&mut self, at: Revision, read: impl FnOnce() -> T) -> Arc<T> {
+        if self.at != Some(at) {
+            self.value = Arc::new(read());
+            self.at = Some(at);
+        }
+        self.value.clone()
+    }
+}
+
+pub struct World {
+    pub hub: Arc<Hub>,
+    pub clusters: Clusters,
+    pub waiting: Waiting,
+    pub holds: Holds,
+    pub queue: Queue,
+    workspaces: HashMap<WorkspaceId, Workspace>,
+    root_policies: Cached<Vec<Policy>>,
+}
+
+fn placements() -> Collection {
+    Collection::new(api::GROUP, api::placement::PLURAL)
+}
+
+fn read_policies(listing: &store::Listing) -> Vec<Policy> {
+    let read = listing.iter(None, None).filter_map(|(_, object)| policy(object));
+    read.collect()
+}
+
+/// What was stored was checked; whatever cannot be read all the same selects nothing.
+fn policy(object: &Object) -> Option<Policy> {
+    let tree = Value::Object(object.tree().ok()?);
+    Policy::read(&tree).inspect_err(|problem| tracing::warn!(%problem, "a Placement cannot be read")).ok()
+}
+
+/// Group and kind, of how every object begins.
+pub fn kind_of(object: &Object) -> Option<(&str, &str, &str)> {
+    let text = std::str::from_utf8(object.type_slice()).ok()?;
+    let parts: Vec<&str> = text.split('"').collect();
+    let (kind, api_version) = (*parts.get(3)?, *parts.get(7)?);
+    Some((api_version.split_once('/').map_or("", |(group, _)| group), api_version, kind))
+}
+
+impl World {
+    pub fn new(hub: Arc<Hub>) -> World {
+        World {
+            hub,
+            clusters: Clusters::default(),
+            waiting: Waiting::default(),
+            holds: Holds::default(),
+            queue: Queue::default(),
+            workspaces: HashMap::new(),
+            root_policies: Cached::default(),
+        }
+    }
+
+    pub fn workspace(&mut self, id: &WorkspaceId) -> &mut Workspace {
+        self.workspaces.entry(id.clone()).or_default()
+    }
+
+    pub fn namespace(&self, id: &Id) -> Option<&Namespace> {
+        self.workspaces.get(&id.workspace)?.namespaces.get(id.namespace())
+    }
+
+    fn namespace_mut(&mut self, workspace: &WorkspaceId, name: &str) -> &mut Namespace {
+        self.workspace(workspace).namespaces.entry(name.into()).or_default()
+    }
+
+    /// The `Placement`s of a workspace.
+    pub fn policies(&mut self, space: &Space) -> Arc<Vec<Policy>> {
+        let at = space.last_change(&placements());
+        self.workspace(space.id()).policies.get(at, || read_policies(&space.stored(&placements())))
+    }
+
+    pub fn root_policies(&mut self) -> Arc<Vec<Policy>> {
+        let store = self.hub.store.clone();
+        let at = store.last_change(&root_id(), &placements());
+        let read =
+            || store.list(&root_id(), &placements(), None).map(|it| read_policies(&it)).unwrap_or_default();
+        self.root_policies.get(at, read)
+    }
+
+    /// The clusters whose node is cordoned in a workspace.
+    pub fn cordoned(&mut self, space: &Space) -> Arc<BTreeSet<String>> {
+        let nodes = Collection::new("", "nodes");
+        let at = space.last_change(&nodes);
+        let read = || {
+            let listing = space.stored(&nodes);
+            let cordoned = listing.iter(None, None).filter(|(_, node)| {
+                node.tree().is_ok_and(|tree| tree.get("spec").is_some_and(|it| it["unschedulable"] == true))
+            });
+            cordoned.map(|(item, _)| item.name().to_owned()).collect()
+        };
+        self.workspace(space.id()).cordoned.get(at, read)
+    }
+
+    /// What is known of a kind, with what its definition says if it has one.
+    pub fn kind(&self, space: &Space, collection: &Collection, group: &str, kind: &str) -> Kind {
+        let known = kinds::of(group, kind);
+        if !known.kind.is_empty() {
+            return known;
+        }
+        let served = self.hub.served(space);
+        kinds::generic(served.registry.stored(collection).and_then(|it| it.scale.clone()))
+    }
+
+    /// Everything anew.
+    pub async fn look_at_everything(&mut self) {
+        let (hub, queue) = (self.hub.clone(), std::mem::take(&mut self.queue));
+        *self = World { queue, ..World::new(hub) };
+        let store = self.hub.store.clone();
+        let clusters = Collection::new(api::GROUP, api::cluster::PLURAL);
+        let workspaces = store.workspaces();
+        for workspace in &workspaces {
+            for (item, object) in list(&store, workspace, &clusters) {
+                self.clusters.observe(workspace, item.name(), Some(&object));
+            }
+        }
+        for workspace in &workspaces {
+            tokio::task::yield_now().await;
+            self.look_at_workspace(workspace).await;
+        }
+    }
+
+    /// All objects of a workspace, then where they are.
+    async fn look_at_workspace(&mut self, workspace: &WorkspaceId) {
+        const AT_ONCE: usize = 500;
+        let store = self.hub.store.clone();
+        let mut assignments = Vec::new();
+        for collection in store.collections(workspace) {
+            let (group, _) = collection.parts();
+            let listed = list(&store, workspace, &collection);
+            if group == api::GROUP {
+                if collection.parts().1 == api::assignment::PLURAL {
+                    assignments = listed;
+                }
+                continue;
+            }
+            for (at, (item, object)) in listed.into_iter().enumerate() {
+                let key = Key { collection: collection.clone(), item };
+                self.observe_object(workspace, &key, Some(&object));
+                if at % AT_ONCE == AT_ONCE - 1 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        for (_, object) in assignments {
+            self.observe_assignment(workspace, Some(&object), &object);
+        }
+    }
+
+    pub fn observe(&mut self, event: &Event) {
+        let (workspace, key) = (&event.workspace, &event.key);
+        match key.collection.parts() {
+            (api::GROUP, api::cluster::PLURAL) => {
+                self.observe_cluster(workspace, key.item.name(), event.after().map(AsRef::as_ref));
+            }
+            (api::GROUP, api::placement::PLURAL) => {
+                let read = |object: Option<&Arc<Object>>| object.and_then(|object| policy(object));
+                self.observe_policy(
+                    workspace,
+                    key.item.name(),
+                    [read(event.old.as_ref()), read(event.after())],
+                );
+            }
+            (api::GROUP, api::assignment::PLURAL) => {
+                self.observe_assignment(workspace, event.after(), event.object());
+            }
+            (api::GROUP, _) => {}
+            ("", "nodes") => {
+                // Whoever waits may wait for this; nobody leaves because of it.
+                let ids = self.waiting.pending_in(workspace);
+                ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
+            }
+            ("", "namespaces") => self.observe_namespace(event),
+            _ => self.observe_object(workspace, key, event.after()),
+        }
+    }
+
+    fn observe_cluster(&mut self, home: &WorkspaceId, name: &str, object: Option<&Object>) {
+        let uid = object.map(|object| object.head.uid.clone());
+        let turn = self.clusters.observe(home, name, object);
+        if let Some(uid) = uid {
+            for (name, amounts) in self.holds.reported(&uid) {
+                self.clusters.release(&uid, &name, &amounts);
+            }
+        }
+        let is_concerned = |id: &Id| is_platform(home) || id.workspace == *home;
+        let ids = self.waiting.concerned(name, turn);
+        ids.into_iter().filter(is_concerned).for_each(|id| self.queue.add(id, Aspect::Place));
+        if turn == Turn::Gone {
+            // Some that are on their way out waited for it.
+            let ids = self.holds_copies(home, name);
+            ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
+        }
+    }
+
+    /// All that has an Assignment which names the cluster.
+    fn holds_copies(&self, home: &WorkspaceId, cluster: &str) -> Vec<Id> {
+        let concerned = self.workspaces.iter().filter(|(id, _)| is_platform(home) || *id == home);
+        let mut ids = Vec::new();
+        for (workspace, known) in concerned {
+            for (name, namespace) in &known.namespaces {
+                let here = namespace.all().filter(|(_, it)| it.placed.contains_key(cluster));
+                ids.extend(here.map(|(key, _)| Id::new(workspace, key)));
+                ids.push(Id::new(workspace, &Key::new("", "namespaces", "", name)));
+            }
+        }
+        ids
+    }
+
+    fn observe_policy(&mut self, workspace: &WorkspaceId, name: &str, policies: [Option<Policy>; 2]) {
+        let is_root = *workspace == root_id();
+        let mut ids = Vec::new();
+        for (id, known) in self.workspaces.iter().filter(|(id, _)| is_root || *id == workspace) {
+            for (namespace, objects) in &known.namespaces {
+                let labels = namespace_of(&self.hub, id, namespace);
+                let labels: placement::cluster::Labels = placement::policy::labels(&labels.labels);
+                for (key, object) in objects.all() {
+                    let subject = &object.subject;
+                    let is_named = subject.annotations.get(PLACEMENT).is_some_and(|it| it == name);
+                    let is_selected =
+                        policies.iter().flatten().any(|policy| policy.selects(subject, &labels).is_some());
+                    if is_named || is_selected {
+                        ids.push(Id::new(id, key));
+                    }
+                }
+            }
+        }
+        ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
+        // Kinds that stay in the hub by default were not looked at while nothing selected them.
+        let workspaces: Vec<WorkspaceId> = match is_root {
+            true => self.hub.store.workspaces(),
+            false => vec![workspace.clone()],
+        };
+        let [_, new] = policies;
+        let Some(new) = new else { return };
+        for workspace in workspaces {
+            self.look_for_selected(&workspace, &new);
+        }
+    }
+
+    fn look_for_selected(&mut self, workspace: &WorkspaceId, _: &Policy) {
+        let store = self.hub.store.clone();
+        for collection in store.collections(workspace) {
+            let listed = list(&store, workspace, &collection);
+            let travel = listed
+                .first()
+                .and_then(|(_, object)| kind_of(object))
+                .map(|(group, _, kind)| kinds::of(group, kind).travel);
+            if travel == Some(Travel::IfSelected) {
+                for (item, object) in listed {
+                    self.observe_object(
+                        workspace,
+                        &Key { collection: collection.clone(), item },
+                        Some(&object),
+                    );
+                }
+            }
+        }
+    }
+
+    fn observe_namespace(&mut self, event: &Event) {
+        let id = Id::new(&event.workspace, &event.key);
+        let annotations = |object: Option<&Arc<Object>>| {
+            object.map(|object| {
+                serde_json::from_slice::<Meta>(object.body_slice()).map(|it| it.metadata).unwrap_or_default()
+            })
+        };
+        if annotations(event.old.as_ref()) != annotations(event.after()) {
+            let keys: Vec<Key> = self.namespace(&id).into_iter().flat_map(Namespace::keys).cloned().collect();
+            keys.iter().for_each(|key| self.queue.add(Id::new(&id.workspace, key), Aspect::Place));
+        }
+        if event.after().is_none() {
+            self.drop_if_empty(&id.workspace, id.namespace());
+        }
+    }
+
+    fn drop_if_empty(&mut self, workspace: &WorkspaceId, namespace: &str) {
+        let namespaces = &mut self.workspace(workspace).namespaces;
+        if namespaces.get(namespace).is_some_and(Namespace::is_empty) {
+            namespaces.remove(namespace);
+        }
+    }
+
+    fn observe_object(&mut self, workspace: &WorkspaceId, key: &Key, object: Option<&Arc<Object>>) {
+        let name = key.item.namespace();
+        if name.is_empty() {
+            return;
+        }
+        let concerned = match object {
+            None => {
+                let is_known =
+                    self.namespace(&Id::new(workspace, key)).is_some_and(|it| it.get(key).is_some());
+                if !is_known {
+                    return;
+                }
+                let mut concerned = self.namespace_mut(workspace, name).remove(key);
+                self.waiting.forget(&Id::new(workspace, key));
+                self.drop_if_empty(workspace, name);
+                concerned.push(key.clone());
+                concerned
+            }
+            Some(object) => {
+                let Some(subject) = self.subject(workspace, key, object) else { return };
+                self.namespace_mut(workspace, name).put(key, subject)
+            }
+        };
+        concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place));
+    }
+
+    /// `None`: objects of its kind stay in the hub, or nothing selects it.
+    fn subject(&mut self, workspace: &WorkspaceId, key: &Key, object: &Object) -> Option<kinds::Subject> {
+        let (group, _, name) = kind_of(object)?;
+        let travel = kinds::of(group, name).travel(key.item.name());
+        if travel == Travel::Stays || key.item.namespace() == api::SYSTEM_NAMESPACE {
+            return None;
+        }
+        let space = self.hub.space_by_id(workspace)?;
+        if travel == Travel::IfSelected && !self.may_be_selected(&space, object) {
+            return None;
+        }
+        let tree = Value::Object(object.tree().ok()?);
+        if is_hubs_own(key, &tree) {
+            return None;
+        }
+        let kind = self.kind(&space, &key.collection, group, name);
+        kind.subject(&tree)
+            .inspect_err(|problem| tracing::info!(?key, %problem, "an object cannot be placed"))
+            .ok()
+    }
+
+    fn may_be_selected(&mut self, space: &Space, object: &Object) -> bool {
+        let mentions =
+            |text: &str| object.metadata_member().windows(text.len()).any(|window| window == text.as_bytes());
+        !self.policies(space).is_empty()
+            || !self.root_policies().is_empty()
+            || mentions(CLUSTERS)
+            || mentions(PLACEMENT)
+    }
+
+    /// An Assignment is as it is in `after`; `object` is it, or what it was last.
+    fn observe_assignment(&mut self, workspace: &WorkspaceId, after: Option<&Arc<Object>>, object: &Object) {
+        let Ok(assignment) = Assignment::read(object) else { return };
+        let reference = &assignment.spec.object;
+        let namespace = object.head.namespace.as_str();
+        let inside =
+            if reference.kind == "Namespace" && reference.group().is_empty() { "" } else { namespace };
+        let key = Key::new(reference.group(), &reference.resource, inside, &reference.name);
+        let id = Id::new(workspace, &key);
+        let placed = match after {
+            Some(_) => record::placed(&assignment),
+            None => BTreeMap::new(),
+        };
+        self.count_homes(&id, &assignment, after.is_some());
+        self.note_places(&id, &placed);
+        for report in assignment.status.clusters.iter().filter(|it| it.applied) {
+            self.holds.applied(&id, &report.uid);
+        }
+        let concerned = self.namespace_mut(workspace, namespace).place(&key, placed);
+        let is_out = |target: &&api::assignment::Target| target.state == State::Draining;
+        let leaving = assignment
+            .spec
+            .clusters
+            .iter()
+            .filter(is_out)
+            .any(|target| assignment.report(&target.uid).is_some_and(|report| report.is_gone()));
+        if after.is_none() || object.head.deleting || leaving || object.head.owners.is_empty() {
+            self.queue.add(id.clone(), Aspect::Place);
+        }
+        if after.is_some() {
+            self.queue.add(id.clone(), Aspect::Status);
+            let has_home = id.is_namespace() || self.namespace(&id).is_some_and(|it| it.get(&key).is_some());
+            if !has_home {
+                // Its object is gone, or not to be placed any more.
+                self.queue.add(id.clone(), Aspect::Place);
+            }
+            if !id.is_namespace() {
+                self.queue.add(Id::new(workspace, &Key::new("", "namespaces", "", namespace)), Aspect::Place);
+            }
+        }
+        concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place));
+        self.drop_if_empty(workspace, namespace);
+    }
+
+    fn note_places(&mut self, id: &Id, placed: &BTreeMap<String, Share>) {
+        let before: Vec<String> = self
+            .namespace(id)
+            .and_then(|it| it.get(&id.key))
+            .map(|known| known.placed.keys().filter(|name| !placed.contains_key(*name)).cloned().collect())
+            .unwrap_or_default();
+        before.iter().for_each(|name| self.waiting.left(id, name));
+        placed.keys().for_each(|name| self.waiting.entered(id, name));
+    }
+
+    /// Keeps count of where the default has put workloads.
+    fn count_homes(&mut self, id: &Id, assignment: &Assignment, is_there: bool) {
+        let Some(known) = self.namespace(id).and_then(|it| it.get(&id.key)) else { return };
+        let counts = known.subject.replicas.is_some() && !known.subject.every_node;
+        if !counts || assignment.spec.decision.layer != "Default" {
+            return;
+        }
+        let before: Vec<String> = known.placed.keys().cloned().collect();
+        let after: Vec<String> = match is_there {
+            true => assignment.spec.clusters.iter().map(|it| it.name.clone()).collect(),
+            false => Vec::new(),
+        };
+        let homes = &mut self.workspace(&id.workspace).homes;
+        for name in before {
+            if let Some(count) = homes.get_mut(&name) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        after.into_iter().for_each(|name| *homes.entry(name).or_default() += 1);
+        homes.retain(|_, count| *count > 0);
+    }
+
+    pub fn forget(&mut self, workspace: &WorkspaceId) {
+        let Some(known) = self.workspaces.remove(workspace) else { return };
+        for namespace in known.namespaces.values() {
+            for (key, object) in namespace.all() {
+                let id = Id::new(workspace, key);
+                self.waiting.forget(&id);
+                object.placed.keys().for_each(|name| self.waiting.left(&id, name));
+            }
+        }
+    }
+
+    /// The cluster that a workspace prefers.
+    pub fn home(&self, workspace: &WorkspaceId) -> Option<String> {
+        self.workspaces.get(workspace)?.home().map(str::to_owned)
+    }
+}
+
+/// What is good in the hub alone: credentials for it, and the service that is its own address.
+fn is_hubs_own(key: &Key, tree: &Value) -> bool {
+    const CREDENTIALS: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
+    match key.collection.parts() {
+        ("", "secrets") => tree["type"].as_str().is_some_and(|it| CREDENTIALS.contains(&it)),
+        ("", "services") => (key.item.namespace(), key.item.name()) == ("default", "kubernetes"),
+        _ => false,
+    }
+}
+
+/// Whose workspace it is; nobody's are those of the platform.
+pub fn account(space: &Space) -> Option<&str> {
+    (*space.id() != root_id() && *space.id() != default_id()).then(|| space.name())
+}
+
+#[derive(Default, serde::Deserialize)]
+struct Meta {
+    #[serde(default)]
+    metadata: Described,
+}
+
+#[derive(Default, PartialEq, serde::Deserialize)]
+struct Described {
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+    #[serde(default, rename = "deletionTimestamp")]
+    deleted: Option<String>,
+}
+
+/// What placement needs to know of a namespace.
+pub fn namespace_of(hub: &Hub, workspace: &WorkspaceId, name: &str) -> placement::Namespace {
+    let object =
+        hub.space_by_id(workspace).and_then(|space| space.get(&Key::new("", "namespaces", "", name)));
+    let meta = object
+        .and_then(|object| serde_json::from_slice::<Meta>(object.body_slice()).ok())
+        .unwrap_or_default();
+    placement::Namespace {
+        labels: meta.metadata.labels.unwrap_or_default(),
+        annotations: meta.metadata.annotations.unwrap_or_default(),
+    }
+}
+
+fn list(
+    store: &Arc<dyn store::Store>,
+    workspace: &WorkspaceId,
+    collection: &Collection,
+) -> Vec<(store::ItemKey, Arc<Object>)> {
+    let listing = store.list(workspace, collection, None);
+    listing
+        .map(|it| it.iter(None, None).map(|(item, object)| (item.clone(), object.clone())).collect())
+        .unwrap_or_default()
+}

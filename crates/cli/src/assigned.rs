@@ -1,0 +1,241 @@
+//! `hanse explain KIND/NAME`: where an object of the hub runs, why, and what came of it, from its Assignment.
+
+use std::fmt::Write;
+
+use anyhow::{anyhow, bail};
+use api::assignment::{self, Report, Spec, State, Status, Target};
+use env::Env;
+use http::Method;
+use kinds::Health;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sync::client::Access;
+
+use crate::client;
+
+pub async fn run(env: &Env, hub: &Access, object: &str, namespace: &str, json: bool) -> anyhow::Result<()> {
+    let Some((kind, name)) =
+        object.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
+    else {
+        bail!("{object} is not KIND/NAME, as in deployment/web");
+    };
+    let resource = find(env, hub, kind).await?;
+    let path = match resource.namespaced {
+        true => format!("{}/namespaces/{namespace}/{}/{name}", resource.root, resource.name),
+        false => format!("{}/{}/{name}", resource.root, resource.name),
+    };
+    let object = client::call(env, hub, Method::GET, &path, None).await?;
+    let inside = if resource.namespaced { namespace } else { name };
+    let own = assignment::name_of(&resource.group, &resource.name, name);
+    let path = format!(
+        "/apis/{}/namespaces/{inside}/{}?fieldSelector=metadata.name={own}",
+        api::API_VERSION,
+        assignment::PLURAL
+    );
+    let listed = client::call(env, hub, Method::GET, &path, None).await?;
+    let assignment = listed["items"][0].clone();
+    match json {
+        true => println!(
+            "{}",
+            serde_json::to_string_pretty(&json!({"object": object, "assignment": assignment}))?
+        ),
+        false => print!("{}", tell(&object, &assignment)?),
+    }
+    Ok(())
+}
+
+/// A kind as the hub serves it.
+struct Resource {
+    group: String,
+    name: String,
+    namespaced: bool,
+    /// What its paths begin with.
+    root: String,
+}
+
+/// Finds a kind by what kubectl calls it: `deployment`, `deployments.apps`, `deploy`.
+async fn find(env: &Env, hub: &Access, kind: &str) -> anyhow::Result<Resource> {
+    let kind = kind.to_lowercase();
+    let mut roots = vec![(String::new(), "/api/v1".to_owned())];
+    let groups = client::call(env, hub, Method::GET, "/apis", None).await?;
+    for group in groups["groups"].as_array().into_iter().flatten() {
+        let preferred = group["preferredVersion"]["groupVersion"].as_str().unwrap_or_default();
+        roots.push((group["name"].as_str().unwrap_or_default().to_owned(), format!("/apis/{preferred}")));
+    }
+    for (group, root) in roots {
+        let served = client::call(env, hub, Method::GET, &root, None).await?;
+        for resource in served["resources"].as_array().into_iter().flatten() {
+            let text = |key: &str| resource[key].as_str().unwrap_or_default().to_owned();
+            let name = text("name");
+            let mut names = vec![name.clone(), text("singularName"), text("kind").to_lowercase()];
+            names.push(format!("{name}.{group}"));
+            names.extend(
+                resource["shortNames"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned),
+            );
+            if !name.contains('/') && names.contains(&kind) {
+                return Ok(Resource { group, name, namespaced: resource["namespaced"] == true, root });
+            }
+        }
+    }
+    Err(anyhow!("the hub serves no kind {kind}"))
+}
+
+fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut told = String::new();
+    let namespace = match text(&object["metadata"]["namespace"]) {
+        namespace if namespace.is_empty() => String::new(),
+        namespace => format!("{namespace}/"),
+    };
+    writeln!(told, "{} {namespace}{}", text(&object["kind"]), text(&object["metadata"]["name"]))?;
+    if assignment.is_null() {
+        writeln!(told, "  is in the hub alone: nothing places it. `hanse explain -f FILE` says what would.")?;
+        return Ok(told);
+    }
+    let spec = Spec::deserialize(&assignment["spec"])?;
+    let status = Status::deserialize(&assignment["status"]).unwrap_or_default();
+    let decision = &spec.decision;
+    let policy = if decision.policy.is_empty() { String::new() } else { format!(" ({})", decision.policy) };
+    let strategy = decision.strategy.map(|it| format!(", {it:?}")).unwrap_or_default();
+    writeln!(told, "  decided by: {}{policy}{strategy}", decision.layer)?;
+    if !decision.message.is_empty() {
+        writeln!(told, "  {}", decision.message)?;
+    }
+    writeln!(told)?;
+    let mut rows = vec![["CLUSTER", "STATE", "SHARE", "COPY", "SAYS"].map(str::to_owned)];
+    for target in &spec.clusters {
+        let report = status.clusters.iter().find(|report| report.uid == target.uid);
+        rows.push([
+            target.name.clone(),
+            state(target).to_owned(),
+            share(target),
+            copy(report, object),
+            says(object, target, report),
+        ]);
+    }
+    if spec.clusters.is_empty() {
+        writeln!(told, "  It is in no cluster.")?;
+    } else {
+        table(&mut told, &rows)?;
+    }
+    let others = decision.verdicts.iter().filter(|it| !it.message.is_empty());
+    let others: Vec<[String; 2]> = others.map(|it| [it.cluster.clone(), it.message.clone()]).collect();
+    if !others.is_empty() {
+        writeln!(told, "\n  What was found:")?;
+        table(&mut told, &others)?;
+    }
+    Ok(told)
+}
+
+fn state(target: &Target) -> &'static str {
+    match target.state {
+        State::Assigned => "Assigned",
+        State::Ready => "Ready",
+        State::Draining => "Draining",
+    }
+}
+
+fn share(target: &Target) -> String {
+    let parts = [
+        target.replicas.map(|it| format!("{it} replicas")),
+        target.completions.map(|it| format!("{it} completions")),
+        target.first_ordinal.filter(|it| *it > 0).map(|it| format!("from {it}")),
+        target.max.map(|max| format!("{} to {max}", target.min.unwrap_or(1))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "all".to_owned() } else { parts.join(", ") }
+}
+
+fn copy(report: Option<&Report>, object: &Value) -> String {
+    match report {
+        None => "not yet".to_owned(),
+        Some(report)
+            if report.applied
+                && report.generation >= object["metadata"]["generation"].as_i64().unwrap_or(0) =>
+        {
+            "applied".to_owned()
+        }
+        Some(report) if report.applied => format!("of generation {}", report.generation),
+        Some(report) => report.reason.clone(),
+    }
+}
+
+/// How the copy does, as far as its status says.
+fn says(object: &Value, target: &Target, report: Option<&Report>) -> String {
+    let Some(report) = report else { return String::new() };
+    if !report.message.is_empty() {
+        return report.message.clone();
+    }
+    if !report.applied {
+        return String::new();
+    }
+    let mut copy = object.clone();
+    copy["status"] = report.status.clone();
+    copy["metadata"]["generation"] = json!(report.copy_generation);
+    if let Some(replicas) = target.replicas.filter(|_| copy["spec"]["replicas"].is_number()) {
+        copy["spec"]["replicas"] = json!(replicas);
+    }
+    match kinds::health(&copy) {
+        Health::Healthy => "healthy".to_owned(),
+        Health::Suspended => "suspended".to_owned(),
+        Health::Progressing(why) | Health::Degraded(why) | Health::Unknown(why) => why,
+    }
+}
+
+fn table<const N: usize>(told: &mut String, rows: &[[String; N]]) -> std::fmt::Result {
+    for row in rows {
+        let mut line = String::from(" ");
+        for (at, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+            write!(line, " {cell:width$} ")?;
+        }
+        writeln!(told, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_says_where_it_is_and_what_is_wrong_there() {
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "shop", "generation": 2}, "spec": {"replicas": 5},
+        });
+        let assignment = json!({
+            "spec": {
+                "object": {}, "decision": {
+                    "layer": "Namespace", "policy": "hanse.io/clusters", "strategy": "Divide", "pending": 0,
+                    "verdicts": [{"cluster": "ap-1", "feasible": false, "message": "it is cordoned"}],
+                },
+                "clusters": [
+                    {"name": "eu-1", "uid": "1", "state": "Assigned", "replicas": 3},
+                    {"name": "us-1", "uid": "2", "state": "Assigned", "replicas": 2},
+                ],
+            },
+            "status": {"clusters": [
+                {"name": "us-1", "uid": "2", "generation": 2, "applied": false, "reason": "Refused", "message": "quota exceeded"},
+            ]},
+        });
+        let told = tell(&object, &assignment).unwrap();
+        for part in [
+            "Deployment shop/web",
+            "Namespace (hanse.io/clusters), Divide",
+            "3 replicas",
+            "not yet",
+            "Refused",
+            "quota exceeded",
+            "it is cordoned",
+        ] {
+            assert!(told.contains(part), "{part} in\n{told}");
+        }
+        assert!(tell(&object, &Value::Null).unwrap().contains("in the hub alone"));
+    }
+}

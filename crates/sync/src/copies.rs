@@ -1,0 +1,227 @@
+//! Copies of objects in a member: what Assignments ask for, made so and kept so.
+//!
+//! ```text
+//!   store's feed ──> dispatch ──> work ──> errand: read · render · plan · apply or delete ═══> member
+//!                                  ^          │                                               │
+//!                                  │          v                                               │
+//!                                  │       reporter ──> status of the Assignment              │
+//!                                  └───────────────── seen, namespaces <── lists and watches ─┘
+//! ```
+//!
+//! Only an Assignment makes anything happen. What is not told, or cannot be read, is no reason to delete anything.
+
+mod compare;
+mod deed;
+pub mod dispatch;
+mod errand;
+mod namespaces;
+pub mod overrides;
+mod plan;
+mod render;
+pub mod reporter;
+mod run;
+mod seen;
+mod sink;
+mod tell;
+mod work;
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use compact_str::CompactString;
+use parking_lot::Mutex;
+use store::{ItemKey, WorkspaceId};
+
+use namespaces::Namespaces;
+use seen::{Known, OfType, Seen, Type};
+use tell::Told;
+use work::{Errand, Work};
+
+/// A session's side of it.
+#[derive(Default)]
+pub struct Copies {
+    work: Work,
+    state: Mutex<State>,
+    told: Told,
+}
+
+#[derive(Default)]
+struct State {
+    types: HashMap<Type, OfType>,
+    /// Those that nobody watches yet.
+    unfollowed: Vec<Type>,
+    records: HashMap<Errand, Record>,
+    by_namespace: HashMap<(WorkspaceId, CompactString), HashSet<Errand>>,
+    namespaces: Namespaces,
+}
+
+/// What is known of an errand of this session.
+#[derive(Default)]
+struct Record {
+    /// Where the copy is.
+    place: Option<(Type, ItemKey)>,
+    applied: Option<Applied>,
+    /// What views were told: the UID of the copy, and whether it is one of several.
+    placed: Option<(CompactString, bool)>,
+    /// Nothing of it is left in the member.
+    gone: bool,
+}
+
+/// A copy as it was left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Applied {
+    uid: CompactString,
+    /// The hash of what was sent.
+    sent: u64,
+    /// What the member made of it.
+    left: u64,
+}
+
+impl Copies {
+    /// The Assignment, or what it is about, has changed, and names this cluster or did.
+    pub fn want(&self, errand: &Errand, since: Option<Duration>) {
+        let mut state = self.state.lock();
+        if !state.records.contains_key(errand) {
+            state.records.insert(errand.clone(), Record::default());
+            let namespace = (errand.workspace.clone(), errand.item.namespace().into());
+            state.by_namespace.entry(namespace).or_default().insert(errand.clone());
+        }
+        drop(state);
+        self.work.renew(errand, since);
+    }
+
+    /// The Assignment does not name this cluster any more. Answers what views were told.
+    fn release(&self, errand: &Errand) -> Option<CompactString> {
+        let mut state = self.state.lock();
+        let record = state.records.remove(errand)?;
+        let namespace = (errand.workspace.clone(), errand.item.namespace().into());
+        if let Some(errands) = state.by_namespace.get_mut(&namespace) {
+            errands.remove(errand);
+            if errands.is_empty() {
+                state.by_namespace.remove(&namespace);
+            }
+        }
+        if let Some((ty, item)) = &record.place
+            && let Some(of_type) = state.types.get_mut(ty)
+        {
+            of_type.release(item, errand);
+        }
+        drop(state);
+        self.look_at_namespace(errand);
+        record.placed.map(|(uid, _)| uid)
+    }
+
+    /// A namespace waits until nothing is left in it.
+    fn look_at_namespace(&self, errand: &Errand) {
+        let of_namespace = errand.of_namespace();
+        if of_namespace != *errand && self.state.lock().records.contains_key(&of_namespace) {
+            self.work.look(&of_namespace);
+        }
+    }
+
+    /// A way to the member was made: nothing is watched on it yet.
+    fn begin(&self) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        for (ty, of_type) in &mut state.types {
+            of_type.known = Known::Not;
+            state.unfollowed.push(ty.clone());
+        }
+        state.unfollowed.dedup();
+    }
+
+    /// The member can be used again: all is looked at.
+    fn resume(&self) {
+        let errands: Vec<Errand> = {
+            let mut state = self.state.lock();
+            state.records.values_mut().for_each(|record| record.placed = None);
+            state.records.keys().cloned().collect()
+        };
+        self.work.resume();
+        errands.iter().for_each(|errand| self.work.renew(errand, None));
+    }
+
+    fn renew_all(&self, errands: &[Errand]) {
+        errands.iter().for_each(|errand| self.work.renew(errand, None));
+    }
+
+    /// Says where the copy of an errand is; answers how far its kind is known there, and what is seen.
+    fn track(&self, errand: &Errand, ty: &Type, item: &ItemKey) -> (Known, Option<Seen>) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let record = state.records.entry(errand.clone()).or_default();
+        let place = Some((ty.clone(), item.clone()));
+        if record.place != place {
+            if let Some((ty, item)) = &record.place
+                && let Some(of_type) = state.types.get_mut(ty)
+            {
+                of_type.release(item, errand);
+            }
+            record.place = place;
+            record.applied = None;
+        }
+        if !state.types.contains_key(ty) {
+            state.unfollowed.push(ty.clone());
+        }
+        let of_type = state.types.entry(ty.clone()).or_default();
+        of_type.track(item, errand);
+        (of_type.known, of_type.get(item).cloned())
+    }
+
+    fn unfollowed(&self) -> Vec<Type> {
+        std::mem::take(&mut self.state.lock().unfollowed)
+    }
+
+    fn applied(&self, errand: &Errand) -> Option<Applied> {
+        self.state.lock().records.get(errand)?.applied.clone()
+    }
+
+    /// The copy is what it is to be, as it is seen now.
+    fn settle(&self, errand: &Errand, applied: Applied) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(record) = state.records.get_mut(errand) else { return };
+        record.gone = false;
+        if let Some((ty, item)) = &record.place
+            && let Some(of_type) = state.types.get_mut(ty)
+        {
+            of_type.drop_body(item);
+        }
+        record.applied = Some(applied);
+    }
+
+    /// The member has answered with an object at the place of an errand.
+    fn saw(&self, ty: &Type, item: &ItemKey, seen: &Seen) {
+        if let Some(of_type) = self.state.lock().types.get_mut(ty)
+            && !seen.workspace.is_empty()
+        {
+            of_type.put(item.clone(), seen.clone());
+        }
+    }
+
+    /// The member has answered that there is none.
+    fn saw_none(&self, ty: &Type, item: &ItemKey) {
+        if let Some(of_type) = self.state.lock().types.get_mut(ty) {
+            of_type.remove(item, "");
+        }
+    }
+
+    /// Nothing of it is left.
+    fn note_gone(&self, errand: &Errand) {
+        if let Some(record) = self.state.lock().records.get_mut(errand) {
+            (record.gone, record.applied) = (true, None);
+        }
+        self.look_at_namespace(errand);
+    }
+
+    /// How many other errands of its namespace may have something in the member.
+    fn others_in_namespace(&self, errand: &Errand) -> usize {
+        let state = self.state.lock();
+        let namespace = (errand.workspace.clone(), errand.item.namespace().into());
+        let errands = state.by_namespace.get(&namespace).into_iter().flatten();
+        let is_there = |it: &&Errand| state.records.get(*it).is_some_and(|record| !record.gone);
+        errands.filter(|it| *it != errand).filter(is_there).count()
+    }
+}

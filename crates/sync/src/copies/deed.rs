@@ -1,0 +1,269 @@
+//! What is done in the member: look, apply, delete.
+
+use api::assignment::Propagation;
+use bytes::Bytes;
+use compact_str::CompactString;
+use http::{Method, header};
+use kinds::{Problem, Subject};
+use serde_json::{Value, json};
+use server::hub::root_id;
+use store::{Collection, ItemKey};
+
+use super::{
+    Applied,
+    compare::{contains, hash, owns, owns_no_more},
+    errand::Case,
+    overrides::{Labels, Overrides},
+    render::{Recipe, render},
+    seen::{Seen, Type},
+};
+use crate::{
+    MANAGER,
+    client::{APPLY, Client, Error, JSON, get, request},
+    session::Session,
+};
+
+/// The most that one object may be.
+const MOST_BYTES: usize = 16 << 20;
+
+/// Where a copy is in the member.
+pub struct Place<'a> {
+    pub ty: &'a Type,
+    pub item: &'a ItemKey,
+}
+
+/// What is sent to make a copy.
+pub struct Sent {
+    pub body: Value,
+    /// Of all but replicas that an autoscaler decides.
+    pub hash: u64,
+    /// Where the replicas are that an autoscaler decides.
+    autoscaled: Option<String>,
+}
+
+impl Sent {
+    fn new(body: Value, autoscaled: Option<String>) -> Sent {
+        let mut sent = Sent { hash: 0, body, autoscaled };
+        sent.hash = hash(sent.compared().to_string().as_bytes());
+        sent
+    }
+
+    /// What the member is to have, whoever decides the replicas.
+    fn compared(&self) -> Value {
+        let mut body = self.body.clone();
+        if let Some(path) = &self.autoscaled {
+            take(&mut body, path);
+        }
+        body
+    }
+
+    /// Whether a copy has all of it, and nothing that was sent once and is not any more.
+    pub fn is_in(&self, copy: &Value) -> bool {
+        let mut compared = self.compared();
+        // Items of lists leave them out.
+        let (api_version, kind) = (take(&mut compared, "apiVersion"), take(&mut compared, "kind"));
+        let has_all = contains(copy, &compared);
+        put(&mut compared, "apiVersion", api_version);
+        put(&mut compared, "kind", kind);
+        has_all && owns_no_more(copy, MANAGER, &self.body)
+    }
+
+    /// As it is sent to change `copy`: replicas that were ours stay what they are, and those that somebody else has
+    /// taken over are not ours to send.
+    fn for_copy(&self, copy: &Value) -> Value {
+        let mut body = self.body.clone();
+        let Some(path) = &self.autoscaled else { return body };
+        take(&mut body, path);
+        if owns(copy, MANAGER, path) {
+            let pointer = path.trim_start_matches('.').replace('.', "/");
+            put(&mut body, path, copy.pointer(&format!("/{pointer}")).cloned());
+        }
+        body
+    }
+}
+
+/// Takes out what is at a path, as in `.spec.replicas`.
+fn take(value: &mut Value, path: &str) -> Option<Value> {
+    let path = path.trim_start_matches('.');
+    let (holders, last) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut place = value;
+    for key in holders.split('.').filter(|key| !key.is_empty()) {
+        place = place.get_mut(key)?;
+    }
+    place.as_object_mut()?.remove(last)
+}
+
+fn put(value: &mut Value, path: &str, new: Option<Value>) {
+    let Some(new) = new else { return };
+    let path = path.trim_start_matches('.');
+    let (holders, last) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut place = value;
+    for key in holders.split('.').filter(|key| !key.is_empty()) {
+        let Some(members) = place.as_object_mut() else { return };
+        place = members.entry(key).or_insert_with(|| json!({}));
+    }
+    if let Some(members) = place.as_object_mut() {
+        members.insert(last.to_owned(), new);
+    }
+}
+
+impl Session {
+    /// `None`: this cluster gets none of it, or the object is gone.
+    pub(super) fn sent(&self, case: &Case, place: &Place<'_>) -> Result<Option<Sent>, Problem> {
+        let Some(object) = &case.object else { return Ok(None) };
+        let tree = object.tree().map_err(|_| Problem::Missing("fields that can be read"))?;
+        let kind = self.kind(case);
+        let chosen = self.chosen_overrides(case);
+        let body = render(&Recipe {
+            kind: &kind,
+            object: &Value::Object(tree),
+            targets: &case.assignment.spec.clusters,
+            own: &case.own,
+            changes: &chosen.changes(),
+            workspace: case.space.name(),
+            namespace: if case.is_namespace { "" } else { place.item.namespace() },
+            name: place.item.name(),
+            source_uid: case.source_uid(),
+        })?;
+        let autoscaled = kind.replicas().filter(|_| self.is_autoscaled(case)).map(str::to_owned);
+        Ok(body.map(|body| Sent::new(body, autoscaled)))
+    }
+
+    fn chosen_overrides(&self, case: &Case) -> super::overrides::Chosen {
+        let Shared { hub, overrides, .. } = &*self.shared;
+        let layers = match case.errand.workspace == root_id() {
+            true => [Default::default(), overrides.of(&*hub.store, &root_id())],
+            false => [
+                overrides.of(&*hub.store, &root_id()),
+                overrides.of(&*hub.store, &case.errand.workspace),
+            ],
+        };
+        let namespace = self.hub_namespace(case).map(|it| it.head.labels.to_vec()).unwrap_or_default();
+        Overrides::choose(layers, &subject(case), &namespace, (self.name(), &self.cluster_labels()))
+    }
+
+    /// Those of the Cluster, and those that its virtual node has beside them.
+    fn cluster_labels(&self) -> Labels {
+        let own = [api::CLUSTER_LABEL, "kubernetes.io/hostname"].map(|key| (key.into(), self.name().clone()));
+        let mut labels: Labels = own.into();
+        for (key, value) in &self.wanted.borrow().labels {
+            if !labels.iter().any(|(known, _)| known == key) {
+                labels.push((key.into(), value.as_str().unwrap_or_default().into()));
+            }
+        }
+        labels
+    }
+
+    /// Whether an autoscaler of the workspace decides the replicas of the object.
+    fn is_autoscaled(&self, case: &Case) -> bool {
+        let reference = &case.assignment.spec.object;
+        let listing = case.space.stored(&Collection::new("autoscaling", "horizontalpodautoscalers"));
+        listing.iter(Some(case.errand.item.namespace()), None).any(|(_, object)| {
+            let Ok(tree) = object.tree() else { return false };
+            let Some(target) = tree.get("spec").map(|spec| &spec["scaleTargetRef"]) else { return false };
+            let group = target["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |it| it.0);
+            target["name"] == *reference.name
+                && target["kind"] == *reference.kind
+                && group == reference.group()
+        })
+    }
+
+    /// Asks the member for the object.
+    pub(super) async fn look(&self, client: &Client, place: &Place<'_>) -> Result<Option<Seen>, Error> {
+        let path = place.ty.path(place.item);
+        match client.demand(get(&path, JSON)?, MOST_BYTES).await {
+            Ok(whole) => {
+                let garbage = || Error::Garbage(format!("{path} is answered with no object"));
+                let (_, seen) = Seen::read(&whole.bytes).ok_or_else(garbage)?;
+                self.copies.saw(place.ty, place.item, &seen);
+                Ok(Some(seen))
+            }
+            Err(error) if error.code() == Some(404) => {
+                self.copies.saw_none(place.ty, place.item);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `uid`: of the object that is changed; `None`: there is none, and one is made.
+    pub(super) async fn apply(
+        &self,
+        client: &Client,
+        case: &Case,
+        place: &Place<'_>,
+        sent: &Sent,
+        uid: Option<&CompactString>,
+    ) -> Result<Seen, Error> {
+        let mut body = sent.body.clone();
+        if let Some(uid) = uid {
+            if sent.autoscaled.is_some() {
+                let there = self.look(client, place).await?.and_then(|seen| seen.body);
+                let there: Value =
+                    there.and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
+                body = sent.for_copy(&there);
+            }
+            put(&mut body, "metadata.uid", Some(json!(uid)));
+        }
+        let force = if uid.is_some() { "&force=true" } else { "" };
+        let path = format!("{}?fieldManager={MANAGER}{force}", place.ty.path(place.item));
+        let headers = [(header::CONTENT_TYPE, APPLY), (header::ACCEPT, JSON)];
+        let request = request(Method::PATCH, &path, &headers, Bytes::from(body.to_string()))?;
+        let whole = client.demand(request, MOST_BYTES).await?;
+        let garbage = || Error::Garbage(format!("{path} is answered with no object"));
+        let (_, mut seen) = Seen::read(&whole.bytes).ok_or_else(garbage)?;
+        seen.body = None;
+        self.shared.hub.metrics.copies.wrote(if uid.is_some() { "applied" } else { "created" });
+        self.copies.saw(place.ty, place.item, &seen);
+        let (uid, left) = (seen.uid.clone(), seen.fingerprint);
+        self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, left });
+        if case.is_namespace {
+            // Whatever waits for it need not wait until the member tells.
+            self.namespace_put(&whole.bytes);
+        }
+        Ok(seen)
+    }
+
+    /// What is left of it then.
+    pub(super) async fn delete(
+        &self,
+        client: &Client,
+        case: &Case,
+        place: &Place<'_>,
+        uid: &str,
+    ) -> Result<Option<Seen>, Error> {
+        let policy = match case.propagation() {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        };
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy, "preconditions": {"uid": uid},
+        });
+        let headers = [(header::CONTENT_TYPE, JSON), (header::ACCEPT, JSON)];
+        let body = Bytes::from(options.to_string());
+        let request = request(Method::DELETE, &place.ty.path(place.item), &headers, body)?;
+        match client.demand(request, MOST_BYTES).await {
+            Ok(_) => self.shared.hub.metrics.copies.wrote("deleted"),
+            Err(error) if error.code() == Some(404) => {}
+            Err(error) => return Err(error),
+        }
+        self.look(client, place).await
+    }
+}
+
+use crate::session::Shared;
+
+/// What selectors ask for.
+fn subject(case: &Case) -> Subject {
+    let reference = &case.assignment.spec.object;
+    let labels = case.object.as_ref().map(|object| &object.head.labels[..]).unwrap_or_default();
+    Subject {
+        group: reference.group().to_owned(),
+        kind: reference.kind.clone(),
+        namespace: case.errand.item.namespace().to_owned(),
+        name: reference.name.clone(),
+        labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        ..Subject::default()
+    }
+}

@@ -1,0 +1,538 @@
+//! One errand: what the Assignment asks of this cluster, what the member has, and what is done about it.
+
+use std::sync::Arc;
+
+use api::assignment::{Assignment, Propagation, Report, State, Target, reason};
+use compact_str::CompactString;
+use kinds::{Health, Kind, MemberStatus, Share};
+use machinery::Object;
+use serde_json::Value;
+use server::{space::Space, views::Placed};
+use store::{ItemKey, Key};
+
+use super::{
+    Applied,
+    deed::{Place, Sent},
+    namespaces::{Asked, Home, NoHome},
+    plan::{Action, There, Wish, plan},
+    reporter::{self, bounded_status},
+    seen::{Known, Seen, Type},
+    work::{Errand, Outcome, Taken},
+};
+use crate::{
+    client::{Client, Error},
+    session::Session,
+};
+
+/// Looks and writes of one run: what keeps changing under them is left for later.
+const ROUNDS: usize = 5;
+/// What is likely to pass is reported when it failed so often.
+const PATIENCE: u32 = 2;
+
+/// What the hub says of an errand.
+pub struct Case {
+    pub errand: Errand,
+    pub space: Space,
+    pub assignment: Assignment,
+    pub deleting: bool,
+    /// The entry of this cluster.
+    pub own: Target,
+    pub ty: Type,
+    /// It is about a namespace itself.
+    pub is_namespace: bool,
+    /// The one that is assigned, if it is still there.
+    pub object: Option<Arc<Object>>,
+}
+
+impl Case {
+    pub fn source_uid(&self) -> &str {
+        &self.assignment.spec.object.uid
+    }
+
+    fn known_report(&self) -> Option<&Report> {
+        self.assignment.report(&self.own.uid)
+    }
+
+    /// Objects have a generation only if their kind has one; 0 would say that there is no copy.
+    fn generation(&self) -> i64 {
+        self.object.as_ref().map_or(0, |object| object.head.generation.max(1))
+    }
+
+    pub fn propagation(&self) -> Propagation {
+        self.assignment.spec.propagation.unwrap_or(Propagation::Background)
+    }
+
+    fn is_duplicated(&self) -> bool {
+        let spec = &self.assignment.spec;
+        spec.decision.strategy == Some(api::assignment::Strategy::Duplicate) && spec.clusters.len() > 1
+    }
+
+    /// An empty one of this cluster.
+    fn report(&self) -> Report {
+        Report { name: self.own.name.clone(), uid: self.own.uid.clone(), ..Report::default() }
+    }
+
+    fn failed(&self, reason: &str, message: String, seen: Option<&Seen>) -> Report {
+        let known = self.known_report();
+        Report {
+            generation: seen.and(known).map_or(0, |known| known.generation),
+            copy_generation: seen.map_or(0, |seen| seen.generation),
+            reason: reason.to_owned(),
+            message,
+            status: seen.and_then(|seen| bounded_status(&seen.status).ok()).unwrap_or_default(),
+            ..self.report()
+        }
+    }
+
+    fn applied(&self, seen: Option<&Seen>) -> Report {
+        let (status, message) = match seen.map(|seen| bounded_status(&seen.status)) {
+            None => (Value::Null, String::new()),
+            Some(Ok(status)) => (status, String::new()),
+            Some(Err(message)) => (Value::Null, message),
+        };
+        Report {
+            generation: self.generation(),
+            copy_generation: seen.map_or(0, |seen| seen.generation),
+            applied: true,
+            message,
+            status,
+            ..self.report()
+        }
+    }
+
+    fn gone(&self) -> Report {
+        Report { reason: reason::GONE.to_owned(), ..self.report() }
+    }
+
+    /// What was said stays, with what is waited for.
+    fn waiting(&self, message: String, seen: Option<&Seen>) -> Report {
+        let mut report = self.known_report().cloned().unwrap_or_else(|| self.report());
+        if let Some(seen) = seen {
+            report.copy_generation = seen.generation;
+            report.status = bounded_status(&seen.status).unwrap_or_default();
+        }
+        // While it is on its way out it is not what it should be.
+        (report.applied, report.reason, report.message) = (false, String::new(), message);
+        report
+    }
+}
+
+/// What came of a run, and what is to be said of it.
+pub struct Result {
+    pub outcome: Outcome,
+    pub report: Option<Report>,
+}
+
+impl Result {
+    fn done(report: Report) -> Result {
+        Result { outcome: Outcome::Done, report: Some(report) }
+    }
+
+    fn retry(report: Option<Report>) -> Result {
+        Result { outcome: Outcome::Retry, report }
+    }
+
+    /// Somebody asks for it again.
+    fn nothing() -> Result {
+        Result { outcome: Outcome::Done, report: None }
+    }
+}
+
+impl Session {
+    pub(super) async fn run_errand(&self, client: &Client, taken: Taken) -> (Errand, Outcome) {
+        let errand = taken.errand.clone();
+        let Some(case) = self.case(&errand) else {
+            if let Some(uid) = self.copies.release(&errand) {
+                self.shared.hub.views.displaced(&errand.workspace, self.name(), &uid);
+            }
+            self.copies.told.forget(&errand);
+            return (errand, Outcome::Done);
+        };
+        let result = Box::pin(self.carry_out(client, &case, &taken)).await;
+        if let Some(report) = result.report {
+            let is_refusal = matches!(&*report.reason, reason::REFUSED | reason::CONFLICT | reason::INVALID);
+            if is_refusal {
+                self.tell_refusal(&case, &report).await;
+            } else if report.applied {
+                self.copies.told.forget(&errand);
+            }
+            if report.is_gone() {
+                self.copies.note_gone(&errand);
+                self.place(&case, None);
+            }
+            self.shared.reporter.report(&errand, case.known_report(), report);
+        }
+        (errand, result.outcome)
+    }
+
+    /// `None`: nothing is asked of this cluster.
+    fn case(&self, errand: &Errand) -> Option<Case> {
+        let space = self.shared.hub.space_by_id(&errand.workspace)?;
+        let stored = space.get(&reporter::key(errand))?;
+        let assignment = Assignment::read(&stored).ok()?;
+        let uid = self.wanted.borrow().uid.clone();
+        let own = assignment.spec.clusters.iter().find(|target| target.uid == uid)?.clone();
+        let reference = &assignment.spec.object;
+        let is_namespace = reference.group().is_empty() && reference.resource == "namespaces";
+        let namespace = if is_namespace { "" } else { errand.item.namespace() };
+        let key = Key::new(reference.group(), &reference.resource, namespace, &reference.name);
+        let object = space.get(&key).filter(|object| object.head.uid == reference.uid);
+        let ty = Type {
+            api_version: CompactString::from(&reference.api_version),
+            plural: CompactString::from(&reference.resource),
+        };
+        let (errand, deleting) = (errand.clone(), stored.head.deleting);
+        Some(Case { errand, space, deleting, own, ty, is_namespace, object, assignment })
+    }
+
+    fn wish(&self, case: &Case) -> Wish {
+        match case.own.state {
+            _ if case.deleting => Wish::Remove,
+            State::Draining if self.is_replaced(case) => Wish::Remove,
+            State::Draining => Wish::Stay,
+            State::Assigned | State::Ready => Wish::Keep,
+        }
+    }
+
+    /// Whether all clusters that stay have it, and it does well there.
+    fn is_replaced(&self, case: &Case) -> bool {
+        let mut staying = case.assignment.spec.clusters.iter().filter(|it| it.state != State::Draining).peekable();
+        if staying.peek().is_none() {
+            return true;
+        }
+        let Some(object) = case.object.as_ref().and_then(|it| it.tree().ok()).map(Value::Object) else {
+            return false;
+        };
+        let kind = self.kind(case);
+        let does_well = |target: &Target| {
+            let Some(report) = case.assignment.report(&target.uid).filter(|it| it.applied) else { return false };
+            let wanted = kind.wanted(&object).unwrap_or(0);
+            let member = MemberStatus {
+                assigned: Share { replicas: target.replicas.unwrap_or(wanted), ..Share::default() },
+                generation: report.copy_generation,
+                source_generation: report.generation,
+                status: report.status.clone(),
+                reachable: true,
+                leaving: false,
+            };
+            match kind.member_health(&object, &member) {
+                Health::Healthy => true,
+                // A Deployment that is paused has pods, of which that says nothing.
+                Health::Suspended => kind.kind != "Deployment",
+                _ => false,
+            }
+        };
+        staying.all(does_well)
+    }
+
+    /// What is known of the kind of the object.
+    pub(super) fn kind(&self, case: &Case) -> Kind {
+        let reference = &case.assignment.spec.object;
+        let kind = kinds::of(reference.group(), &reference.kind);
+        if !kind.kind.is_empty() {
+            return kind;
+        }
+        let served = self.shared.hub.served(&case.space);
+        let version = reference.api_version.rsplit('/').next().unwrap_or_default();
+        let found = served.registry.find(reference.group(), version, &reference.resource);
+        kinds::generic(found.and_then(|resource| resource.scale.clone()))
+    }
+
+    /// The hub's namespace that the object is in, or is.
+    pub(super) fn hub_namespace(&self, case: &Case) -> Option<Arc<Object>> {
+        case.space.get(&Key::new("", "namespaces", "", case.errand.item.namespace()))
+    }
+
+    fn adopts(&self, case: &Case) -> bool {
+        let says = |object: &Arc<Object>| {
+            object.tree().ok().is_some_and(|tree| {
+                tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
+            })
+        };
+        case.object.as_ref().is_some_and(says) || self.hub_namespace(case).as_ref().is_some_and(says)
+    }
+
+    /// Where the object goes; `None`: nothing is known of the member's namespaces yet.
+    fn home(&self, case: &Case) -> Option<std::result::Result<Home, NoHome>> {
+        let own = self.place.0 == case.errand.workspace;
+        let asked = Asked {
+            workspace: case.space.name(),
+            namespace: case.errand.item.namespace(),
+            own,
+            prefixed: self.wanted.borrow().prefixed,
+            adopt: self.adopts(case),
+        };
+        let state = self.copies.state.lock();
+        state.namespaces.complete.then(|| state.namespaces.home(&asked))
+    }
+
+    async fn carry_out(&self, client: &Client, case: &Case, taken: &Taken) -> Result {
+        let wish = self.wish(case);
+        if wish == Wish::Remove && case.known_report().is_some_and(Report::is_gone) {
+            self.copies.note_gone(&case.errand);
+            return Result::nothing();
+        }
+        if wish == Wish::Keep && case.object.is_none() {
+            // Whoever assigned it knows sooner or later.
+            return Result::nothing();
+        }
+        let home = match self.home(case) {
+            None => return Result::nothing(),
+            Some(Ok(home)) => home,
+            Some(Err(_)) if wish != Wish::Keep => return Result::done(case.gone()),
+            Some(Err(problem @ NoHome::TooLong(_))) => {
+                return Result::retry(Some(case.failed(reason::INVALID, problem.to_string(), None)));
+            }
+            Some(Err(problem)) => {
+                return Result::retry(Some(case.failed(reason::CONFLICT, problem.to_string(), None)));
+            }
+        };
+        if case.is_namespace && matches!(home, Home::AsItIs { .. }) {
+            // It is not ours, and serves as it is.
+            return Result::done(if wish == Wish::Keep { case.applied(None) } else { case.gone() });
+        }
+        if !case.is_namespace && !home.is_ready() {
+            return self.without_namespace(case, wish, &home, taken);
+        }
+        let item = match case.is_namespace {
+            true => ItemKey::new("", home.name()),
+            false => ItemKey::new(home.name(), &case.assignment.spec.object.name),
+        };
+        let (known, seen) = self.copies.track(&case.errand, &case.ty, &item);
+        if known == Known::Not {
+            // All of the kind are looked at once it was listed.
+            return Result::nothing();
+        }
+        let place = Place { ty: &case.ty, item: &item };
+        let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
+        if known == Known::Failed {
+            // Nobody tells what becomes of it, so that it must be asked for.
+            result.outcome = Outcome::Retry;
+        }
+        result
+    }
+
+    fn without_namespace(&self, case: &Case, wish: Wish, home: &Home, taken: &Taken) -> Result {
+        if wish != Wish::Keep {
+            return Result::done(case.gone());
+        }
+        let message = format!("the namespace {} is not there yet", home.name());
+        let is_late = taken.failures >= PATIENCE;
+        Result::retry(is_late.then(|| case.failed("NamespaceMissing", message, None)))
+    }
+
+    async fn bring_about(
+        &self,
+        client: &Client,
+        case: &Case,
+        taken: &Taken,
+        place: &Place<'_>,
+        wish: Wish,
+        mut seen: Option<Seen>,
+    ) -> Result {
+        let sent = match wish {
+            Wish::Remove => None,
+            _ => match self.sent(case, place) {
+                Ok(sent) => sent,
+                // What is on its way out stays as it is.
+                Err(_) if wish == Wish::Stay => None,
+                Err(problem) => {
+                    let message = problem.to_string();
+                    return Result::retry(Some(case.failed(reason::INVALID, message, seen.as_ref())));
+                }
+            },
+        };
+        if wish == Wish::Keep && sent.is_none() && seen.is_none() {
+            // This cluster has no share in it.
+            return Result::done(case.applied(None));
+        }
+        let adopt = self.adopts(case);
+        let mut looked = false;
+        for _ in 0..ROUNDS {
+            let there = match self.there(client, case, place, seen.as_mut(), sent.as_ref(), looked).await {
+                Ok(there) => there,
+                Err(error) => return self.failure(case, taken, &error, seen.as_ref()),
+            };
+            let action = plan(wish, &there, adopt);
+            self.place(case, ours(&there));
+            let step = match action {
+                Action::Look => match self.look(client, place).await {
+                    Ok(found) => {
+                        (seen, looked) = (found, true);
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                },
+                Action::Leave => return Result::done(case.applied(seen.as_ref())),
+                Action::Gone => return Result::done(case.gone()),
+                Action::Conflict => return self.conflict(case, place),
+                Action::Await => return Result::done(case.waiting(awaits(seen.as_ref()), seen.as_ref())),
+                Action::Create | Action::Apply(_) => {
+                    let Some(sent) = &sent else { return Result::done(case.applied(seen.as_ref())) };
+                    let uid = if let Action::Apply(uid) = &action { Some(uid) } else { None };
+                    match self.apply(client, case, place, sent, uid).await {
+                        Ok(applied) => return self.arrived(case, taken, applied),
+                        Err(error) => Err(error),
+                    }
+                }
+                Action::Delete(uid) => {
+                    let others = if case.is_namespace { self.copies.others_in_namespace(&case.errand) } else { 0 };
+                    if others > 0 {
+                        let message = format!("it waits until {others} other copies in it are gone");
+                        return Result::done(case.waiting(message, seen.as_ref()));
+                    }
+                    self.delete(client, case, place, &uid).await
+                }
+            };
+            match step {
+                Ok(found) => (seen, looked) = (found, true),
+                // It is not what it was a moment ago.
+                Err(error) if error.code() == Some(409) => (seen, looked) = (None, false),
+                Err(error) => return self.failure(case, taken, &error, seen.as_ref()),
+            }
+        }
+        let message = "it keeps changing in the cluster, and is looked at again".to_owned();
+        Result::retry((taken.failures >= PATIENCE).then(|| case.failed("Changing", message, seen.as_ref())))
+    }
+
+    /// What the member has, compared with what it should be.
+    async fn there(
+        &self,
+        client: &Client,
+        case: &Case,
+        place: &Place<'_>,
+        seen: Option<&mut Seen>,
+        sent: Option<&Sent>,
+        looked: bool,
+    ) -> std::result::Result<There, Error> {
+        let Some(seen) = seen else { return Ok(if looked { There::Absent } else { There::Unseen }) };
+        let is_of_workspace = seen.workspace == case.space.name();
+        if !is_of_workspace || seen.source.is_empty() {
+            return Ok(There::Foreign { uid: seen.uid.clone() });
+        }
+        if seen.source != case.source_uid() {
+            return Ok(match self.has_object(case, &seen.source) {
+                true => There::Foreign { uid: seen.uid.clone() },
+                false => There::Leftover { uid: seen.uid.clone(), deleting: seen.deleting },
+            });
+        }
+        let matches = match sent {
+            None => true,
+            Some(_) if seen.deleting => true,
+            Some(sent) => self.matches(client, case, place, seen, sent).await?,
+        };
+        Ok(There::Ours { uid: seen.uid.clone(), deleting: seen.deleting, matches })
+    }
+
+    /// Whether the workspace has an object of that kind with this UID.
+    fn has_object(&self, case: &Case, uid: &str) -> bool {
+        let reference = &case.assignment.spec.object;
+        let collection = store::Collection::new(reference.group(), &reference.resource);
+        case.space.latest(&collection).iter(None, None).any(|(_, object)| object.head.uid == uid)
+    }
+
+    /// Whether a copy is what would be sent. What is not known of it is asked for.
+    async fn matches(
+        &self,
+        client: &Client,
+        case: &Case,
+        place: &Place<'_>,
+        seen: &mut Seen,
+        sent: &Sent,
+    ) -> std::result::Result<bool, Error> {
+        let applied = self.copies.applied(&case.errand).filter(|applied| applied.uid == seen.uid);
+        match applied {
+            Some(applied) if applied.sent == sent.hash && applied.left == seen.fingerprint => return Ok(true),
+            // It is as it was left, and something else is to be sent.
+            Some(applied) if applied.left == seen.fingerprint => return Ok(false),
+            _ => {}
+        }
+        if seen.body.is_none() {
+            match self.look(client, place).await? {
+                Some(found) if found.uid == seen.uid => *seen = found,
+                // It is another one by now: whoever writes it is told.
+                _ => return Ok(false),
+            }
+        }
+        let body = seen.body.take().and_then(|body| serde_json::from_slice::<Value>(&body).ok());
+        let same = body.is_some_and(|body| sent.is_in(&body));
+        if same {
+            let (uid, left) = (seen.uid.clone(), seen.fingerprint);
+            self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, left });
+        }
+        Ok(same)
+    }
+
+    fn arrived(&self, case: &Case, taken: &Taken, seen: Seen) -> Result {
+        if let Some(since) = taken.since {
+            let now = self.shared.hub.env.clock.elapsed();
+            self.shared.hub.metrics.copies.arrived(now.saturating_sub(since));
+        }
+        self.place(case, Some(&seen.uid));
+        Result::done(case.applied(Some(&seen)))
+    }
+
+    fn conflict(&self, case: &Case, place: &Place<'_>) -> Result {
+        self.shared.hub.metrics.copies.wrote("conflict");
+        let name = place.item.name();
+        let message = format!(
+            "the cluster has a {} {name} already that is not a copy of this one, and it is left alone: delete or rename \
+             it there, or set the annotation {}: \"true\" on the object or its namespace to take it over",
+            case.assignment.spec.object.kind,
+            api::ADOPT_ANNOTATION
+        );
+        Result::retry(Some(case.failed(reason::CONFLICT, message, None)))
+    }
+
+    /// A refusal is said at once; what may pass by itself, when it does not.
+    fn failure(&self, case: &Case, taken: &Taken, error: &Error, seen: Option<&Seen>) -> Result {
+        let is_refusal = matches!(error.code(), Some(code) if !matches!(code, 401 | 409 | 429 | 503 | 504));
+        self.shared.hub.metrics.copies.wrote(if is_refusal { "refused" } else { "failed" });
+        if is_refusal {
+            return Result::retry(Some(case.failed(reason::REFUSED, error.to_string(), seen)));
+        }
+        if !error.is_answer() {
+            self.doubt();
+        }
+        let is_late = taken.failures >= PATIENCE;
+        Result::retry(is_late.then(|| case.failed(error.reason(), error.to_string(), seen)))
+    }
+
+    /// Tells views which copy the object has here.
+    fn place(&self, case: &Case, uid: Option<&CompactString>) {
+        let views = &self.shared.hub.views;
+        let is = uid.map(|uid| (uid.clone(), case.is_duplicated()));
+        let was = {
+            let mut state = self.copies.state.lock();
+            let Some(record) = state.records.get_mut(&case.errand) else { return };
+            if record.placed == is {
+                return;
+            }
+            // Where nothing shows yet it must be said again.
+            let is = is.clone().filter(|_| views.of(&case.errand.workspace).is_some());
+            std::mem::replace(&mut record.placed, is)
+        };
+        if let Some((old, _)) = was.filter(|(old, _)| Some(old) != uid) {
+            views.displaced(&case.errand.workspace, self.name(), &old);
+        }
+        if let Some((uid, duplicated)) = is {
+            let placed = Placed { uid: case.source_uid().to_owned(), duplicated };
+            views.placed(&case.errand.workspace, self.name(), &uid, placed);
+        }
+    }
+}
+
+fn ours(there: &There) -> Option<&CompactString> {
+    match there {
+        There::Ours { uid, .. } => Some(uid),
+        _ => None,
+    }
+}
+
+fn awaits(seen: Option<&Seen>) -> String {
+    let finalizers = seen.map(|seen| seen.finalizers.join(", ")).unwrap_or_default();
+    match finalizers.is_empty() {
+        true => "it is being deleted in the cluster".to_owned(),
+        false => format!("it is being deleted in the cluster, which waits for its finalizers: {finalizers}"),
+    }
+}

@@ -1,0 +1,183 @@
+//! What came of errands, written into the Assignments: for all sessions together, so that clusters that report at the
+//! same time are one write.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
+
+use api::assignment::{Assignment, Report};
+use futures_util::{StreamExt, stream};
+use machinery::Draft;
+use parking_lot::Mutex;
+use serde_json::Value;
+use server::Hub;
+use store::{Change, Collection, Commit, Error, Expect, Key, Write};
+use tokio::sync::Notify;
+
+use super::work::Errand;
+
+/// What comes within this is written together.
+const PAUSE: Duration = Duration::from_millis(20);
+/// After a failure of the store.
+const RETRY: Duration = Duration::from_secs(1);
+const AT_ONCE: usize = 64;
+/// Against others who write the same Assignment.
+const ATTEMPTS: usize = 8;
+
+pub struct Reporter {
+    hub: Arc<Hub>,
+    /// By the UID of the Cluster.
+    pending: Mutex<HashMap<Errand, BTreeMap<String, Report>>>,
+    wake: Notify,
+}
+
+pub fn collection() -> Collection {
+    Collection::new(api::GROUP, api::assignment::PLURAL)
+}
+
+pub fn key(errand: &Errand) -> Key {
+    Key { collection: collection(), item: errand.item.clone() }
+}
+
+impl Reporter {
+    pub fn new(hub: Arc<Hub>) -> Reporter {
+        Reporter { hub, pending: Mutex::default(), wake: Notify::new() }
+    }
+
+    /// `known`: what the Assignment says already.
+    pub fn report(&self, errand: &Errand, known: Option<&Report>, report: Report) {
+        let mut pending = self.pending.lock();
+        let waits = pending.get(errand).is_some_and(|reports| reports.contains_key(&report.uid));
+        if !waits && known == Some(&report) {
+            return;
+        }
+        pending.entry(errand.clone()).or_default().insert(report.uid.clone(), report);
+        drop(pending);
+        self.wake.notify_one();
+    }
+
+    pub async fn run(&self) -> Infallible {
+        loop {
+            self.wake.notified().await;
+            self.hub.env.clock.sleep(PAUSE).await;
+            let batch = std::mem::take(&mut *self.pending.lock());
+            let mut writes = stream::iter(batch.into_iter().map(|(errand, reports)| async move {
+                let written = self.write(&errand, &reports).await;
+                (errand, reports, written)
+            }))
+            .buffer_unordered(AT_ONCE);
+            let mut failed = None;
+            while let Some((errand, reports, written)) = writes.next().await {
+                if let Err(error) = written {
+                    failed = Some(error);
+                    self.put_back(errand, reports);
+                }
+            }
+            drop(writes);
+            if let Some(error) = failed {
+                tracing::warn!(%error, "cannot write what became of copies");
+                self.hub.env.clock.sleep(RETRY).await;
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    /// Unless there is something newer.
+    fn put_back(&self, errand: Errand, reports: BTreeMap<String, Report>) {
+        let mut pending = self.pending.lock();
+        let newer = pending.entry(errand).or_default();
+        for (uid, report) in reports {
+            newer.entry(uid).or_insert(report);
+        }
+    }
+
+    async fn write(&self, errand: &Errand, reports: &BTreeMap<String, Report>) -> Result<(), String> {
+        let store = &self.hub.store;
+        for _ in 0..ATTEMPTS {
+            let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(()) };
+            let mut tree = object.tree().map_err(|error| error.to_string())?;
+            let mut assignment = Assignment::read(&object).map_err(|error| error.to_string())?;
+            if !merge(&mut assignment, reports) {
+                return Ok(());
+            }
+            let status = serde_json::to_value(&assignment.status).map_err(|error| error.to_string())?;
+            tree.insert("status".into(), status);
+            let draft = Draft::encode(&tree).map_err(|error| error.to_string())?;
+            let write = Write {
+                key: key(errand),
+                expect: Expect::At(object.revision),
+                change: Change::Put { draft, expires: None },
+            };
+            let commit = Commit { guards: Vec::new(), writes: vec![write] };
+            match store.commit(&errand.workspace, commit).await {
+                Ok(_) => {
+                    self.hub.metrics.copies.reports.inc();
+                    return Ok(());
+                }
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err("the Assignment keeps changing".to_owned())
+    }
+}
+
+/// Whether anything is another than it was. What is said of clusters that it is not assigned to any more goes.
+fn merge(assignment: &mut Assignment, reports: &BTreeMap<String, Report>) -> bool {
+    let Assignment { spec, status } = assignment;
+    let mut changed = false;
+    for (uid, report) in reports {
+        if !spec.clusters.iter().any(|target| target.uid == *uid) {
+            continue;
+        }
+        match status.clusters.iter_mut().find(|known| known.uid == *uid) {
+            Some(known) if known == report => {}
+            Some(known) => (*known, changed) = (report.clone(), true),
+            None => {
+                status.clusters.push(report.clone());
+                changed = true;
+            }
+        }
+    }
+    if changed {
+        status.clusters.retain(|report| spec.clusters.iter().any(|target| target.uid == report.uid));
+    }
+    changed
+}
+
+/// The status of a copy, unless it is longer than an Assignment has room for: then why not.
+pub fn bounded_status(status: &[u8]) -> Result<Value, String> {
+    const MOST: usize = 256 << 10;
+    if status.len() > MOST {
+        return Err(format!("the status of the copy is {} bytes long, and more than {MOST} are not kept", status.len()));
+    }
+    Ok(serde_json::from_slice(status).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::assignment::{Spec, Status, Target};
+
+    use super::*;
+
+    fn report(uid: &str, generation: i64) -> Report {
+        Report { name: uid.into(), uid: uid.into(), generation, ..Report::default() }
+    }
+
+    #[test]
+    fn only_what_changes_something_is_written() {
+        let target = |uid: &str| Target { name: uid.into(), uid: uid.into(), ..Target::default() };
+        let mut assignment = Assignment {
+            spec: Spec { clusters: vec![target("a"), target("b")], ..Spec::default() },
+            status: Status { clusters: vec![report("a", 1), report("old", 1)] },
+        };
+        let said = |reports: Vec<Report>| reports.into_iter().map(|it| (it.uid.clone(), it)).collect();
+        assert!(!merge(&mut assignment, &said(vec![report("a", 1), report("gone", 1)])));
+        assert_eq!(assignment.status.clusters.len(), 2, "nothing is tidied without need");
+        assert!(merge(&mut assignment, &said(vec![report("a", 2), report("b", 1)])));
+        assert_eq!(assignment.status.clusters, [report("a", 2), report("b", 1)]);
+    }
+}

@@ -1,0 +1,251 @@
+//! What a member has of objects that carry the label of a workspace, kind by kind.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use compact_str::CompactString;
+use serde_json::Value;
+use store::ItemKey;
+
+use super::{compare::fingerprint, work::Errand};
+
+/// A kind, as it stands in a member's paths.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Type {
+    pub api_version: CompactString,
+    pub plural: CompactString,
+}
+
+impl Type {
+    /// Of all objects that carry the label of a workspace.
+    pub fn selected(&self) -> String {
+        let label = crate::client::query_escaped(api::WORKSPACE_LABEL);
+        format!("{}/{}?labelSelector={label}", self.root(), self.plural)
+    }
+
+    fn root(&self) -> String {
+        match self.api_version.contains('/') {
+            true => format!("/apis/{}", self.api_version),
+            false => format!("/api/{}", self.api_version),
+        }
+    }
+
+    /// Of one object; the namespace is empty for one that is in none.
+    pub fn path(&self, item: &ItemKey) -> String {
+        let name = crate::client::query_escaped(item.name());
+        match item.namespace() {
+            "" => format!("{}/{}/{name}", self.root(), self.plural),
+            namespace => format!("{}/namespaces/{namespace}/{}/{name}", self.root(), self.plural),
+        }
+    }
+}
+
+/// An object of a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub uid: CompactString,
+    pub resource_version: CompactString,
+    pub generation: i64,
+    /// The workspace it is labelled with, and the UID that it says it was made from.
+    pub workspace: CompactString,
+    pub source: CompactString,
+    pub deleting: bool,
+    pub finalizers: Vec<CompactString>,
+    /// As JSON; empty: it has none.
+    pub status: Bytes,
+    /// Of all but its status.
+    pub fingerprint: u64,
+    /// All of it, until it was compared with what it should be.
+    pub body: Option<Bytes>,
+}
+
+impl Seen {
+    /// `None`: it is no object.
+    pub fn read(bytes: &[u8]) -> Option<(ItemKey, Seen)> {
+        let mut object: Value = serde_json::from_slice(bytes).ok()?;
+        let text = |value: &Value| CompactString::from(value.as_str().unwrap_or_default());
+        let metadata = &object["metadata"];
+        let item = ItemKey::new(&text(&metadata["namespace"]), metadata["name"].as_str()?);
+        let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
+        let mut seen = Seen {
+            uid: text(&metadata["uid"]),
+            resource_version: text(&metadata["resourceVersion"]),
+            generation: metadata["generation"].as_i64().unwrap_or(0),
+            workspace: text(&metadata["labels"][api::WORKSPACE_LABEL]),
+            source: text(&metadata["annotations"][api::SOURCE_ANNOTATION]),
+            deleting: metadata["deletionTimestamp"].is_string(),
+            finalizers: finalizers.map(text).collect(),
+            status: object.get("status").map(Value::to_string).unwrap_or_default().into(),
+            fingerprint: 0,
+            body: Some(Bytes::copy_from_slice(bytes)),
+        };
+        seen.fingerprint = fingerprint(&mut object);
+        Some((item, seen))
+    }
+
+    /// Whether nothing is to be done or said because of it.
+    fn says_the_same(&self, other: &Seen) -> bool {
+        self.uid == other.uid
+            && self.fingerprint == other.fingerprint
+            && self.status == other.status
+            && self.generation == other.generation
+    }
+}
+
+/// How far a kind is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Known {
+    /// It is about to be listed.
+    #[default]
+    Not,
+    Listed,
+    /// It cannot be listed, now at least: each object must be asked for.
+    Failed,
+}
+
+/// All objects of one kind.
+#[derive(Default)]
+pub struct OfType {
+    pub known: Known,
+    copies: HashMap<ItemKey, Seen>,
+    /// What objects at these places are wanted for.
+    errands: HashMap<ItemKey, Errand>,
+    listing: HashMap<ItemKey, Seen>,
+}
+
+impl OfType {
+    pub fn get(&self, item: &ItemKey) -> Option<&Seen> {
+        self.copies.get(item)
+    }
+
+    pub fn track(&mut self, item: &ItemKey, errand: &Errand) {
+        self.errands.insert(item.clone(), errand.clone());
+    }
+
+    pub fn release(&mut self, item: &ItemKey, errand: &Errand) {
+        if self.errands.get(item) == Some(errand) {
+            self.errands.remove(item);
+        }
+    }
+
+    pub fn errands(&self) -> Vec<Errand> {
+        self.errands.values().cloned().collect()
+    }
+
+    pub fn begin_list(&mut self) {
+        self.listing.clear();
+    }
+
+    pub fn listed_one(&mut self, object: &[u8]) {
+        self.listing.extend(Seen::read(object));
+    }
+
+    /// What is concerned by the list: everything if it is the first.
+    pub fn end_list(&mut self) -> Vec<Errand> {
+        let mut new = std::mem::take(&mut self.listing);
+        let first = std::mem::replace(&mut self.known, Known::Listed) != Known::Listed;
+        let mut concerned = Vec::new();
+        for (item, errand) in &self.errands {
+            let (old, new) = (self.copies.get(item), new.get(item));
+            let same = match (old, new) {
+                (Some(old), Some(new)) => old.says_the_same(new),
+                (old, new) => old.is_none() && new.is_none(),
+            };
+            if first || !same {
+                concerned.push(errand.clone());
+            }
+        }
+        for (item, seen) in &mut new {
+            if self.copies.get(item).is_some_and(|old| old.body.is_none() && old.says_the_same(seen)) {
+                seen.body = None;
+            }
+        }
+        self.copies = new;
+        concerned
+    }
+
+    /// Whoever is concerned by it.
+    pub fn put(&mut self, item: ItemKey, mut seen: Seen) -> Option<Errand> {
+        let old = self.copies.get(&item);
+        let same = old.is_some_and(|old| old.says_the_same(&seen));
+        if old.is_some_and(|old| old.uid == seen.uid && old.fingerprint == seen.fingerprint) {
+            // It was compared, or will be with what there is already.
+            seen.body = old.and_then(|old| old.body.clone());
+        }
+        let errand = self.errands.get(&item).filter(|_| !same).cloned();
+        self.copies.insert(item, seen);
+        errand
+    }
+
+    pub fn remove(&mut self, item: &ItemKey, uid: &str) -> Option<Errand> {
+        if self.copies.get(item).is_some_and(|seen| seen.uid == uid || uid.is_empty()) {
+            self.copies.remove(item);
+        }
+        self.errands.get(item).cloned()
+    }
+
+    /// It was compared.
+    pub fn drop_body(&mut self, item: &ItemKey) {
+        if let Some(seen) = self.copies.get_mut(item) {
+            seen.body = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use store::WorkspaceId;
+
+    use super::*;
+
+    fn object(name: &str, uid: &str, version: &str, data: &str) -> String {
+        json!({
+            "metadata": {
+                "name": name, "namespace": "n", "uid": uid, "resourceVersion": version,
+                "labels": {api::WORKSPACE_LABEL: "w"}, "annotations": {api::SOURCE_ANNOTATION: "s"},
+            },
+            "data": {"a": data},
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn who_is_concerned_is_told_and_nobody_else() {
+        let errand = |name: &str| Errand::new(&WorkspaceId("w".into()), "n", name);
+        let mut all = OfType::default();
+        all.track(&ItemKey::new("n", "a"), &errand("a"));
+        all.track(&ItemKey::new("n", "b"), &errand("b"));
+        let list = |all: &mut OfType, objects: &[String]| {
+            all.begin_list();
+            objects.iter().for_each(|object| all.listed_one(object.as_bytes()));
+            let mut concerned = all.end_list();
+            concerned.sort();
+            concerned
+        };
+        let first = list(&mut all, &[object("a", "u", "1", "x"), object("c", "v", "1", "x")]);
+        assert_eq!(first, [errand("a"), errand("b")], "everybody waits for the first list");
+        assert!(all.get(&ItemKey::new("n", "a")).is_some_and(|seen| seen.body.is_some()));
+        all.drop_body(&ItemKey::new("n", "a"));
+        assert!(list(&mut all, &[object("a", "u", "2", "x")]).is_empty(), "nothing changed");
+        assert!(all.get(&ItemKey::new("n", "a")).is_some_and(|seen| seen.body.is_none()));
+        let mut put = |text: &str| {
+            let (item, seen) = Seen::read(text.as_bytes()).unwrap();
+            all.put(item, seen)
+        };
+        assert_eq!(put(&object("a", "u", "3", "x")), None);
+        assert_eq!(put(&object("a", "u", "4", "y")), Some(errand("a")));
+        assert_eq!(put(&object("d", "u", "4", "y")), None, "nobody wants it");
+        assert_eq!(all.remove(&ItemKey::new("n", "a"), "u"), Some(errand("a")));
+        assert_eq!(all.get(&ItemKey::new("n", "a")), None);
+    }
+
+    #[test]
+    fn paths_are_those_of_the_member() {
+        let core = Type { api_version: "v1".into(), plural: "namespaces".into() };
+        assert_eq!(core.path(&ItemKey::new("", "a")), "/api/v1/namespaces/a");
+        let apps = Type { api_version: "apps/v1".into(), plural: "deployments".into() };
+        assert_eq!(apps.path(&ItemKey::new("n", "a:b")), "/apis/apps/v1/namespaces/n/deployments/a%3Ab");
+        assert_eq!(apps.selected(), "/apis/apps/v1/deployments?labelSelector=hanse.io%2Fworkspace");
+    }
+}

@@ -1,0 +1,99 @@
+//! Events on users' objects: that a member refused them, and why.
+
+use std::{collections::HashMap, time::Duration};
+
+use api::assignment::Report;
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::{compare::hash, errand::Case, work::Errand};
+use crate::{client::JSON, session::Session};
+
+/// The same is not said again before.
+const AGAIN_AFTER: Duration = Duration::from_secs(600);
+/// More are forgotten, and said once more.
+const MOST: usize = 10_000;
+
+/// What was said, and when.
+#[derive(Default)]
+pub struct Told(Mutex<HashMap<Errand, (u64, Duration)>>);
+
+impl Told {
+    fn is_news(&self, errand: &Errand, said: &str, now: Duration) -> bool {
+        let mut told = self.0.lock();
+        let said = hash(said.as_bytes());
+        if told.get(errand).is_some_and(|(before, at)| *before == said && now < *at + AGAIN_AFTER) {
+            return false;
+        }
+        if told.len() >= MOST {
+            told.retain(|_, (_, at)| now < *at + AGAIN_AFTER);
+        }
+        if told.len() >= MOST {
+            told.clear();
+        }
+        told.insert(errand.clone(), (said, now));
+        true
+    }
+
+    pub fn forget(&self, errand: &Errand) {
+        self.0.lock().remove(errand);
+    }
+}
+
+impl Session {
+    /// Events are for people, who can do without: that one cannot be written holds up nothing.
+    pub(super) async fn tell_refusal(&self, case: &Case, report: &Report) {
+        let hub = &self.shared.hub;
+        let said = format!("{}: {}", report.reason, report.message);
+        if !self.copies.told.is_news(&case.errand, &said, hub.env.clock.elapsed()) {
+            return;
+        }
+        let (now, uid) = (hub.now_text(), hub.new_uid());
+        let object = &case.assignment.spec.object;
+        // Events about what is in no namespace are in this one.
+        let (of_object, namespace) = match case.is_namespace {
+            true => ("", "default"),
+            false => (case.errand.item.namespace(), case.errand.item.namespace()),
+        };
+        let name: String = object.name.chars().take(200).collect();
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": format!("{name}.{}", uid.get(..8).unwrap_or("0")), "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": object.api_version, "kind": object.kind, "name": object.name,
+                "namespace": of_object, "uid": object.uid,
+            },
+            "type": "Warning",
+            "reason": report.reason,
+            "message": format!("cluster {}: {}", report.name, report.message).chars().take(1000).collect::<String>(),
+            "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+            "source": {"component": "hanse-sync", "host": report.name},
+        });
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        let told = self.shared.desk.call(case.space.name(), Method::POST, &path, JSON, &event).await;
+        if let Err(refused) = told {
+            tracing::info!(cluster = %self.name(), %refused, "cannot write an event");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::WorkspaceId;
+
+    use super::*;
+
+    #[test]
+    fn the_same_is_said_again_only_after_a_while() {
+        let told = Told::default();
+        let errand = Errand::new(&WorkspaceId("w".into()), "n", "a");
+        let at = Duration::from_secs;
+        assert!(told.is_news(&errand, "no", at(0)));
+        assert!(!told.is_news(&errand, "no", at(10)));
+        assert!(told.is_news(&errand, "never", at(20)), "it is something else");
+        assert!(told.is_news(&errand, "never", at(20) + AGAIN_AFTER));
+        told.forget(&errand);
+        assert!(told.is_news(&errand, "never", at(30) + AGAIN_AFTER));
+    }
+}
