@@ -167,6 +167,7 @@ impl Session {
             learned,
             ..Known::default()
         };
+        let tokens = Tokens::recalled(&known.conditions);
         Session {
             workspace,
             wanted,
@@ -174,7 +175,7 @@ impl Session {
             capacity: Mutex::default(),
             homes: Homes::new(hub.clone(), place.0.clone()),
             shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
-            tokens: Tokens::default(),
+            tokens,
             room: Arc::new(Room::new(shared.options.most_bytes)),
             copies: Copies::default(),
             gate: watch::channel(false).0,

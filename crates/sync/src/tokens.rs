@@ -4,6 +4,7 @@
 //!   policy    what a new pod is given: the hub's address, and a Secret for a token     evaluated in the member
 //!   install   puts the policies there, says on the Cluster how that went
 //!   secret    that Secret: token, authority, namespace                                 written by the session
+//!   template  the same done to what is sent, where a member has no such policies
 //!   ledger    which there are, which there are to be, when it is whose turn
 //! ```
 //!
@@ -14,6 +15,7 @@ mod install;
 mod ledger;
 pub mod policy;
 pub mod secret;
+pub mod template;
 
 use std::{convert::Infallible, time::Duration};
 
@@ -21,6 +23,7 @@ use compact_str::CompactString;
 use env::BoxFuture;
 use futures_util::{StreamExt, stream};
 use http::Method;
+use kinds::{Kind, Pods};
 use serde_json::{Value, json};
 use server::space::Space;
 use store::{Collection, Key};
@@ -32,8 +35,9 @@ use crate::{
 };
 pub use ledger::{NamespaceSink, SecretSink, Tokens};
 use ledger::{Outcome, Owner};
-use policy::MAX_ACCOUNT;
+use policy::{Address, MAX_ACCOUNT};
 use secret::{Basis, Kept, LIFETIME, RENEWED_AFTER};
+use template::Facts;
 
 /// The member's namespaces that belong to workspaces.
 pub const NAMESPACES: &str = "/api/v1/namespaces?labelSelector=hanse.io%2Fworkspace";
@@ -91,6 +95,29 @@ impl Session {
                 self.note_tokens();
             }
         })
+    }
+
+    /// Completes what is sent to a namespace of the member that was made for a workspace: pods as the policies there would,
+    /// and where there are none, templates of pods.
+    pub fn complete_pods(&self, kind: &Kind, space: &Space, home: &str, namespace: &str, body: &mut Value) {
+        let spec = match kind.pods {
+            Pods::None => return,
+            Pods::Itself => body.get_mut("spec"),
+            Pods::Template(path) => {
+                let pointer = format!("/{}/spec", path.replace('.', "/"));
+                body.pointer_mut(&pointer).filter(|_| self.tokens.has_no_policies())
+            }
+        };
+        let Some(spec) = spec else { return };
+        let mut address = None;
+        if self.tokens.has_no_policies() {
+            address = Address::read(&self.shared.hub.options.advertised);
+            let account = Key::new("", "serviceaccounts", home, template::account(spec));
+            let account = space.get(&account).and_then(|account| account.tree().ok());
+            let wanted = account.and_then(|account| account.get("automountServiceAccountToken")?.as_bool());
+            template::mount(spec, wanted);
+        }
+        template::rewrite(spec, &Facts { address: address.as_ref(), home, mapped: home != namespace });
     }
 
     /// The workspace that a namespace is of, if its label counts.

@@ -14,6 +14,12 @@ use crate::{
     session::Session,
 };
 
+/// The member has no mutating policies, or they are turned off.
+pub const NOT_SERVED: &str = "NotServed";
+
+/// It did not answer.
+pub const UNREACHABLE: &str = "Unreachable";
+
 /// Why pods of workspaces are not looked after in a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
@@ -32,7 +38,7 @@ impl Session {
                 Err(lack) => {
                     tracing::info!(cluster = %self.name(), why = lack.message, "pods are given no tokens of the hub");
                     match lack.reason {
-                        "Unreachable" => options.retry_after,
+                        UNREACHABLE => options.retry_after,
                         // What a member does not serve or allow, it does not a moment later.
                         _ => options.learn_every / 5,
                     }
@@ -87,12 +93,12 @@ impl Session {
 
 fn not_served(version: &str) -> Lack {
     let message = format!(
-        "it serves no MutatingAdmissionPolicies (its version is {version}; they are on by default from 1.36), so pods of \
-         workspaces get no token of the hub's there, and their own cluster's unless they say automountServiceAccountToken: \
-         false. Upgrade it, or turn them on: --feature-gates=MutatingAdmissionPolicy=true \
+        "it serves no MutatingAdmissionPolicies (its version is {version}; they are on by default from 1.36): what is \
+         placed there gets the hub's tokens all the same, and pods that others make in namespaces of workspaces get the \
+         cluster's own. Upgrade it, or turn them on: --feature-gates=MutatingAdmissionPolicy=true \
          --runtime-config={GROUP}/v1beta1=true"
     );
-    Lack { reason: "NotServed", message }
+    Lack { reason: NOT_SERVED, message }
 }
 
 fn refusal(error: &Error) -> Lack {
@@ -104,7 +110,7 @@ fn refusal(error: &Error) -> Lack {
             ),
         },
         Some(_) => Lack { reason: "Refused", message: error.to_string() },
-        None => Lack { reason: "Unreachable", message: error.to_string() },
+        None => Lack { reason: UNREACHABLE, message: error.to_string() },
     }
 }
 

@@ -6,14 +6,18 @@ use std::{
     time::Duration,
 };
 
+use api::cluster::condition;
 use compact_str::CompactString;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use super::{install::Lack, secret::Kept};
-use crate::{reflect::Sink, session::Session};
+use super::{
+    install::{Lack, NOT_SERVED, UNREACHABLE},
+    secret::Kept,
+};
+use crate::{conditions::Conditions, reflect::Sink, session::Session};
 
 /// With nothing to do.
 const LONG: Duration = Duration::from_secs(60 * 60);
@@ -152,6 +156,32 @@ impl Tokens {
             None => state.complaints.remove(&namespace),
         };
         before != complaint
+    }
+
+    /// What is known from before: `conditions` are those of the `Cluster`.
+    pub fn recalled(conditions: &Conditions) -> Tokens {
+        let tokens = Tokens::default();
+        tokens.state.lock().installed = match conditions.says(condition::TOKENS) {
+            Some(("True", _)) => Some(Ok(())),
+            Some((_, NOT_SERVED)) => Some(Err(Lack { reason: NOT_SERVED, message: String::new() })),
+            _ => None,
+        };
+        tokens
+    }
+
+    /// Whether it is known what the member does with pods. Before that none are sent there.
+    pub fn is_decided(&self) -> bool {
+        let state = self.state.lock();
+        state
+            .installed
+            .as_ref()
+            .is_some_and(|it| it.as_ref().err().is_none_or(|lack| lack.reason != UNREACHABLE))
+    }
+
+    /// The member has none of the policies that pods need.
+    pub fn has_no_policies(&self) -> bool {
+        let state = self.state.lock();
+        matches!(&state.installed, Some(Err(lack)) if lack.reason == NOT_SERVED)
     }
 
     pub fn installed(&self, outcome: Result<(), Lack>) {

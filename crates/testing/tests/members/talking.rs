@@ -7,6 +7,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::Method;
 use serde_json::{Value, json};
 use store::{Store, memory::MemoryStore};
+use sync::tokens::{
+    policy::Address,
+    template::{self, Facts},
+};
 use testing::{
     client::{Answer, Client},
     hub::{TestHub, eventually},
@@ -130,7 +134,14 @@ async fn new_pods_are_given_the_hubs_token_authority_and_address() -> Result<()>
         talk.members.post("one", &format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), account).await?;
     }
     let (host, port) = address(&talk.world.hub);
+    let facts = Facts { address: None, home: HOME, mapped: true };
     for (number, case) in cases((&host, &port)).into_iter().enumerate() {
+        // What a session has completed before is as good to the policies.
+        let mut completed = case.spec.clone();
+        template::rewrite(&mut completed, &facts);
+        let answer = talk.mk_pod(&format!("completed-{number}"), completed).await?;
+        let is_good = case.expected.as_ref().map(|expected| outcome(&answer.json()) == *expected);
+        assert!(is_good.unwrap_or(answer.code == 403), "{}: {}", case.name, answer.text());
         let answer = talk.mk_pod(&format!("pod-{number}"), case.spec).await?;
         match case.expected {
             Ok(expected) => {
@@ -164,6 +175,25 @@ async fn new_pods_are_given_the_hubs_token_authority_and_address() -> Result<()>
     let refused = talk.members.admin.post(&path, &secret).await?;
     assert!(refused.code == 403 && refused.text().contains("another type"), "{}", refused.text());
     Ok(())
+}
+
+/// Where a member has no such policies, the same is done to what is sent there.
+#[test]
+fn templates_are_completed_as_pods_are() {
+    let known = Address { host: "192.0.2.1".into(), port: "6443".into() };
+    let facts = Facts { address: Some(&known), home: HOME, mapped: true };
+    for mut case in cases((&known.host, &known.port)) {
+        let account = template::account(&case.spec).to_owned();
+        let automount =
+            ACCOUNTS.iter().find(|(name, _)| *name == account).and_then(|(_, automount)| *automount);
+        template::mount(&mut case.spec, automount);
+        template::rewrite(&mut case.spec, &facts);
+        assert_eq!(case.spec["automountServiceAccountToken"], false, "{}", case.name);
+        if let Ok(expected) = case.expected {
+            let found = outcome(&json!({"spec": case.spec}));
+            assert_eq!(found, expected, "{}", case.name);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

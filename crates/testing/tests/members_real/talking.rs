@@ -8,11 +8,12 @@ use testing::{
     talking::{ACCOUNTS, HOME, NAMESPACE, cases, outcome},
 };
 
-fn until_installed(operator: &Operator) {
+/// Until the cluster says that of its tokens.
+fn until_tokens(operator: &Operator, reason: &str) {
     eventually("tokens are seen to", || {
         let cluster = operator.object("cluster", "real-1");
         match api::cluster::condition(&cluster, "Tokens") {
-            Some(condition) if condition["status"] == "True" => Ok(()),
+            Some(condition) if condition["reason"] == reason => Ok(()),
             other => Err(format!("{other:?}")),
         }
     });
@@ -77,7 +78,7 @@ fn pods_of_a_real_cluster_are_given_the_hubs_tokens() {
     for (name, automount) in ACCOUNTS {
         operator.create(&cluster.kubeconfig, &account(name, automount));
     }
-    until_installed(&operator);
+    until_tokens(&operator, "Installed");
     until_in_force(&operator, &cluster);
     pods_are_completed(&operator, &cluster);
 
@@ -93,7 +94,7 @@ fn pods_of_a_real_cluster_are_given_the_hubs_tokens() {
     let pod = operator.kubectl(&cluster.kubeconfig, &run).ok();
     assert!(pod.contains("hanse-token-default") && !pod.contains("serviceAccountToken"), "{pod}");
     operator.restart_hub().expect("it starts again");
-    until_installed(&operator);
+    until_tokens(&operator, "Installed");
     let after = operator.kubectl(&cluster.kubeconfig, &secret).ok();
     assert_eq!(after, before, "it is still good");
 
@@ -105,4 +106,38 @@ fn pods_of_a_real_cluster_are_given_the_hubs_tokens() {
             said => Err(said.text),
         });
     }
+}
+
+/// As older ones do not.
+#[test]
+fn a_cluster_without_mutating_policies_says_so_and_what_is_placed_there_has_the_hubs_token() {
+    let off = "--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false,\
+               admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings=false";
+    let off = [off, "--disable-admission-plugins=MutatingAdmissionPolicy"].map(str::to_owned).to_vec();
+    let options =
+        Options { controller_manager: true, fsync: false, apiserver_args: off, ..Options::default() };
+    let cluster = RealCluster::start(options).expect("it starts");
+    let operator = Operator::start(cluster.kubectl()).expect("the hub starts");
+    let kubeconfig = cluster.kubeconfig.display().to_string();
+    operator.hanse(&["join", "real-1", "--kubeconfig", &kubeconfig]).ok();
+    until_tokens(&operator, "NotServed");
+
+    operator.hub(&["create", "namespace", HOME]).ok();
+    operator.hub(&["annotate", "namespace", HOME, "hanse.io/clusters=real-1"]).ok();
+    operator.hub(&["create", "deployment", "web", "-n", HOME, "--image=i"]).ok();
+    let pods = ["get", "pods", "-n", HOME, "-o", "json"];
+    let pods = eventually("there is a pod", || {
+        let list: Value = serde_json::from_str(&operator.kubectl(&cluster.kubeconfig, &pods).text)
+            .map_err(|error| error.to_string())?;
+        let first = list["items"].get(0).cloned();
+        first.ok_or_else(|| operator.hub(&["get", "assignments", "-n", HOME, "-o", "yaml"]).text)
+    });
+    let text = pods.to_string();
+    assert!(text.contains("hanse-token-default") && !text.contains("serviceAccountToken\":{"), "{text}");
+    assert!(text.contains("KUBERNETES_SERVICE_HOST"), "{text}");
+    let secret = ["get", "secret", "-n", HOME, "hanse-token-default"];
+    eventually("there is a token", || match operator.kubectl(&cluster.kubeconfig, &secret) {
+        said if said.done => Ok(()),
+        said => Err(said.text),
+    });
 }
