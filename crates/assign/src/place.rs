@@ -40,8 +40,20 @@ pub fn look(world: &mut World, id: &Id) -> Step {
         (None, Some(stored)) => orphan(world, id, &stored),
         // One of the same name was there before: its Assignment goes first.
         (Some(object), Some(stored)) if !belongs(&stored, &object)? => Ok(None),
+        (Some(object), Some(stored)) if object.head.deleting && is_pod(&object) => dismiss(world, id, &stored),
         (Some(object), stored) => assign(world, &space, id, &object, stored),
     }
+}
+
+fn is_pod(object: &Object) -> bool {
+    kind_of(object).is_some_and(|(group, _, kind)| (group, kind) == ("", "Pod"))
+}
+
+/// A pod that is being deleted has time to end where it runs, and goes when it did: nobody else would say so.
+fn dismiss(world: &World, id: &Id, stored: &Object) -> Step {
+    let mut assignment = Assignment::read(stored)?;
+    assignment.spec.propagation = Some(Propagation::Background);
+    let_go(world, id, stored, &assignment)
 }
 
 fn belongs(stored: &Object, object: &Object) -> Result<bool, ObjectError> {
@@ -69,9 +81,23 @@ fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Ste
         new.spec.propagation = Some(if waits { Propagation::Foreground } else { Propagation::Background });
     }
     if new.spec.clusters.is_empty() {
-        return release(stored, &id.assignment());
+        let commit = release(stored, &id.assignment())?;
+        let ended = space.get(&id.key).filter(|it| it.head.uid == old.spec.object.uid.as_str() && has_ended(it));
+        return Ok(commit.map(|mut commit| {
+            commit.writes.extend(ended.map(|pod| Write {
+                key: id.key.clone(),
+                expect: Expect::At(pod.revision),
+                change: Change::Remove,
+            }));
+            commit
+        }));
     }
     put(stored, &id.assignment(), &new)
+}
+
+/// A pod that is being deleted and has no copy any more.
+fn has_ended(object: &Object) -> bool {
+    is_pod(object) && object.head.deleting && object.head.finalizers.is_empty()
 }
 
 /// Takes the finalizer off, with which the object goes if there is no other.
@@ -101,6 +127,11 @@ fn orphan(world: &World, id: &Id, stored: &Object) -> Step {
     }
     let mut assignment = Assignment::read(stored)?;
     assignment.spec.propagation = Some(Propagation::Orphan);
+    let_go(world, id, stored, &assignment)
+}
+
+/// Has an Assignment deleted, which takes as long as there are copies.
+fn let_go(world: &World, id: &Id, stored: &Object, assignment: &Assignment) -> Step {
     let mut tree = stored.tree()?;
     assignment.write(&mut tree)?;
     let now = world.hub.now_text();

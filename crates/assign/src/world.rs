@@ -33,6 +33,8 @@ pub struct Workspace {
     pub namespaces: HashMap<CompactString, Namespace>,
     /// How many workloads each cluster has that were placed by default: the first is where others go.
     homes: BTreeMap<String, usize>,
+    /// Where each of them was counted.
+    counted: HashMap<Key, Vec<String>>,
     policies: Cached<Vec<Policy>>,
     cordoned: Cached<BTreeSet<String>>,
 }
@@ -288,14 +290,12 @@ impl World {
             true => self.hub.store.workspaces(),
             false => vec![workspace.clone()],
         };
-        let [_, new] = policies;
-        let Some(new) = new else { return };
-        for workspace in workspaces {
-            self.look_for_selected(&workspace, &new);
+        if policies[1].is_some() {
+            workspaces.iter().for_each(|workspace| self.look_for_selected(workspace));
         }
     }
 
-    fn look_for_selected(&mut self, workspace: &WorkspaceId, _: &Policy) {
+    fn look_for_selected(&mut self, workspace: &WorkspaceId) {
         let store = self.hub.store.clone();
         for collection in store.collections(workspace) {
             let listed = list(&store, workspace, &collection);
@@ -358,7 +358,11 @@ impl World {
             }
             Some(object) => {
                 let Some(subject) = self.subject(workspace, key, object) else { return };
-                self.namespace_mut(workspace, name).put(key, subject)
+                let mut concerned = self.namespace_mut(workspace, name).put(key, subject);
+                if object.head.deleting {
+                    concerned.push(key.clone());
+                }
+                concerned
             }
         };
         concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place));
@@ -450,24 +454,22 @@ impl World {
 
     /// Keeps count of where the default has put workloads.
     fn count_homes(&mut self, id: &Id, assignment: &Assignment, is_there: bool) {
-        let Some(known) = self.namespace(id).and_then(|it| it.get(&id.key)) else { return };
-        let counts = known.subject.replicas.is_some() && !known.subject.every_node;
-        if !counts || assignment.spec.decision.layer != "Default" {
-            return;
-        }
-        let before: Vec<String> = known.placed.keys().cloned().collect();
-        let after: Vec<String> = match is_there {
-            true => assignment.spec.clusters.iter().map(|it| it.name.clone()).collect(),
-            false => Vec::new(),
-        };
-        let homes = &mut self.workspace(&id.workspace).homes;
-        for name in before {
-            if let Some(count) = homes.get_mut(&name) {
+        let known = self.namespace(id).and_then(|it| it.get(&id.key));
+        let is_workload = known.is_some_and(|it| it.subject.replicas.is_some() && !it.subject.every_node);
+        let counts = is_there && is_workload && assignment.spec.decision.layer == "Default";
+        let targets = assignment.spec.clusters.iter().filter(|it| counts && it.state != State::Draining);
+        let after: Vec<String> = targets.map(|it| it.name.clone()).collect();
+        let workspace = self.workspace(&id.workspace);
+        for name in workspace.counted.remove(&id.key).unwrap_or_default() {
+            if let Some(count) = workspace.homes.get_mut(&name) {
                 *count = count.saturating_sub(1);
             }
         }
-        after.into_iter().for_each(|name| *homes.entry(name).or_default() += 1);
-        homes.retain(|_, count| *count > 0);
+        after.iter().for_each(|name| *workspace.homes.entry(name.clone()).or_default() += 1);
+        workspace.homes.retain(|_, count| *count > 0);
+        if !after.is_empty() {
+            workspace.counted.insert(id.key.clone(), after);
+        }
     }
 
     pub fn forget(&mut self, workspace: &WorkspaceId) {

@@ -180,11 +180,11 @@ fn by_reference(input: &Input<'_>) -> Decision {
         wanted.extend(input.neighbours.iter().map(|name| (name.as_str(), 0)));
     }
     if wanted.is_empty() {
-        wanted.extend(input.home.map(|name| (name, 0)));
-    }
-    if wanted.is_empty() {
         // Nothing needs it any more, which is no reason to take it away.
         wanted.extend(input.current.keys().map(|name| (name.as_str(), 0)));
+    }
+    if wanted.is_empty() {
+        wanted.extend(input.home.map(|name| (name, 0)));
     }
     if is_claim(input.subject) && !input.shared_volumes {
         keep_one(input, &mut wanted);

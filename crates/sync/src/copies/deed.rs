@@ -243,9 +243,13 @@ impl Session {
             Propagation::Foreground => "Foreground",
             Propagation::Orphan => "Orphan",
         };
-        let options = json!({
+        let mut options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy, "preconditions": {"uid": uid},
         });
+        // A pod has as long to end as its user gave it.
+        if let Some(seconds) = case.grace() {
+            options["gracePeriodSeconds"] = json!(seconds);
+        }
         let headers = [(header::CONTENT_TYPE, JSON), (header::ACCEPT, JSON)];
         let body = Bytes::from(options.to_string());
         let request = request(Method::DELETE, &place.ty.path(place.item), &headers, body)?;

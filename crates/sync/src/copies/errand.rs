@@ -62,6 +62,12 @@ impl Case {
         self.assignment.spec.propagation.unwrap_or(Propagation::Background)
     }
 
+    /// Of an object that is being deleted and has some time for that.
+    pub fn grace(&self) -> Option<i64> {
+        let object = self.object.as_ref().filter(|object| object.head.deleting)?;
+        object.tree().ok()?.get("metadata")?["deletionGracePeriodSeconds"].as_i64().filter(|it| *it > 0)
+    }
+
     fn is_duplicated(&self) -> bool {
         let spec = &self.assignment.spec;
         spec.decision.strategy == Some(api::assignment::Strategy::Duplicate) && spec.clusters.len() > 1
