@@ -28,6 +28,8 @@ pub mod condition {
     pub const IDENTITY_CHANGED: &str = "IdentityChanged";
     /// All that it has of the kinds that show is seen; it is said only where that is not so.
     pub const COMPLETE: &str = "Complete";
+    /// Pods of workspaces get the hub's tokens there.
+    pub const TOKENS: &str = "Tokens";
 }
 
 const fn column(name: &'static str, description: &'static str, cell: Cell) -> Column {

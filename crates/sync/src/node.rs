@@ -121,6 +121,7 @@ mod tests {
             prefixed: false,
             unschedulable: true,
             secret: Default::default(),
+            prefixed: false,
         }
     }
 

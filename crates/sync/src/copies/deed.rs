@@ -30,6 +30,8 @@ const MOST_BYTES: usize = 16 << 20;
 pub struct Place<'a> {
     pub ty: &'a Type,
     pub item: &'a ItemKey,
+    /// The namespace was made for the workspace.
+    pub made_for_it: bool,
 }
 
 /// What is sent to make a copy.
@@ -145,7 +147,7 @@ impl Session {
         let tree = object.tree().map_err(|_| Problem::Missing("fields that can be read"))?;
         let kind = self.kind(case);
         let chosen = self.chosen_overrides(case);
-        let body = render(&Recipe {
+        let mut body = render(&Recipe {
             kind: &kind,
             object: &Value::Object(tree),
             targets: &case.assignment.spec.clusters,
@@ -156,6 +158,10 @@ impl Session {
             name: place.item.name(),
             source_uid: case.source_uid(),
         })?;
+        if let Some(body) = body.as_mut().filter(|_| place.made_for_it) {
+            let (home, namespace) = (case.errand.item.namespace(), place.item.namespace());
+            self.complete_pods(&kind, &case.space, home, namespace, body);
+        }
         let autoscaled = kind.replicas().filter(|_| self.is_autoscaled(case)).map(str::to_owned);
         Ok(body.map(|body| Sent::new(body, inputs, autoscaled)))
     }

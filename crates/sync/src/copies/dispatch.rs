@@ -82,9 +82,17 @@ impl Dispatch {
             };
             for (item, object) in listing.iter(None, None) {
                 let errand = Errand { workspace: workspace.clone(), item: item.clone() };
-                self.named(object).for_each(|(_, session)| session.copies.want(&errand, None));
+                for (_, session) in self.named(object) {
+                    session.welcome(&workspace);
+                    session.copies.want(&errand, None);
+                }
             }
         }
+    }
+
+    /// The session with the cluster whose `Cluster` has this UID.
+    pub fn session(&self, uid: &str) -> Option<&Arc<Session>> {
+        self.sessions.get(uid)
     }
 
     /// The sessions that an Assignment names.
@@ -141,7 +149,10 @@ impl Dispatch {
         for object in old.into_iter().chain(new.map(|new| &**new)) {
             concerned.extend(self.named(object));
         }
-        concerned.values().for_each(|session| session.copies.want(&errand, self.now()));
+        for session in concerned.values() {
+            session.welcome(&event.workspace);
+            session.copies.want(&errand, self.now());
+        }
     }
 
     fn object_changed(&self, event: &Event) {

@@ -311,7 +311,12 @@ impl Session {
         }
         // What is not kept up with must be asked for.
         let seen = seen.filter(|_| known == Known::Listed);
-        let place = Place { ty: &case.ty, item: &item };
+        let made_for_it = matches!(home, Home::Made { .. });
+        if made_for_it && wish == Wish::Keep && !self.tokens.is_decided() {
+            // Pods that came first would have tokens of the cluster's.
+            return Result::retry(None);
+        }
+        let place = Place { ty: &case.ty, item: &item, made_for_it };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
         if known == Known::Failed {
             // Nobody tells what becomes of it, so that it must be asked for.
