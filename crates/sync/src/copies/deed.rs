@@ -136,8 +136,13 @@ impl Session {
         let layers = [changed(&root_id(), &overrides::collection()), changed(own, &overrides::collection())];
         let scalers = changed(own, &autoscalers());
         let kinds = changed(own, &Collection::new("apiextensions.k8s.io", "customresourcedefinitions"));
+        // Pods of a member without policies say themselves whose token they mount.
+        let accounts =
+            self.tokens.has_no_policies().then(|| changed(own, &Collection::new("", "serviceaccounts")));
         let labels = &self.wanted.borrow().labels;
-        text.push_str(&format!("{of_object:?}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{labels:?}"));
+        text.push_str(&format!(
+            "{of_object:?}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{accounts:?}{labels:?}"
+        ));
         hash(text.as_bytes())
     }
 

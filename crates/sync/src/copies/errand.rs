@@ -314,7 +314,7 @@ impl Session {
         let made_for_it = matches!(home, Home::Made { .. });
         if made_for_it && wish == Wish::Keep && !self.tokens.is_decided() {
             // Pods that came first would have tokens of the cluster's.
-            return Result::retry(None);
+            return Upshot::retry(None);
         }
         let place = Place { ty: &case.ty, item: &item, made_for_it };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
