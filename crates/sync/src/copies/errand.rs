@@ -156,17 +156,16 @@ impl Session {
         };
         let result = Box::pin(self.carry_out(client, &case, &taken)).await;
         if let Some(report) = result.report {
-            let is_refusal = matches!(&*report.reason, reason::REFUSED | reason::CONFLICT | reason::INVALID);
-            if is_refusal {
-                self.tell_refusal(&case, &report).await;
-            } else if report.applied {
-                self.copies.told.forget(&errand);
-            }
             if report.is_gone() {
                 self.copies.note_gone(&errand);
                 self.place(&case, None);
             }
-            self.shared.reporter.report(&errand, case.known_report(), report);
+            self.shared.reporter.report(&errand, case.known_report(), report.clone());
+            match &*report.reason {
+                reason::REFUSED | reason::CONFLICT | reason::INVALID => self.tell_refusal(&case, &report).await,
+                _ if report.applied => self.copies.told.forget(&errand),
+                _ => {}
+            }
         }
         (errand, result.outcome)
     }
