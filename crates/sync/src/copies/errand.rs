@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
-use api::assignment::{Assignment, Propagation, Report, State, Target, reason};
+use api::{
+    assignment::{Assignment, Propagation, Report, State, Target, reason},
+    cluster::condition,
+};
 use compact_str::CompactString;
 use kinds::{Health, Kind, MemberStatus, Share};
 use machinery::Object;
 use serde_json::Value;
-use server::{space::Space, views::Placed};
+use server::{
+    hub::{default_id, root_id},
+    space::Space,
+    views::Placed,
+};
 use store::{ItemKey, Key};
 
 use super::{
@@ -162,7 +169,9 @@ impl Session {
             }
             self.shared.reporter.report(&errand, case.known_report(), report.clone());
             match &*report.reason {
-                reason::REFUSED | reason::CONFLICT | reason::INVALID => self.tell_refusal(&case, &report).await,
+                reason::REFUSED | reason::CONFLICT | reason::INVALID => {
+                    self.tell_refusal(&case, &report).await
+                }
                 _ if report.applied => self.copies.told.forget(&errand),
                 _ => {}
             }
@@ -232,7 +241,18 @@ impl Session {
                 _ => false,
             }
         };
-        staying.all(does_well)
+        // What a cluster said last is worth nothing while it does not answer.
+        staying.all(|target| self.is_ready(case, target) && does_well(target))
+    }
+
+    /// Whether another cluster can be used.
+    fn is_ready(&self, case: &Case, target: &Target) -> bool {
+        let key = Key::new(api::GROUP, api::cluster::PLURAL, "", &target.name);
+        let places = [&self.place.0, &case.errand.workspace, &default_id(), &root_id()];
+        let mut found = places.into_iter().filter_map(|place| self.shared.hub.store.get(place, &key));
+        let cluster = found.find(|cluster| cluster.head.uid == target.uid).and_then(|it| it.tree().ok());
+        let cluster = cluster.map(Value::Object).unwrap_or_default();
+        api::cluster::condition(&cluster, condition::READY).is_some_and(|it| it["status"] == "True")
     }
 
     /// What is known of the kind of the object.
@@ -282,7 +302,11 @@ impl Session {
             return Upshot::nothing();
         }
         let home = match self.home(case) {
-            None => return Upshot::nothing(),
+            None => {
+                let message = "the namespaces of the cluster are not known yet".to_owned();
+                let is_late = taken.failures >= PATIENCE;
+                return Upshot::retry(is_late.then(|| case.failed("NamespacesUnknown", message, None)));
+            }
             Some(Ok(home)) => home,
             Some(Err(_)) if wish != Wish::Keep => return Upshot::done(case.gone()),
             Some(Err(problem @ NoHome::TooLong(_))) => {
@@ -317,8 +341,10 @@ impl Session {
         }
         let place = Place { ty: &case.ty, item: &item, made_for_it };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
-        if known == Known::Failed {
-            // Nobody tells what becomes of it, so that it must be asked for.
+        let is_unready = |target: &Target| target.uid != case.own.uid && !self.is_ready(case, target);
+        let awaits_others = wish == Wish::Stay && case.assignment.spec.clusters.iter().any(is_unready);
+        if known == Known::Failed || awaits_others {
+            // Nobody tells what becomes of it, so that it must be looked at again.
             result.outcome = Outcome::Retry;
         }
         result
