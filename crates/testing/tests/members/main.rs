@@ -8,4 +8,5 @@ mod guests;
 mod joining;
 mod sessions;
 mod showing;
+mod trips;
 mod world;
