@@ -34,6 +34,7 @@ mod session;
 mod sessions;
 mod shown;
 mod sinks;
+pub mod tokens;
 pub mod unjoin;
 mod wanted;
 

@@ -106,6 +106,7 @@ impl Session {
                 learned.version,
                 learned.apis,
                 *learned.lacks,
+                learned.classes,
                 complaint
             ])
         })
@@ -193,6 +194,9 @@ impl Session {
                 "peer": self.shared.hub.options.issuer,
             })
         };
+        if let Some(classes) = &self.known.lock().learned.classes {
+            status["classes"] = json!(classes);
+        }
         if status["identity"] == ""
             && let Some(status) = status.as_object_mut()
         {

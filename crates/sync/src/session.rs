@@ -52,6 +52,7 @@ use crate::{
     sessions::Options,
     shown::Shown,
     sinks::{Kind, NamespaceSink, NodeSink, ViewSink},
+    tokens::{self, Tokens},
     wanted::Wanted,
 };
 use api::cluster::condition;
@@ -108,6 +109,7 @@ pub struct Session {
     pub homes: Homes,
     pub shown: Shown,
     pub guests: Guests,
+    pub tokens: Tokens,
     pub room: Arc<Room>,
     pub copies: Copies,
     /// Open: the member can be used.
@@ -173,6 +175,7 @@ impl Session {
         };
         let homes = Homes::new(hub.clone(), place.0.clone());
         let (views, own) = (hub.views.clone(), place.0.clone());
+        let tokens = Tokens::recalled(&known.conditions);
         Session {
             workspace,
             wanted,
@@ -181,6 +184,7 @@ impl Session {
             shown: Shown::new(views, own, &place.1, was_seen, homes.generation()),
             homes,
             guests: Guests::default(),
+            tokens,
             room: Arc::new(Room::new(shared.options.most_bytes)),
             copies: Copies::default(),
             gate: watch::channel(false).0,
@@ -291,6 +295,14 @@ impl Session {
         all.push(Box::pin(self.follow(&client, namespaces)));
         let nodes = Reflector::new(nodes, NodeSink::new(self), self.room.clone());
         all.push(Box::pin(self.follow(&client, nodes)));
+        let labelled = Source::new(tokens::NAMESPACES, METADATA);
+        let labelled = Reflector::new(labelled, tokens::NamespaceSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, labelled)));
+        let secrets = Source::new(tokens::SECRETS, METADATA);
+        let secrets = Reflector::new(secrets, tokens::SecretSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, secrets)));
+        all.push(Box::pin(self.whenever_open(|| Box::pin(self.guard_pods(&client)))));
+        all.push(Box::pin(self.whenever_open(|| Box::pin(self.keep_tokens(&client)))));
         for (path, kind) in VIEWS {
             let source = Source::new(path, WHOLE);
             let reflector = Reflector::new(source, ViewSink::new(self, kind), self.room.clone());
@@ -461,6 +473,18 @@ impl Session {
             };
             tokio::select! {
                 () = client.env().clock.sleep(pause) => {}
+                () = closed(&mut gate) => {}
+            }
+        }
+    }
+
+    /// Does `work` while the gate is open, from the beginning each time that it opens.
+    async fn whenever_open<'a>(&self, work: impl Fn() -> BoxFuture<'a, Infallible>) -> Infallible {
+        let mut gate = self.gate.subscribe();
+        loop {
+            opened(&mut gate).await;
+            tokio::select! {
+                never = work() => match never {},
                 () = closed(&mut gate) => {}
             }
         }

@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
+use compact_str::CompactString;
 use machinery::Object;
 use serde_json::Value;
 use server::{
     Hub,
     duty::{self, during},
-    hub::root_id,
+    hub::{default_id, root_id},
     views::Host,
 };
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
@@ -216,6 +217,9 @@ impl Sessions {
                 let place = (event.workspace.clone(), event.key.item.name().into());
                 if let Some(running) = self.running.get(&place) {
                     running.session.look_at_node();
+                    if is_another(event) {
+                        running.session.tokens.look_at_everything();
+                    }
                 }
                 let namesakes = self.running.iter().filter(|(it, _)| it.1 == place.1);
                 for (_, Running { session, .. }) in namesakes {
@@ -224,8 +228,16 @@ impl Sessions {
                     }
                 }
             }
+            ("", "serviceaccounts") if is_another(event) => self.look_at_account(event),
+            (api::GROUP, server::tokens::ISSUERS) => {
+                if let Some(name) = self.name_of(&event.workspace) {
+                    self.running.values().for_each(|it| it.session.tokens.workspace_changed(&name));
+                }
+            }
             (api::GROUP, "workspaces") if event.workspace == root_id() => {
                 self.running.values().for_each(|running| running.session.homes.look_again());
+                let name = event.key.item.name();
+                self.running.values().for_each(|running| running.session.tokens.workspace_changed(name));
             }
             _ => {}
         }
@@ -270,6 +282,23 @@ impl Sessions {
         self.running.insert(place, Running { session, wanted: sender });
     }
 
+    /// `None`: there is no such workspace, or nobody who wants to know.
+    fn name_of(&self, workspace: &WorkspaceId) -> Option<CompactString> {
+        match *workspace == root_id() || *workspace == default_id() {
+            _ if self.running.is_empty() => None,
+            true => Some(workspace.0.clone()),
+            false => self.hub.name_of(workspace),
+        }
+    }
+
+    fn look_at_account(&self, event: &Event) {
+        let Some(workspace) = self.name_of(&event.workspace) else { return };
+        let gone = event.old.as_ref().map(|old| old.head.uid.as_str());
+        for running in self.running.values() {
+            running.session.tokens.account_changed(&workspace, event.key.item.namespace(), gone);
+        }
+    }
+
     fn look_at_secret(&mut self, workspace: &WorkspaceId, key: &Key) {
         let secret = (workspace.clone(), key.item.namespace().to_owned(), key.item.name().to_owned());
         let Some(places) = self.by_secret.get(&secret).cloned() else { return };
@@ -311,11 +340,18 @@ impl Sessions {
     fn forget(&mut self, workspace: &WorkspaceId) {
         let gone: Vec<Place> = self.running.keys().filter(|place| place.0 == *workspace).cloned().collect();
         gone.iter().for_each(|place| self.leave(place));
+        self.dispatch.forget(workspace);
         for Running { session, .. } in self.running.values() {
             session.guests.forget(workspace);
             session.homes.look_again();
         }
     }
+}
+
+/// Something came, went, or was made anew: not merely changed.
+fn is_another(event: &Event) -> bool {
+    let uid = |object: Option<&Arc<Object>>| object.map(|object| object.head.uid.clone());
+    uid(event.old.as_ref()) != uid(event.after())
 }
 
 /// The session goes on, with what is wanted of it now.

@@ -19,5 +19,6 @@ pub mod patience;
 pub mod process;
 pub mod real;
 pub mod simulated;
+pub mod talking;
 pub mod webhook;
 pub mod world;

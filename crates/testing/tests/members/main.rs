@@ -8,5 +8,6 @@ mod guests;
 mod joining;
 mod sessions;
 mod showing;
+mod talking;
 mod trips;
 mod world;

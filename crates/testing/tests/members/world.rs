@@ -83,6 +83,14 @@ impl World {
         Ok(World { hub, admin, cuts })
     }
 
+    /// Without sessions.
+    #[allow(dead_code)] // Not all tests that have this file need it.
+    pub async fn start_quietly(store: Arc<dyn Store>) -> Result<World> {
+        let hub = TestHub::start_on(store, Options::default()).await?;
+        let admin = hub.admin().await?;
+        Ok(World { hub, admin, cuts: Cuts::default() })
+    }
+
     pub fn access(&self) -> Access {
         access(&self.hub, "default")
     }
