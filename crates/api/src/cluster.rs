@@ -154,6 +154,11 @@ fn status_shape() -> Value {
             },
             "heartbeat": said("When it last answered."),
             "apis": {"type": "array", "items": api, "description": "What its API serves."},
+            "classes": {
+                "type": "object", "description": "The names of its classes, by their kind: StorageClass, PriorityClass, \
+                IngressClass, RuntimeClass.",
+                "additionalProperties": {"type": "array", "items": {"type": "string"}},
+            },
             "skew": anything("Fields that this API has and the cluster's does not."),
             "capacity": amounts("What its nodes have."),
             "allocatable": amounts("What pods can use of it."),

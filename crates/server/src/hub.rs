@@ -386,6 +386,7 @@ impl Hub {
         self.admission.forget(id);
         self.quotas.forget(id);
         self.limit_ranges.forget(id);
+        self.views.forget_space(id);
     }
 
     /// Forgets all that root does not have any more.

@@ -20,6 +20,7 @@ mod conditions;
 mod copies;
 mod desk;
 mod fields;
+mod guests;
 mod health;
 mod homes;
 pub mod join;

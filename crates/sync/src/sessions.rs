@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use server::{
     Hub,
     duty::{self, during},
     hub::{default_id, root_id},
+    views::Host,
 };
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ use crate::{
     claims::{Claims, Place},
     copies::{dispatch::Dispatch, overrides::Overrides, reporter::Reporter},
     desk::Desk,
+    guests,
     session::{Session, Shared},
     wanted::Wanted,
 };
@@ -72,9 +74,9 @@ pub fn start(hub: &Arc<Hub>, options: Options) {
         let feed = own.store.feed();
         let sessions = Sessions::new(own.clone(), options.clone(), ended.clone());
         let shared = sessions.shared.clone();
-        own.env.tasks.spawn(Box::pin(during(ended.clone(), async move {
-            match shared.reporter.run().await {}
-        })));
+        own.env
+            .tasks
+            .spawn(Box::pin(during(ended.clone(), async move { match shared.reporter.run().await {} })));
         own.env.tasks.spawn(Box::pin(during(ended, sessions.follow(feed))));
     });
 }
@@ -134,8 +136,11 @@ impl Sessions {
 
     async fn look_at_everything(&mut self) {
         let mut found: Vec<(Place, Arc<Object>)> = Vec::new();
+        let mut nodes = Vec::new();
         for workspace in self.hub.store.workspaces() {
             tokio::task::yield_now().await;
+            let here = guests::nodes_in(&self.hub, &workspace).into_iter();
+            nodes.extend(here.map(|(uid, node)| (workspace.clone(), uid, node)));
             let Ok(listing) = self.hub.store.list(&workspace, &clusters(), None) else { continue };
             let here = listing.iter(None, None);
             found
@@ -150,8 +155,35 @@ impl Sessions {
             self.take_up(place, &object);
         }
         self.drop_strangers(&there);
+        self.take_up_nodes(nodes);
         self.dispatch.look_at_everything().await;
         self.shared.begun.send_replace(true);
+    }
+
+    /// Nodes in workspaces of others are kept level as long as there is the cluster that they stand for.
+    fn take_up_nodes(&self, nodes: Vec<(WorkspaceId, String, Arc<Object>)>) {
+        let mut gone = Vec::new();
+        for (workspace, uid, node) in nodes {
+            match self.dispatch.session(&uid) {
+                Some(session) => session.welcome(&workspace),
+                None => gone.push((workspace, node.head.name.to_string(), uid)),
+            }
+        }
+        self.remove_nodes(gone);
+    }
+
+    /// In the background: there may be many of them.
+    fn remove_nodes(&self, gone: Vec<(WorkspaceId, String, String)>) {
+        if gone.is_empty() {
+            return;
+        }
+        let shared = self.shared.clone();
+        let removing = async move {
+            for (workspace, name, uid) in gone {
+                guests::remove(&shared.hub, &shared.desk, &workspace, &name, &uid).await;
+            }
+        };
+        self.hub.env.tasks.spawn(Box::pin(during(self.ended.clone(), removing)));
     }
 
     /// Clusters that were unjoined while nobody looked still show.
@@ -187,6 +219,12 @@ impl Sessions {
                     running.session.look_at_node();
                     if is_another(event) {
                         running.session.tokens.look_at_everything();
+                    }
+                }
+                let namesakes = self.running.iter().filter(|(it, _)| it.1 == place.1);
+                for (_, Running { session, .. }) in namesakes {
+                    if session.guests.look_at(&event.workspace) {
+                        session.news.notify_one();
                     }
                 }
             }
@@ -233,6 +271,7 @@ impl Sessions {
         let (sender, receiver) = watch::channel(wanted);
         let name = space.name().to_owned();
         let session = Arc::new(Session::new(self.shared.clone(), name, place.clone(), receiver, &status));
+        self.hub.views.host(&uid, Arc::downgrade(&session) as Weak<dyn Host>);
         self.dispatch.add(&uid, &session);
         let work = session.clone();
         let ended = self.ended.clone();
@@ -291,14 +330,21 @@ impl Sessions {
         let Some(running) = self.running.remove(place) else { return };
         let secret = running.wanted.borrow().secret.clone();
         self.note_secret(place, Some(&secret), None);
-        self.dispatch.remove(&running.wanted.borrow().uid);
+        let uid = running.wanted.borrow().uid.clone();
+        self.dispatch.remove(&uid);
         running.session.leave();
+        let guests = running.session.guests.all().into_iter();
+        self.remove_nodes(guests.map(|it| (it, place.1.to_string(), uid.clone())).collect());
     }
 
     fn forget(&mut self, workspace: &WorkspaceId) {
         let gone: Vec<Place> = self.running.keys().filter(|place| place.0 == *workspace).cloned().collect();
         gone.iter().for_each(|place| self.leave(place));
-        self.running.values().for_each(|running| running.session.homes.look_again());
+        self.dispatch.forget(workspace);
+        for Running { session, .. } in self.running.values() {
+            session.guests.forget(workspace);
+            session.homes.look_again();
+        }
     }
 }
 

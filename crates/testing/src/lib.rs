@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 pub mod accepted;
+pub mod assignments;
 pub mod client;
 pub mod compare;
 pub mod cuts;

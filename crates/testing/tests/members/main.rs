@@ -4,6 +4,7 @@
 
 mod bad;
 mod crowd;
+mod guests;
 mod joining;
 mod sessions;
 mod showing;
