@@ -5,5 +5,8 @@
 
 mod app;
 mod history;
+mod refusals;
+mod removal;
+mod safety;
 mod scenarios;
 mod world;
