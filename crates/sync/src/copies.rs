@@ -15,6 +15,7 @@ mod deed;
 pub mod dispatch;
 mod errand;
 mod namespaces;
+mod once;
 pub mod overrides;
 mod plan;
 mod render;
