@@ -16,6 +16,7 @@ pub mod dispatch;
 mod errand;
 mod judge;
 mod namespaces;
+mod once;
 pub mod overrides;
 mod plan;
 mod render;

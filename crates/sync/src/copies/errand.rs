@@ -20,6 +20,7 @@ use store::{ItemKey, Key};
 use super::{
     deed::Place,
     namespaces::{Asked, Home, NoHome},
+    once,
     plan::{Action, There, Wish, plan},
     reporter::{self, bounded_status},
     seen::{Known, Seen, Type},
@@ -64,6 +65,11 @@ impl Case {
         self.object.as_ref().map_or(0, |object| object.head.generation.max(1))
     }
 
+    fn is_pod(&self) -> bool {
+        let reference = &self.assignment.spec.object;
+        reference.group().is_empty() && reference.kind == "Pod"
+    }
+
     pub fn propagation(&self) -> Propagation {
         // A cluster that is left, with the object still there.
         self.assignment.spec.propagation.unwrap_or(Propagation::Background)
@@ -86,9 +92,10 @@ impl Case {
     }
 
     fn failed(&self, reason: &str, message: String, seen: Option<&Seen>) -> Report {
-        let known = self.known_report();
+        // Of a pod it must not be forgotten that there was a copy.
+        let known = self.known_report().filter(|_| seen.is_some() || self.is_pod());
         Report {
-            generation: seen.and(known).map_or(0, |known| known.generation),
+            generation: known.map_or(0, |known| known.generation),
             copy_generation: seen.map_or(0, |seen| seen.generation),
             reason: reason.to_owned(),
             message,
@@ -400,6 +407,11 @@ impl Session {
             };
             let action = plan(wish, &there, adopt);
             self.place(case, ours(&there));
+            if action == Action::Create
+                && let Some(report) = once::over(&self.kind(case), case.known_report())
+            {
+                return Result::done(report);
+            }
             let step = match action {
                 Action::Look => match self.look(client, place).await {
                     Ok(found) => {
