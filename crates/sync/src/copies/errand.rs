@@ -138,9 +138,13 @@ impl Result {
         Result { outcome: Outcome::Retry, report }
     }
 
-    /// Somebody asks for it again.
     fn nothing() -> Result {
         Result { outcome: Outcome::Done, report: None }
+    }
+
+    /// Somebody asks for it again.
+    fn waits() -> Result {
+        Result { outcome: Outcome::Waits, report: None }
     }
 }
 
@@ -283,7 +287,7 @@ impl Session {
             return Result::nothing();
         }
         let home = match self.home(case) {
-            None => return Result::nothing(),
+            None => return Result::waits(),
             Some(Ok(home)) => home,
             Some(Err(_)) if wish != Wish::Keep => return Result::done(case.gone()),
             Some(Err(problem @ NoHome::TooLong(_))) => {
@@ -307,7 +311,7 @@ impl Session {
         let (known, seen) = self.copies.track(&case.errand, &case.ty, &item);
         if known == Known::Not {
             // All of the kind are looked at once it was listed.
-            return Result::nothing();
+            return Result::waits();
         }
         let place = Place { ty: &case.ty, item: &item };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
