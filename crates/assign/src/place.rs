@@ -14,6 +14,7 @@ use server::space::Space;
 use store::{Change, Commit, Expect, Key, Write};
 
 use crate::{
+    events,
     queue::Id,
     record,
     world::{World, account, kind_of, namespace_of},
@@ -181,12 +182,17 @@ fn assign(
     });
     let gone: Vec<_> = world.holds.dropped(id, |uid| targets.iter().any(|target| target.uid == uid));
     gone.iter().for_each(|(uid, name, amounts)| world.clusters.release(uid, name, amounts));
-    let commit = match (stored, old) {
-        (Some(_), Some(old)) if is_as_it_was(&old, &new) => return Ok(None),
+    let commit = match (stored, &old) {
+        (Some(_), Some(old)) if is_as_it_was(old, &new) => return Ok(None),
         (Some(stored), _) => put(&stored, &id.assignment(), &new)?,
         (None, _) => Some(create(world, id, &new)?),
     };
-    commit.map(|commit| with_object(commit, id, object, &new)).transpose()
+    let Some(commit) = commit else { return Ok(None) };
+    let mut commit = with_object(commit, id, object, &new)?;
+    if let Some(news) = events::news(old.as_ref(), &new) {
+        commit.writes.push(events::event(&world.hub, id.namespace(), &new.spec.object, news)?);
+    }
+    Ok(Some(commit))
 }
 
 /// What clusters were found to be like may be worded otherwise today; that alone is not worth a write.

@@ -59,6 +59,7 @@ impl Case {
     }
 
     pub fn propagation(&self) -> Propagation {
+        // A cluster that is left, with the object still there.
         self.assignment.spec.propagation.unwrap_or(Propagation::Background)
     }
 
@@ -197,6 +198,8 @@ impl Session {
 
     fn wish(&self, case: &Case) -> Wish {
         match case.own.state {
+            // How, is said a moment later.
+            _ if case.deleting && case.assignment.spec.propagation.is_none() => Wish::Stay,
             _ if case.deleting => Wish::Remove,
             State::Draining if self.is_replaced(case) => Wish::Remove,
             State::Draining => Wish::Stay,
@@ -206,7 +209,8 @@ impl Session {
 
     /// Whether all clusters that stay have it, and it does well there.
     fn is_replaced(&self, case: &Case) -> bool {
-        let mut staying = case.assignment.spec.clusters.iter().filter(|it| it.state != State::Draining).peekable();
+        let mut staying =
+            case.assignment.spec.clusters.iter().filter(|it| it.state != State::Draining).peekable();
         if staying.peek().is_none() {
             return true;
         }
@@ -215,7 +219,9 @@ impl Session {
         };
         let kind = self.kind(case);
         let does_well = |target: &Target| {
-            let Some(report) = case.assignment.report(&target.uid).filter(|it| it.applied) else { return false };
+            let Some(report) = case.assignment.report(&target.uid).filter(|it| it.applied) else {
+                return false;
+            };
             let wanted = kind.wanted(&object).unwrap_or(0);
             let member = MemberStatus {
                 assigned: Share { replicas: target.replicas.unwrap_or(wanted), ..Share::default() },
@@ -254,12 +260,7 @@ impl Session {
     }
 
     fn adopts(&self, case: &Case) -> bool {
-        let says = |object: &Arc<Object>| {
-            object.tree().ok().is_some_and(|tree| {
-                tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
-            })
-        };
-        case.object.as_ref().is_some_and(says) || self.hub_namespace(case).as_ref().is_some_and(says)
+        case.object.as_deref().is_some_and(adopts) || self.hub_namespace(case).as_deref().is_some_and(adopts)
     }
 
     /// Where the object goes; `None`: nothing is known of the member's namespaces yet.
@@ -308,12 +309,19 @@ impl Session {
             true => ItemKey::new("", home.name()),
             false => ItemKey::new(home.name(), &case.assignment.spec.object.name),
         };
-        let (known, seen) = self.copies.track(&case.errand, &case.ty, &item);
+        let (known, seen) = self.copies.track(&case.errand, &case.ty, &item, wish == Wish::Keep);
         if known == Known::Not {
             // All of the kind are looked at once it was listed.
             return Result::waits();
         }
-        let place = Place { ty: &case.ty, item: &item };
+        // What is not kept up with must be asked for.
+        let seen = seen.filter(|_| known == Known::Listed);
+        let made_for_it = matches!(home, Home::Made { .. });
+        if made_for_it && wish == Wish::Keep && !self.tokens.is_decided() {
+            // Pods that came first would have tokens of the cluster's.
+            return Result::retry(None);
+        }
+        let place = Place { ty: &case.ty, item: &item, made_for_it };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
         if known == Known::Failed {
             // Nobody tells what becomes of it, so that it must be asked for.
@@ -340,9 +348,16 @@ impl Session {
         wish: Wish,
         mut seen: Option<Seen>,
     ) -> Result {
+        let inputs = self.inputs(case, place);
+        if wish != Wish::Remove
+            && let Some(seen) = seen.as_ref().filter(|seen| self.is_as_left(case, seen, inputs))
+        {
+            self.place(case, Some(&seen.uid));
+            return Result::done(case.applied(Some(seen)));
+        }
         let sent = match wish {
             Wish::Remove => None,
-            _ => match self.sent(case, place) {
+            _ => match self.sent(case, place, inputs) {
                 Ok(sent) => sent,
                 // What is on its way out stays as it is.
                 Err(_) if wish == Wish::Stay => None,
@@ -381,12 +396,13 @@ impl Session {
                     let Some(sent) = &sent else { return Result::done(case.applied(seen.as_ref())) };
                     let uid = if let Action::Apply(uid) = &action { Some(uid) } else { None };
                     match self.apply(client, case, place, sent, uid).await {
-                        Ok(applied) => return self.arrived(case, taken, applied),
+                        Ok(applied) => return self.arrived(case, taken, applied, uid.is_some()),
                         Err(error) => Err(error),
                     }
                 }
                 Action::Delete(uid) => {
-                    let others = if case.is_namespace { self.copies.others_in_namespace(&case.errand) } else { 0 };
+                    let others =
+                        if case.is_namespace { self.copies.others_in_namespace(&case.errand) } else { 0 };
                     if others > 0 {
                         let message = format!("it waits until {others} other copies in it are gone");
                         return Result::done(case.waiting(message, seen.as_ref()));
@@ -441,6 +457,15 @@ impl Session {
         case.space.latest(&collection).iter(None, None).any(|(_, object)| object.head.uid == uid)
     }
 
+    /// Whether a copy is as it was left, made from the very same.
+    fn is_as_left(&self, case: &Case, seen: &Seen, inputs: u64) -> bool {
+        let applied = self.copies.applied(&case.errand);
+        !seen.deleting
+            && applied.is_some_and(|applied| {
+                applied.uid == seen.uid && applied.inputs == inputs && applied.left == seen.fingerprint
+            })
+    }
+
     /// Whether a copy is what would be sent. What is not known of it is asked for.
     async fn matches(
         &self,
@@ -452,7 +477,9 @@ impl Session {
     ) -> std::result::Result<bool, Error> {
         let applied = self.copies.applied(&case.errand).filter(|applied| applied.uid == seen.uid);
         match applied {
-            Some(applied) if applied.sent == sent.hash && applied.left == seen.fingerprint => return Ok(true),
+            Some(applied) if applied.sent == sent.hash && applied.left == seen.fingerprint => {
+                return Ok(true);
+            }
             // It is as it was left, and something else is to be sent.
             Some(applied) if applied.left == seen.fingerprint => return Ok(false),
             _ => {}
@@ -468,18 +495,22 @@ impl Session {
         let same = body.is_some_and(|body| sent.is_in(&body));
         if same {
             let (uid, left) = (seen.uid.clone(), seen.fingerprint);
-            self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, left });
+            self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, inputs: sent.inputs, left });
         }
         Ok(same)
     }
 
-    fn arrived(&self, case: &Case, taken: &Taken, seen: Seen) -> Result {
-        if let Some(since) = taken.since {
-            let now = self.shared.hub.env.clock.elapsed();
-            self.shared.hub.metrics.copies.arrived(now.saturating_sub(since));
-        }
+    /// `changed`: there was a copy before.
+    fn arrived(&self, case: &Case, taken: &Taken, seen: Seen, changed: bool) -> Result {
         self.place(case, Some(&seen.uid));
-        Result::done(case.applied(Some(&seen)))
+        let report = case.applied(Some(&seen));
+        let Some(since) = taken.since else {
+            // Somebody there wants it otherwise: the longer that goes on, the longer is the pause before it is put right.
+            return if changed { Result::retry(Some(report)) } else { Result::done(report) };
+        };
+        let now = self.shared.hub.env.clock.elapsed();
+        self.shared.hub.metrics.copies.arrived(now.saturating_sub(since));
+        Result::done(report)
     }
 
     fn conflict(&self, case: &Case, place: &Place<'_>) -> Result {
@@ -496,7 +527,9 @@ impl Session {
 
     /// A refusal is said at once; what may pass by itself, when it does not.
     fn failure(&self, case: &Case, taken: &Taken, error: &Error, seen: Option<&Seen>) -> Result {
-        let is_refusal = matches!(error.code(), Some(code) if !matches!(code, 401 | 409 | 429 | 503 | 504));
+        let is_late = taken.failures >= PATIENCE;
+        let is_refusal = error.code().is_some_and(|code| !matches!(code, 401 | 409 | 429 | 503 | 504))
+            && (is_late || !is_early(error));
         self.shared.hub.metrics.copies.wrote(if is_refusal { "refused" } else { "failed" });
         if is_refusal {
             return Result::retry(Some(case.failed(reason::REFUSED, error.to_string(), seen)));
@@ -504,7 +537,6 @@ impl Session {
         if !error.is_answer() {
             self.doubt();
         }
-        let is_late = taken.failures >= PATIENCE;
         Result::retry(is_late.then(|| case.failed(error.reason(), error.to_string(), seen)))
     }
 
@@ -530,6 +562,21 @@ impl Session {
             views.placed(&case.errand.workspace, self.name(), &uid, placed);
         }
     }
+}
+
+/// Whether the user says that objects in members may be taken over.
+pub fn adopts(object: &Object) -> bool {
+    // Hardly any does, and none else need be taken apart.
+    if !std::str::from_utf8(object.body_slice()).is_ok_and(|text| text.contains(api::ADOPT_ANNOTATION)) {
+        return false;
+    }
+    let tree = object.tree().unwrap_or_default();
+    tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
+}
+
+/// A new namespace has what pods need a moment later.
+fn is_early(error: &Error) -> bool {
+    error.code() == Some(403) && error.to_string().contains("error looking up service account")
 }
 
 fn ours(there: &There) -> Option<&CompactString> {

@@ -4,7 +4,9 @@
 
 mod bad;
 mod crowd;
+mod guests;
 mod joining;
 mod sessions;
 mod showing;
+mod talking;
 mod world;
