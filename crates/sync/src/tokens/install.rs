@@ -44,7 +44,12 @@ impl Session {
                     }
                 }
             };
+            let before = (self.tokens.is_decided(), self.tokens.has_no_policies());
             self.tokens.installed(outcome);
+            if before != (self.tokens.is_decided(), self.tokens.has_no_policies()) {
+                // Pods waited for it, or are made otherwise now.
+                self.copies.look_again(None);
+            }
             self.note_tokens();
             client.env().clock.sleep(pause).await;
         }
