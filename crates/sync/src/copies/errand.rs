@@ -410,7 +410,7 @@ impl Session {
             if action == Action::Create
                 && let Some(report) = once::over(&self.kind(case), case.known_report())
             {
-                return Result::done(report);
+                return Upshot::done(report);
             }
             let step = match action {
                 Action::Look => match self.look(client, place).await {
