@@ -3,7 +3,7 @@
 use api::assignment::{Propagation, State, Target};
 use bytes::Bytes;
 use compact_str::CompactString;
-use http::{Method, header};
+use http::{Method, StatusCode, header};
 use kinds::{Problem, Subject};
 use serde_json::{Value, json};
 use server::hub::root_id;
@@ -88,6 +88,20 @@ impl Sent {
 
 fn autoscalers() -> Collection {
     Collection::new("autoscaling", "horizontalpodautoscalers")
+}
+
+/// Whether somebody else has set what the object is about. One that was made here, by a request whose answer was lost,
+/// has nobody else's: controllers set its status and mark it.
+fn is_made_by_others(object: &[u8]) -> bool {
+    let object: Value = serde_json::from_slice(object).unwrap_or_default();
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let others =
+        entries.filter(|it| it["manager"] != MANAGER && it["subresource"].as_str().unwrap_or("").is_empty());
+    let about = |it: &Value| {
+        let fields = it["fieldsV1"].as_object().into_iter().flatten();
+        fields.map(|(field, _)| field.as_str()).any(|field| !matches!(field, "f:metadata" | "f:status"))
+    };
+    others.into_iter().any(about)
 }
 
 /// Takes out what is at a path, as in `.spec.replicas`.
@@ -255,6 +269,9 @@ impl Session {
         let garbage = || Error::Garbage(format!("{path} is answered with no object"));
         let (_, mut seen) = Seen::read(&whole.bytes).ok_or_else(garbage)?;
         seen.body = None;
+        if uid.is_none() && whole.code != StatusCode::CREATED && is_made_by_others(&whole.bytes) {
+            return Err(self.withdraw(client, place, sent, &seen).await);
+        }
         self.shared.hub.metrics.copies.wrote(if uid.is_some() { "applied" } else { "created" });
         self.copies.saw(place.ty, place.item, &seen);
         let (uid, left) = (seen.uid.clone(), seen.fingerprint);
@@ -264,6 +281,32 @@ impl Session {
             self.namespace_put(&whole.bytes);
         }
         Ok(seen)
+    }
+
+    /// Somebody made an object of that name after it was looked for, and what was sent was merged into it: all that it
+    /// has from here alone is taken back, and it is looked at again as somebody else's.
+    async fn withdraw(&self, client: &Client, place: &Place<'_>, sent: &Sent, seen: &Seen) -> Error {
+        let mut nothing = json!({
+            "apiVersion": sent.body["apiVersion"], "kind": sent.body["kind"],
+            "metadata": {"name": place.item.name(), "uid": seen.uid},
+        });
+        if !place.item.namespace().is_empty() {
+            nothing["metadata"]["namespace"] = json!(place.item.namespace());
+        }
+        let path = format!("{}?fieldManager={MANAGER}&force=true", place.ty.path(place.item));
+        let headers = [(header::CONTENT_TYPE, APPLY), (header::ACCEPT, JSON)];
+        let request = request(Method::PATCH, &path, &headers, Bytes::from(nothing.to_string()));
+        let taken_back = match request {
+            Ok(request) => client.demand(request, MOST_BYTES).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        self.copies.saw_none(place.ty, place.item);
+        match taken_back {
+            Ok(()) => {
+                Error::Garbage("somebody else made an object of that name at the same moment".to_owned())
+            }
+            Err(error) => error,
+        }
     }
 
     /// What is left of it then.

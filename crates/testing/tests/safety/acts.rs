@@ -105,7 +105,9 @@ fn change(chance: &Chance, plural: &str) -> Value {
     let version = format!("web:{}", chance.below(1000));
     match plural {
         "configmaps" => json!({"data": {"version": version}}),
-        "deployments" | "statefulsets" if chance.below(2) == 0 => json!({"spec": {"replicas": 1 + chance.below(6)}}),
+        "deployments" | "statefulsets" if chance.below(2) == 0 => {
+            json!({"spec": {"replicas": 1 + chance.below(6)}})
+        }
         "deployments" | "statefulsets" => {
             json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": version}]}}}})
         }
@@ -165,13 +167,22 @@ pub fn act(chance: &Chance) -> Act {
                 0 => Value::Null,
                 _ => json!(chance.some().join(",")),
             };
-            patch(path(plural, space, name), json!({"metadata": {"annotations": {"hanse.io/clusters": clusters}}}))
+            patch(
+                path(plural, space, name),
+                json!({"metadata": {"annotations": {"hanse.io/clusters": clusters}}}),
+            )
         }
-        13..16 => delete(path(plural, space, name), chance.of(&["Background", "Background", "Foreground", "Orphan"])),
+        13..16 => delete(
+            path(plural, space, name),
+            chance.of(&["Background", "Background", "Foreground", "Orphan"]),
+        ),
         16 if chance.below(3) == 0 => delete(format!("/api/v1/namespaces/{space}"), "Background"),
         17 => {
             let clusters = json!({"hanse.io/clusters": chance.some().join(",")});
-            patch(format!("/api/v1/namespaces/{}", NAMESPACES[0]), json!({"metadata": {"annotations": clusters}}))
+            patch(
+                format!("/api/v1/namespaces/{}", NAMESPACES[0]),
+                json!({"metadata": {"annotations": clusters}}),
+            )
         }
         18 => match chance.below(6) {
             0 => delete(format!("{POLICIES}/mill"), "Background"),

@@ -126,7 +126,11 @@ fn is_wrong(hub: &Hub, place: &(String, String, String), object: &Value, copies:
     };
     for pointer in sums {
         if sum(pointer) != own(pointer) {
-            return Some(format!("{pointer} is {} and adds up to {} in {there:?}", own(pointer), sum(pointer)));
+            return Some(format!(
+                "{pointer} is {} and adds up to {} in {there:?}",
+                own(pointer),
+                sum(pointer)
+            ));
         }
     }
     let same: &[&str] = match plural {
