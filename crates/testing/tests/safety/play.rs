@@ -62,6 +62,7 @@ pub async fn play(seed: u64) -> Result<()> {
     let played = world.run().await;
     if played.is_err() || crate::number("HANSE_SEED").is_some() {
         println!("seed {seed}, what happened:\n  {}", world.trace.join("\n  "));
+        println!("what the hub says of it:\n  {}", rest::assignments(&world).join("\n  "));
     }
     played
 }
