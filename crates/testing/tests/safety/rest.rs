@@ -126,6 +126,11 @@ fn is_wrong(hub: &Hub, place: &(String, String, String), object: &Value, copies:
     {
         return Some(format!("it is in {there:?}, not in {clusters:?}"));
     }
+    if let Where::With(clusters) = &at
+        && !clusters.iter().all(|it| there.contains(it.as_str()))
+    {
+        return Some(format!("it is in {there:?}, and not all of those are that it follows: {clusters:?}"));
+    }
     if copies.is_empty() && plural != "configmaps" {
         return Some("it is nowhere".to_owned());
     }
