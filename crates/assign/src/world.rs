@@ -382,7 +382,9 @@ impl World {
     fn subject(&mut self, workspace: &WorkspaceId, key: &Key, object: &Object) -> Option<kinds::Subject> {
         let (group, _, name) = kind_of(object)?;
         let travel = kinds::of(group, name).travel(key.item.name());
-        if travel == Travel::Stays || key.item.namespace() == api::SYSTEM_NAMESPACE {
+        // What Hanse itself writes or is told by is no workload, whatever a policy selects.
+        let is_own = key.collection.parts().0 == api::GROUP || key.item.namespace() == api::SYSTEM_NAMESPACE;
+        if travel == Travel::Stays || is_own {
             return None;
         }
         let space = self.hub.space_by_id(workspace)?;

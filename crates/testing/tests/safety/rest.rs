@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use server::hub::default_id;
-use store::{EventChange, Store};
+use store::{Collection, EventChange, Store};
 
 use crate::{
     history::{Note, Side},
@@ -50,6 +50,24 @@ fn hub_of(world: &World) -> Result<Hub> {
         }
     }
     Ok(hub)
+}
+
+/// For people who look into a failure: who is assigned to whom, and what was said of it.
+pub fn assignments(world: &World) -> Vec<String> {
+    let Some(running) = &world.hub else { return vec!["it is down".to_owned()] };
+    let mut lines = Vec::new();
+    for (group, plural) in [(api::GROUP, api::assignment::PLURAL), ("", "events")] {
+        let Ok(listing) = running.store.list(&default_id(), &Collection::new(group, plural), None) else { continue };
+        for (item, object) in listing.iter(None, None) {
+            let tree = Value::Object(object.tree().unwrap_or_default());
+            let parts = ["/metadata/deletionTimestamp", "/spec/object/uid", "/spec/clusters", "/spec/decision/message"];
+            let told = ["/status/clusters", "/reason", "/message", "/lastTimestamp"];
+            let shown: Vec<String> =
+                parts.iter().chain(&told).filter_map(|it| tree.pointer(it)).map(Value::to_string).collect();
+            lines.push(format!("{plural} {item:?} {}", shown.join(" ")));
+        }
+    }
+    lines
 }
 
 fn copies_of(world: &World) -> Result<Vec<Copy>> {
@@ -107,6 +125,11 @@ fn is_wrong(hub: &Hub, place: &(String, String, String), object: &Value, copies:
         && !clusters.iter().map(String::as_str).eq(there.iter().copied())
     {
         return Some(format!("it is in {there:?}, not in {clusters:?}"));
+    }
+    if let Where::With(clusters) = &at
+        && !clusters.iter().all(|it| there.contains(it.as_str()))
+    {
+        return Some(format!("it is in {there:?}, and not all of those are that it follows: {clusters:?}"));
     }
     if copies.is_empty() && plural != "configmaps" {
         return Some("it is nowhere".to_owned());

@@ -26,6 +26,8 @@ pub enum Where {
     /// Hanse may choose.
     Anywhere,
     In(BTreeSet<String>),
+    /// It follows others, which are in these for certain.
+    With(BTreeSet<String>),
     /// As long as it lives.
     Everywhere,
 }
@@ -98,8 +100,23 @@ impl Hub {
         let Some(namespace) = self.namespace(&place.1).filter(|it| !is_deleting(it)) else {
             return Where::Nowhere;
         };
+        if place.0 == "configmaps" {
+            // An annotation of the namespace is about those that it follows.
+            let said = annotated(object).or_else(|| self.policy(&place.1));
+            return said.map_or_else(|| Where::With(self.leaders(&place.1)), Where::In);
+        }
         let said = annotated(object).or_else(|| annotated(namespace)).or_else(|| self.policy(&place.1));
         said.map_or(Where::Anywhere, Where::In)
+    }
+
+    /// Where there are workloads of a namespace for certain.
+    fn leaders(&self, namespace: &str) -> BTreeSet<String> {
+        let workloads = self.placed().filter(|(place, _)| place.1 == namespace && place.0 != "configmaps");
+        let places = workloads.filter_map(|(place, object)| match self.place_of(place, object) {
+            Where::In(clusters) if clusters.len() == 1 => Some(clusters),
+            _ => None,
+        });
+        places.flatten().collect()
     }
 
     /// What is placed at all.
@@ -222,9 +239,10 @@ impl Judge {
                     return (!arrived && lately.len() == 1)
                         .then(|| format!("it was to move to {clusters:?}, and never was there"));
                 }
+                Where::With(clusters) if !clusters.contains(name) => return None,
                 // One of them has it, or each has a share.
                 Where::In(clusters) if !is_whole && clusters.len() > 1 && others > 0 => return None,
-                Where::Anywhere | Where::Everywhere | Where::In(_) => {}
+                Where::Anywhere | Where::Everywhere | Where::In(_) | Where::With(_) => {}
             }
         }
         Some(format!("it was to be {lately:?}"))
