@@ -136,8 +136,13 @@ impl Session {
         let layers = [changed(&root_id(), &overrides::collection()), changed(own, &overrides::collection())];
         let scalers = changed(own, &autoscalers());
         let kinds = changed(own, &Collection::new("apiextensions.k8s.io", "customresourcedefinitions"));
+        // Pods of a member without policies say themselves whose token they mount.
+        let accounts =
+            self.tokens.has_no_policies().then(|| changed(own, &Collection::new("", "serviceaccounts")));
         let labels = &self.wanted.borrow().labels;
-        text.push_str(&format!("{of_object:?}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{labels:?}"));
+        text.push_str(&format!(
+            "{of_object:?}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{accounts:?}{labels:?}"
+        ));
         hash(text.as_bytes())
     }
 
@@ -304,5 +309,44 @@ fn subject(case: &Case) -> Subject {
         name: reference.name.clone(),
         labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
         ..Subject::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(autoscaled: bool) -> Sent {
+        let body =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2, "paused": true}});
+        Sent::new(body, 0, autoscaled.then(|| "spec.replicas".to_owned()))
+    }
+
+    /// A copy with so many replicas, which are ours or somebody else's.
+    fn copy(replicas: u64, owner: &str) -> Value {
+        let fields = |fields: Value| json!({"f:spec": fields});
+        let mut applied = vec![json!({
+            "manager": MANAGER, "operation": "Apply", "fieldsV1": fields(json!({"f:paused": {}})),
+        })];
+        applied.push(json!({
+            "manager": owner, "operation": "Apply", "fieldsV1": fields(json!({"f:replicas": {}})),
+        }));
+        json!({"metadata": {"managedFields": applied}, "spec": {"replicas": replicas, "paused": true}})
+    }
+
+    #[test]
+    fn replicas_count_unless_an_autoscaler_decides_them() {
+        assert!(sent(false).is_in(&copy(2, MANAGER)));
+        assert!(!sent(false).is_in(&copy(7, MANAGER)));
+        assert!(sent(true).is_in(&copy(7, MANAGER)));
+        assert!(sent(true).is_in(&copy(7, "hpa")));
+        assert_ne!(sent(true).hash, sent(false).hash, "that one decides them now is a change");
+    }
+
+    #[test]
+    fn replicas_that_somebody_took_over_are_not_sent_and_ours_stay_what_they_are() {
+        assert_eq!(sent(false).for_copy(&copy(7, "hpa"))["spec"]["replicas"], 2);
+        assert_eq!(sent(true).for_copy(&copy(7, MANAGER))["spec"]["replicas"], 7);
+        assert_eq!(sent(true).for_copy(&copy(7, "hpa"))["spec"].get("replicas"), None);
     }
 }
