@@ -152,9 +152,13 @@ impl Upshot {
         Upshot { outcome: Outcome::Retry, report }
     }
 
-    /// Somebody asks for it again.
     fn nothing() -> Upshot {
         Upshot { outcome: Outcome::Done, report: None }
+    }
+
+    /// Somebody asks for it again.
+    fn waits() -> Upshot {
+        Upshot { outcome: Outcome::Waits, report: None }
     }
 }
 
@@ -337,7 +341,7 @@ impl Session {
         let (known, seen) = self.copies.track(&case.errand, &case.ty, &item, wish == Wish::Keep);
         if known == Known::Not {
             // All of the kind are looked at once it was listed.
-            return Upshot::nothing();
+            return Upshot::waits();
         }
         // What is not kept up with must be asked for.
         let seen = seen.filter(|_| known == Known::Listed);
@@ -410,7 +414,7 @@ impl Session {
             if action == Action::Create
                 && let Some(report) = once::over(&self.kind(case), case.known_report())
             {
-                return Result::done(report);
+                return Upshot::done(report);
             }
             let step = match action {
                 Action::Look => match self.look(client, place).await {
