@@ -318,6 +318,10 @@ fn decided(
     }
     let targets = targets(world, space, old, &decision.shares, record::counts(&subject));
     note(world, space, id, &subject, &decision);
+    if old.is_none() && world.clusters.directory(space.id()).entries().is_empty() {
+        // Without clusters a workspace is an API server like any other. The first that is joined wakes who waits.
+        return Ok(None);
+    }
     let Some(reference) = reference(id, object) else { return Ok(None) };
     let spec = record::spec(reference, targets, reasons);
     Ok(Some(Assignment { spec, status: assignment::Status::default() }))
