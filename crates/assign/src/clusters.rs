@@ -145,6 +145,10 @@ impl Clusters {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.joined.is_empty()
+    }
+
     pub fn directory(&self, workspace: &WorkspaceId) -> &Directory {
         self.own.get(workspace).unwrap_or(&self.platform)
     }

@@ -310,6 +310,11 @@ fn decided(
         world.waiting.forget(id);
         return Ok(None);
     }
+    if old.is_none() && input.directory.is_empty() {
+        // A workspace without clusters is an API server and nothing else, until there is one.
+        note(world, space, id, &subject, &decision);
+        return Ok(None);
+    }
     let mut reasons = record::reasons(&decision, &explanation);
     if matches!(decision.outcome, Outcome::Above(_)) || (decision.shares.is_empty() && !decision.is_unplaced)
     {
@@ -318,6 +323,10 @@ fn decided(
     }
     let targets = targets(world, space, old, &decision.shares, record::counts(&subject));
     note(world, space, id, &subject, &decision);
+    if old.is_none() && world.clusters.directory(space.id()).entries().is_empty() {
+        // Without clusters a workspace is an API server like any other. The first that is joined wakes who waits.
+        return Ok(None);
+    }
     let Some(reference) = reference(id, object) else { return Ok(None) };
     let spec = record::spec(reference, targets, reasons);
     Ok(Some(Assignment { spec, status: assignment::Status::default() }))

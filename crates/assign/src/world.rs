@@ -72,6 +72,8 @@ pub struct World {
     pub waiting: Waiting,
     pub holds: Holds,
     pub queue: Queue,
+    /// There is no cluster and there never was: nothing is looked at, and nothing written.
+    asleep: bool,
     workspaces: HashMap<WorkspaceId, Workspace>,
     root_policies: Cached<Vec<Policy>>,
 }
@@ -107,6 +109,7 @@ impl World {
             waiting: Waiting::default(),
             holds: Holds::default(),
             queue: Queue::default(),
+            asleep: true,
             workspaces: HashMap::new(),
             root_policies: Cached::default(),
         }
@@ -180,6 +183,12 @@ impl World {
                 self.clusters.observe(workspace, item.name(), Some(&object));
             }
         }
+        let assignments = Collection::new(api::GROUP, api::assignment::PLURAL);
+        let is_assigned = |it: &WorkspaceId| store.list(it, &assignments, None).is_ok_and(|it| it.len() > 0);
+        self.asleep = self.clusters.is_empty() && !workspaces.iter().any(is_assigned);
+        if self.asleep {
+            return;
+        }
         for workspace in &workspaces {
             tokio::task::yield_now().await;
             self.look_at_workspace(workspace).await;
@@ -217,7 +226,19 @@ impl World {
         }
     }
 
-    pub fn observe(&mut self, event: &Event) {
+    /// True: everything must be looked at.
+    #[must_use]
+    pub fn observe(&mut self, event: &Event) -> bool {
+        let awakes = [api::cluster::PLURAL, api::assignment::PLURAL];
+        match event.key.collection.parts() {
+            (api::GROUP, resource) if self.asleep && awakes.contains(&resource) => return true,
+            _ if self.asleep => {}
+            _ => self.take_note(event),
+        }
+        false
+    }
+
+    fn take_note(&mut self, event: &Event) {
         let (workspace, key) = (&event.workspace, &event.key);
         match key.collection.parts() {
             (api::GROUP, api::cluster::PLURAL) => {

@@ -68,3 +68,32 @@ async fn what_is_applied_runs_and_what_is_deleted_is_gone() -> Result<()> {
     }
     Ok(())
 }
+
+/// Without members a hub is an API server like any other; the first one gets what waited for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_first_cluster_is_left_alone_until_it_comes() -> Result<()> {
+    let (world, clusters) = (World::start().await?, TestClusters::start(&["eu"]).await?);
+    assign::start(&world.hub.peer.hub);
+    let admin = &world.admin;
+    assert_eq!(admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await?.code, 201);
+    let labels = json!({"app": "web"});
+    let template =
+        json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
+    let web = json!({"metadata": {"name": "web"}, "spec": spec});
+    let path = "/apis/apps/v1/namespaces/shop/deployments";
+    let made = admin.post(path, &web).await?.json();
+    let pending = || world.hub.peer.hub.metrics.placement.pending.get();
+    eventually("it was decided", || async { Ok((pending() == 1).then_some(())) }).await?;
+    let path = format!("{path}/web");
+    assert_eq!(admin.get(&path).await?.json(), made, "nobody wrote to it");
+    let assignments = admin.get("/apis/hanse.io/v1alpha1/namespaces/shop/assignments").await?.json();
+    assert_eq!(assignments["items"], json!([]));
+
+    world.join("eu", &access(&clusters, "eu")?).await?;
+
+    eventually("it runs", || async {
+        Ok((admin.get(&path).await?.json()["status"]["readyReplicas"] == 2).then_some(()))
+    })
+    .await
+}

@@ -111,6 +111,17 @@ fn what_is_wrong(world: &World) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
+/// What ran once does not run again, though its copy was deleted by hand or is older than a backup.
+fn is_over(plural: &str, object: &Value) -> bool {
+    let status = &object["status"];
+    let ended = |it: &Value| it["status"] == "True" && (it["type"] == "Complete" || it["type"] == "Failed");
+    match plural {
+        "pods" => status["phase"] == "Failed" || status["phase"] == "Succeeded",
+        "jobs" => status["conditions"].as_array().is_some_and(|all| all.iter().any(ended)),
+        _ => false,
+    }
+}
+
 fn is_wrong(hub: &Hub, place: &(String, String, String), object: &Value, copies: &[&Copy]) -> Option<String> {
     let at = hub.place_of(place, object);
     if at == Where::Nowhere {
@@ -130,6 +141,9 @@ fn is_wrong(hub: &Hub, place: &(String, String, String), object: &Value, copies:
         && !clusters.iter().all(|it| there.contains(it.as_str()))
     {
         return Some(format!("it is in {there:?}, and not all of those are that it follows: {clusters:?}"));
+    }
+    if copies.is_empty() && is_over(plural, object) {
+        return None;
     }
     if copies.is_empty() && plural != "configmaps" {
         return Some("it is nowhere".to_owned());

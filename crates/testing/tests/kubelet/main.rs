@@ -4,6 +4,8 @@
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+mod placed;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -271,4 +273,5 @@ fn containers_of_a_real_kubelet_are_used_through_the_hub() {
     commands_run_inside(&operator);
     deleting_kills_the_container(&operator);
     pods_talk_to_the_hub(&operator, &cluster);
+    placed::an_operator_runs_as_a_workload(&operator, &cluster);
 }
