@@ -5,8 +5,11 @@
 
 mod app;
 mod history;
+mod isolation;
+mod policies;
 mod refusals;
 mod removal;
 mod safety;
 mod scenarios;
+mod status;
 mod world;
