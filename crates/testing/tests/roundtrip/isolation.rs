@@ -45,11 +45,13 @@ async fn scenario_19_d02_d11_two_workspaces_with_equal_names_run_on_one_member()
     let mut homes = Vec::new();
     for (team, replicas) in [("blue", 1), ("red", 2)] {
         let path = format!("/clusters/{team}{}", deployment_path("web"));
-        let has_own = |it: &Value| it["status"]["readyReplicas"] == replicas && it["status"]["replicas"] == replicas;
+        let has_own =
+            |it: &Value| it["status"]["readyReplicas"] == replicas && it["status"]["replicas"] == replicas;
         let web = until(&world.client, &path, "it has its own status", has_own).await?;
         let member = world.member("m1").await?;
         let copies = member.items("/apis/apps/v1/deployments").await?;
-        let own = |it: &&Value| it["metadata"]["annotations"][api::SOURCE_ANNOTATION] == web["metadata"]["uid"];
+        let own =
+            |it: &&Value| it["metadata"]["annotations"][api::SOURCE_ANNOTATION] == web["metadata"]["uid"];
         let copy = copies.iter().find(own).context("its copy is in m1")?;
         assert_eq!(copy["metadata"]["labels"][api::WORKSPACE_LABEL], team);
         assert_eq!(copy["spec"]["replicas"], replicas);
@@ -79,7 +81,8 @@ async fn scenario_19_s2_1_no_rights_and_no_tokens_of_a_tenant_are_in_the_member(
     let world = two_teams().await?;
     for team in ["blue", "red"] {
         let path = format!("/clusters/{team}{}", deployment_path("web"));
-        until(&world.client, &path, "it runs", |it| it["status"]["readyReplicas"].as_u64() >= Some(1)).await?;
+        until(&world.client, &path, "it runs", |it| it["status"]["readyReplicas"].as_u64() >= Some(1))
+            .await?;
     }
     let member = world.member("m1").await?;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
@@ -92,7 +95,8 @@ async fn scenario_19_s2_1_no_rights_and_no_tokens_of_a_tenant_are_in_the_member(
     }
     let secrets = member.items("/api/v1/secrets").await?;
     let tokens = secrets.iter().filter(|it| {
-        it["type"] == "kubernetes.io/service-account-token" && text(it, "/metadata/namespace") != "hanse-system"
+        it["type"] == "kubernetes.io/service-account-token"
+            && text(it, "/metadata/namespace") != "hanse-system"
     });
     assert_eq!(tokens.count(), 0);
     // A token of blue, used on red's path.

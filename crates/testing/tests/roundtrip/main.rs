@@ -5,6 +5,7 @@
 
 mod app;
 mod history;
+mod interleavings;
 mod isolation;
 mod policies;
 mod refusals;

@@ -32,7 +32,8 @@ fn on(cluster: &str, name: &str) -> Value {
 
 async fn until_decided(world: &World, layer: &str, cluster: &str) -> Result<()> {
     let is_so = |it: &Value| {
-        it["spec"]["decision"]["layer"] == layer && shares(it).iter().map(|it| it.0.as_str()).collect::<Vec<_>>() == [cluster]
+        it["spec"]["decision"]["layer"] == layer
+            && shares(it).iter().map(|it| it.0.as_str()).collect::<Vec<_>>() == [cluster]
     };
     let assignment = assignment_path(&app::deployment("web", 1));
     world.until(&assignment, &format!("{layer} decides for {cluster}"), is_so).await?;
@@ -81,7 +82,8 @@ async fn s3_3_unrelated_clusters_move_nothing() -> Result<()> {
     world.join("m3").await?;
     world.barrier(NS, 1, &["m1", "m2", "m3"]).await?;
     let moved = world.here.since(here).into_iter();
-    let moved = moved.filter(|it| it.resource == "assignments" && it.namespace == NS && !it.name.contains("barrier-"));
+    let moved = moved
+        .filter(|it| it.resource == "assignments" && it.namespace == NS && !it.name.contains("barrier-"));
     // A namespace is wherever anything of it is, so that the barrier brings it to m3.
     let moved: Vec<_> = moved.filter(|it| it.name != format!("namespaces.{NS}")).collect();
     assert_eq!(moved, []);
@@ -100,17 +102,25 @@ async fn s1_1_assignments_are_written_by_hanse_alone() -> Result<()> {
     let patch = json!({"spec": {"clusters": [{"name": "m2", "uid": "x"}]}});
     let refused = [
         world.client.merge_patch(&assignment, &patch).await?,
-        world.client.merge_patch(&format!("{assignment}/status"), &json!({"status": {"clusters": []}})).await?,
+        world
+            .client
+            .merge_patch(&format!("{assignment}/status"), &json!({"status": {"clusters": []}}))
+            .await?,
         world.client.put(&assignment, &before).await?,
         world.client.delete(&assignment).await?,
-        world.client.call(Method::DELETE, &format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments"), &[], "").await?,
+        world
+            .client
+            .call(Method::DELETE, &format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments"), &[], "")
+            .await?,
     ];
     for answer in refused {
         assert!([403, 405, 422].contains(&answer.code.as_u16()), "{}: {}", answer.code, answer.text());
     }
     assert_eq!(world.get(&assignment).await?["spec"], before["spec"]);
     let by_cluster = |cluster: &str| {
-        format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments?labelSelector=cluster.hanse.io/{cluster}")
+        format!(
+            "/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments?labelSelector=cluster.hanse.io/{cluster}"
+        )
     };
     assert!(!crate::world::items(&world.client, &by_cluster("m1")).await?.is_empty());
     assert!(crate::world::items(&world.client, &by_cluster("m2")).await?.is_empty());
@@ -165,18 +175,26 @@ async fn d03_nothing_of_a_cluster_stays_on_an_object_that_left_it() -> Result<()
     let world = in_m1(&["m1", "m2"]).await?;
     world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m1,m2"})).await?;
     let web = app::deployment("web", 3);
-    world.until(&assignment_path(&web), "both", |it| it["status"]["clusters"].as_array().is_some_and(|it| it.len() == 2)).await?;
+    world
+        .until(&assignment_path(&web), "both", |it| {
+            it["status"]["clusters"].as_array().is_some_and(|it| it.len() == 2)
+        })
+        .await?;
     world.until_rolled_out("web", 3).await?;
     world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m1"})).await?;
     let only_m1 = |it: &Value| shares(it).len() == 1;
     let assignment = world.until(&assignment_path(&web), "m2 is left", only_m1).await?;
     assert!(!assignment["spec"]["clusters"].to_string().contains("m2"));
     let assignment = world
-        .until(&assignment_path(&web), "nothing is said of it", |it| !it["status"].to_string().contains("\"m2\""))
+        .until(&assignment_path(&web), "nothing is said of it", |it| {
+            !it["status"].to_string().contains("\"m2\"")
+        })
         .await?;
     assert!(!assignment["metadata"]["labels"].to_string().contains("m2"), "{}", assignment["metadata"]);
     world.until_rolled_out("web", 3).await?;
-    let web = world.until(&deployment_path("web"), "nor on the object", |it| !it["status"].to_string().contains("m2")).await?;
+    let web = world
+        .until(&deployment_path("web"), "nor on the object", |it| !it["status"].to_string().contains("m2"))
+        .await?;
     assert!(!web["metadata"]["managedFields"].to_string().contains("m2"));
     world.member("m2").await?.until_gone(&deployment_path("web")).await
 }
@@ -199,7 +217,9 @@ async fn d04_what_changes_a_copy_and_what_does_not() -> Result<()> {
     world.annotate(&path(&settings), json!({"hanse.io/note": "here"})).await?;
     world.barrier(NS, 0, &["m1"]).await?;
     let mark = world.there.mark();
-    world.patch(&format!("{}/status", deployment_path("web")), json!({"status": {"collisionCount": 7}})).await?;
+    world
+        .patch(&format!("{}/status", deployment_path("web")), json!({"status": {"collisionCount": 7}}))
+        .await?;
     world.barrier(NS, 1, &["m1"]).await?;
     let mut writes = world.writes_to_copies(mark);
     writes.retain(|it| !it.name.contains("barrier-"));
@@ -217,13 +237,18 @@ async fn d06_an_object_that_waits_for_a_finalizer_makes_no_work() -> Result<()> 
     world.member("m2").await?.until_there(&deployment_path("web")).await?;
     world.patch(&deployment_path("web"), json!({"metadata": {"finalizers": ["example.com/hold"]}})).await?;
     world.client.delete(&deployment_path("web")).await?;
-    world.until(&deployment_path("web"), "it is being deleted", |it| it["metadata"]["deletionTimestamp"].is_string()).await?;
+    world
+        .until(&deployment_path("web"), "it is being deleted", |it| {
+            it["metadata"]["deletionTimestamp"].is_string()
+        })
+        .await?;
     world.barrier(NS, 0, &["m1", "m2"]).await?;
     let (here, there) = (world.here.mark(), world.there.mark());
     world.barrier(NS, 1, &["m1", "m2"]).await?;
     world.barrier(NS, 2, &["m1", "m2"]).await?;
     let about_web = |it: &crate::history::Deed| it.name == "web" || it.name == "deployments.apps.web";
-    let deeds: Vec<_> = world.here.since(here).into_iter().chain(world.there.since(there)).filter(about_web).collect();
+    let deeds: Vec<_> =
+        world.here.since(here).into_iter().chain(world.there.since(there)).filter(about_web).collect();
     assert_eq!(deeds, []);
     world.patch(&deployment_path("web"), json!({"metadata": {"finalizers": null}})).await?;
     world.until_gone(&deployment_path("web")).await?;
@@ -260,10 +285,7 @@ async fn d07_x5_a_flapping_member_concerns_those_who_are_there_or_wait_for_it() 
     // Who named it has it as soon as it is back.
     world.until(&path(&waiting), "it runs", |it| it["status"]["readyReplicas"] == 1).await?;
     world.barrier(NS, 1, &["m1"]).await?;
-    let of_others = |it: &crate::history::Deed| {
-        it.namespace == NS
-            && !it.name.contains("barrier-")
-    };
+    let of_others = |it: &crate::history::Deed| it.namespace == NS && !it.name.contains("barrier-");
     let deeds: Vec<_> = world.here.since(here).into_iter().filter(of_others).collect();
     assert_eq!(deeds, [], "in the hub");
     let m1: Vec<_> = world.deeds("m1", there)?.into_iter().filter(of_others).collect();
@@ -279,11 +301,18 @@ async fn d12_there_and_back_again_misses_nothing() -> Result<()> {
         world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m2"})).await?;
         if wait {
             let m2 = world.member("m2").await?;
-            m2.until(&deployment_path("web"), "it got there", |it| it["status"]["readyReplicas"] == 3).await?;
+            m2.until(&deployment_path("web"), "it got there", |it| it["status"]["readyReplicas"] == 3)
+                .await?;
         }
         world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1"})).await?;
         let is_back = |it: &Value| shares(it) == [("m1".to_owned(), 3)];
-        world.until(&assignment_path(&app::deployment("web", 3)), &format!("round {round}: it is back"), is_back).await?;
+        world
+            .until(
+                &assignment_path(&app::deployment("web", 3)),
+                &format!("round {round}: it is back"),
+                is_back,
+            )
+            .await?;
         world.until_rolled_out("web", 3).await?;
     }
     let (m1, m2) = (world.member("m1").await?, world.member("m2").await?);
@@ -292,7 +321,9 @@ async fn d12_there_and_back_again_misses_nothing() -> Result<()> {
         m2.until_gone(&path(&object)).await?;
     }
     let runs = |it: &Value| {
-        it["items"].as_array().is_some_and(|pods| pods.len() == 3 && pods.iter().all(|it| it["status"]["phase"] == "Running"))
+        it["items"]
+            .as_array()
+            .is_some_and(|pods| pods.len() == 3 && pods.iter().all(|it| it["status"]["phase"] == "Running"))
     };
     m1.until(&pods_path(), "its pods run", runs).await?;
     Ok(())
@@ -332,15 +363,26 @@ async fn d08_a_member_that_is_joined_again_revives_nothing() -> Result<()> {
     let other = if home == "m1" { "m2" } else { "m1" };
     let pods = world.member(&home).await?.pods(NS).await?;
     let hub = crate::world::sync_client(&crate::world::access(&world.hub, api::DEFAULT));
-    let request = sync::unjoin::Request { name: &home, hub: &hub, member: None, forget: false, delete_namespaces: false };
+    let request = sync::unjoin::Request {
+        name: &home,
+        hub: &hub,
+        member: None,
+        forget: false,
+        delete_namespaces: false,
+    };
     sync::unjoin::unjoin(&request).await?;
     world.until_gone(&format!("{CLUSTERS}/{home}")).await?;
-    world.member(other).await?.until(&deployment_path("web"), "it runs elsewhere", |it| it["status"]["readyReplicas"] == 3).await?;
+    world
+        .member(other)
+        .await?
+        .until(&deployment_path("web"), "it runs elsewhere", |it| it["status"]["readyReplicas"] == 3)
+        .await?;
     let mark = world.there.mark();
     world.join(&home).await?;
     world.barrier(NS, 1, &["m1", "m2"]).await?;
     let revived = world.deeds(&home, mark)?.into_iter();
-    let revived = revived.filter(|it| it.namespace == NS && it.what != What::Status && !it.name.contains("barrier-"));
+    let revived =
+        revived.filter(|it| it.namespace == NS && it.what != What::Status && !it.name.contains("barrier-"));
     assert_eq!(revived.collect::<Vec<_>>(), []);
     assert_eq!(world.member(&home).await?.pods(NS).await?, pods);
     assert_eq!(shares(&world.assignment(&app::deployment("web", 3)).await?), [(other.to_owned(), 3)]);

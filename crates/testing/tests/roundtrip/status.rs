@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::{
     app::{self, NS},
     world::{
-        World, assignment_path, condition, deployment_path, is_rolled_out, items, path, pods_path, shares, text,
+        World, assignment_path, condition, deployment_path, is_rolled_out, items, path, pods_path, shares,
+        text,
     },
 };
 
@@ -188,9 +189,12 @@ async fn u1_3_the_status_of_every_kind_comes_back() -> Result<()> {
             member.client.merge_patch(&path, &json!({"status": status})).await?;
         }
         let what = format!("{pointer} of {} is {expected}", text(object, "/kind"));
-        world.until(&path(object), &what, |it| {
-            it.pointer(pointer).is_some_and(|found| found == expected || (*expected == ANY && !found.is_null()))
-        }).await?;
+        world
+            .until(&path(object), &what, |it| {
+                it.pointer(pointer)
+                    .is_some_and(|found| found == expected || (*expected == ANY && !found.is_null()))
+            })
+            .await?;
     }
     Ok(())
 }
@@ -206,7 +210,9 @@ async fn u1_4_counters_are_sums_and_the_generation_is_that_of_the_last_to_follow
     newer["spec"]["template"]["spec"]["containers"][0]["image"] = json!("example.com/main:2");
     world.apply(&newer).await?;
     let m1 = world.member("m1").await?;
-    let follows = |it: &Value| it["metadata"]["generation"] == 2 && is_rolled_out(it, 2);
+    let has_newer =
+        |it: &Value| it["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/main:2";
+    let follows = |it: &Value| has_newer(it) && is_rolled_out(it, 2);
     m1.until(&deployment_path("web"), "m1 follows", follows).await?;
     let says_m2 = |it: &Value| text(&condition(it, "Progressing"), "/message").contains("m2");
     let web = world.until(&deployment_path("web"), "it says that m2 is behind", says_m2).await?;
@@ -226,7 +232,11 @@ async fn u1_5_the_status_in_each_cluster_can_be_read() -> Result<()> {
     assert_eq!(shares(&assignment), [("m1".to_owned(), 2), ("m2".to_owned(), 2)]);
     let reports = assignment["status"]["clusters"].as_array().context("no reports")?;
     for report in reports {
-        assert_eq!((&report["applied"], &report["status"]["readyReplicas"]), (&json!(true), &json!(2)), "{report}");
+        assert_eq!(
+            (&report["applied"], &report["status"]["readyReplicas"]),
+            (&json!(true), &json!(2)),
+            "{report}"
+        );
     }
     assert_eq!(reports.len(), 2);
     Ok(())
@@ -237,7 +247,9 @@ async fn u1_6_pods_show_with_unique_names_their_owners_and_their_cluster() -> Re
     let world = spread(&["m1", "m2"]).await?;
     world.apply(&app::deployment("web", 4)).await?;
     let web = world.until_rolled_out("web", 4).await?;
-    world.until(&pods_path(), "four pods", |it| it["items"].as_array().is_some_and(|it| it.len() == 4)).await?;
+    world
+        .until(&pods_path(), "four pods", |it| it["items"].as_array().is_some_and(|it| it.len() == 4))
+        .await?;
     let pods = items(&world.client, &pods_path()).await?;
     let mut names: Vec<&str> = pods.iter().map(|pod| text(pod, "/metadata/name")).collect();
     names.sort_unstable();

@@ -270,7 +270,7 @@ impl Member {
             "metadata": {
                 "name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
             },
-            "provisioner": "example.com/volumes",
+            "provisioner": "volumes.example.com",
         });
         self.create(&class).await.map(drop)
     }

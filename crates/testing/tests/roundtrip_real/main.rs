@@ -57,7 +57,15 @@ fn scenario_01_first_apply_without_placement_objects(world: &World) {
         table.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names.len(), 3, "{table}");
     let generations = world
-        .k(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.metadata.generation}/{.status.observedGeneration}"])
+        .k(&[
+            "get",
+            "deploy",
+            "web",
+            "-n",
+            "shop",
+            "-o",
+            "jsonpath={.metadata.generation}/{.status.observedGeneration}",
+        ])
         .ok();
     assert_eq!(generations.split_once('/').map(|it| it.0 == it.1), Some(true), "{generations}");
     let mut counts = running(world, "shop");
@@ -161,14 +169,31 @@ fn scenario_10_deletion_in_all_ways(world: &World) {
     let of = |name: &str| format!("app={name}");
 
     world.k(&["delete", "-n", "ends", "deploy/foreground", "--cascade=foreground"]).ok();
-    let left = world.m("m1", &["get", "pods,rs,deploy", "-n", "ends", "-l", &of("foreground"), "-o", "name"]).ok();
+    let left =
+        world.m("m1", &["get", "pods,rs,deploy", "-n", "ends", "-l", &of("foreground"), "-o", "name"]).ok();
     assert_eq!(left.trim().replace("No resources found in ends namespace.", ""), "", "it returned only then");
 
     world.k(&["delete", "-n", "ends", "deploy/background"]).ok();
     world.until_gone_there("m1", "ends", &["pods,rs,deploy", "-l", &of("background")]);
     world.until_gone_there("m1", "ends", &["deploy/background"]);
 
-    let uids = || world.m("m1", &["get", "rs,pods", "-n", "ends", "-l", &of("orphan"), "-o", "jsonpath={.items[*].metadata.uid}"]).ok();
+    let uids = || {
+        world
+            .m(
+                "m1",
+                &[
+                    "get",
+                    "rs,pods",
+                    "-n",
+                    "ends",
+                    "-l",
+                    &of("orphan"),
+                    "-o",
+                    "jsonpath={.items[*].metadata.uid}",
+                ],
+            )
+            .ok()
+    };
     let before = uids();
     world.k(&["delete", "-n", "ends", "deploy/orphan", "--cascade=orphan"]).ok();
     world.until_gone_there("m1", "ends", &["deploy/orphan"]);
@@ -181,9 +206,14 @@ fn d05_x2_the_same_name_is_not_the_same_object(world: &World) {
     world.m("m1", &["create", "configmap", "settings", "-n", "shared", "--from-literal=of=theirs"]).ok();
     let theirs = world.there("m1", "shared", "configmap", "settings");
     world.k(&["create", "ns", "shared"]).ok();
-    world.k(&["annotate", "ns", "shared", "hanse.io/clusters=m1"]).ok();
-    world.k(&["create", "configmap", "settings", "-n", "shared", "--from-literal=of=ours"]).ok();
-    eventually("the conflict is told", || {
+    let ours = |name: &str, value: usize| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"round": value.to_string()},
+            "metadata": {"name": name, "namespace": "shared", "annotations": {"hanse.io/clusters": "m1"}},
+        })
+    };
+    world.apply("ours.json", &[ours("settings", 0)]);
+    eventually("the conflict is told, with what to do", || {
         let said = world.k(&["get", "events", "-n", "shared"]).ok();
         if said.contains("Conflict") && said.contains("hanse.io/adopt") { Ok(()) } else { Err(said) }
     });
@@ -192,15 +222,11 @@ fn d05_x2_the_same_name_is_not_the_same_object(world: &World) {
     assert_eq!(world.there("m1", "shared", "configmap", "settings"), theirs, "it was left alone");
 
     // Deleted and made again, over and over: the last one stays.
-    let mut last = String::new();
     for round in 0..10 {
-        let value = format!("--from-literal=round={round}");
-        world.k(&["create", "configmap", "again", "-n", "shared", &value]).ok();
-        last = world.k(&["get", "configmap", "again", "-n", "shared", "-o", "jsonpath={.metadata.uid}"]).ok();
-        if round < 9 {
-            world.k(&["delete", "configmap", "again", "-n", "shared"]).ok();
-        }
+        world.k(&["delete", "configmap", "again", "-n", "shared", "--ignore-not-found"]).ok();
+        world.apply("again.json", &[ours("again", round)]);
     }
+    let last = world.k(&["get", "configmap", "again", "-n", "shared", "-o", "jsonpath={.metadata.uid}"]).ok();
     let copy = eventually("the last one arrives", || {
         let copy = world.there("m1", "shared", "configmap", "again");
         match copy["metadata"]["annotations"]["hanse.io/source-uid"] == last {
@@ -239,7 +265,9 @@ fn scenario_12_a_partition_with_restarts(world: &mut World) {
 
     assert_eq!(world.pods(&member, "shop"), pods);
     let mut new = world.member(&member).session_writes().split_off(writes);
-    new.retain(|it| it["verb"] == "delete" || it["verb"] == "deletecollection" || it["objectRef"]["namespace"] == "shop");
+    new.retain(|it| {
+        it["verb"] == "delete" || it["verb"] == "deletecollection" || it["objectRef"]["namespace"] == "shop"
+    });
     new.retain(|it| it["objectRef"]["name"] != "barrier-4" && it["objectRef"]["resource"] != "events");
     assert!(new.is_empty(), "{:?}", told(&new));
     world.rolled_out("shop", "web");

@@ -119,7 +119,10 @@ impl World {
     }
 
     pub fn until_gone_there(&self, member: &str, namespace: &str, what: &[&str]) {
-        let ask: Vec<&str> = ["get", "-n", namespace, "-o", "name", "--ignore-not-found"].into_iter().chain(what.iter().copied()).collect();
+        let ask: Vec<&str> = ["get", "-n", namespace, "-o", "name", "--ignore-not-found"]
+            .into_iter()
+            .chain(what.iter().copied())
+            .collect();
         eventually(&format!("{what:?} is gone in {member}"), || match self.m(member, &ask) {
             said if said.done && said.text.trim().is_empty() => Ok(()),
             said => Err(said.text),
@@ -162,7 +165,8 @@ impl World {
 
 impl Member {
     fn start(name: &'static str, directory: &Path) -> Member {
-        let (policy, audit) = (directory.join(format!("{name}.policy")), directory.join(format!("{name}.audit")));
+        let (policy, audit) =
+            (directory.join(format!("{name}.policy")), directory.join(format!("{name}.audit")));
         std::fs::write(&policy, AUDIT).expect("a file");
         let options = Options {
             controller_manager: true,
@@ -174,8 +178,10 @@ impl Member {
             ],
             ..Options::default()
         };
-        let cluster = RealCluster::start(options).unwrap_or_else(|error| panic!("{name} does not start: {error:#}"));
-        let address = cluster.url.strip_prefix("https://").and_then(|it| it.parse().ok()).expect("an address");
+        let cluster =
+            RealCluster::start(options).unwrap_or_else(|error| panic!("{name} does not start: {error:#}"));
+        let address =
+            cluster.url.strip_prefix("https://").and_then(|it| it.parse().ok()).expect("an address");
         Member { name, cluster, link: Link::to(address), audit }
     }
 
@@ -200,7 +206,10 @@ impl Member {
 pub fn told(events: &[Value]) -> Vec<String> {
     let one = |it: &Value| {
         let object = &it["objectRef"];
-        format!("{} {} {}/{}: {}", it["verb"], object["resource"], object["namespace"], object["name"], it["responseStatus"]["code"])
+        format!(
+            "{} {} {}/{}: {}",
+            it["verb"], object["resource"], object["namespace"], object["name"], it["responseStatus"]["code"]
+        )
     };
     events.iter().map(one).collect()
 }
