@@ -5,8 +5,12 @@
 
 mod app;
 mod history;
+mod interleavings;
+mod isolation;
+mod policies;
 mod refusals;
 mod removal;
 mod safety;
 mod scenarios;
+mod status;
 mod world;

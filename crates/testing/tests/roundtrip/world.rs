@@ -98,7 +98,7 @@ impl World {
         let is_ready = |it: &Value| {
             let ready = api::cluster::condition(it, "Ready").cloned().unwrap_or_default();
             ready["status"] == "True"
-                && it["status"]["apis"].is_array()
+                && it["status"]["apis"][0].is_object()
                 && it["status"]["nodes"]["ready"] != 0
         };
         self.until(&format!("{CLUSTERS}/{cluster}"), "it is ready", is_ready).await.map(drop)
@@ -135,7 +135,7 @@ impl World {
     }
 
     pub async fn member(&self, name: &str) -> Result<Member> {
-        Ok(Member { client: self.clusters.admin(name).await?, id: self.member_id(name)? })
+        Ok(Member { client: self.clusters.admin(name).await? })
     }
 
     pub fn member_id(&self, name: &str) -> Result<WorkspaceId> {
@@ -236,7 +236,6 @@ async fn start_hub(cuts: &Cuts, store: Arc<dyn Store>, views: &Path) -> Result<(
 /// A member, as its own admin sees it.
 pub struct Member {
     pub client: Client,
-    pub id: WorkspaceId,
 }
 
 impl Member {
@@ -262,6 +261,18 @@ impl Member {
 
     pub async fn items(&self, path: &str) -> Result<Vec<Value>> {
         items(&self.client, path).await
+    }
+
+    /// Volumes are made for claims.
+    pub async fn provide_volumes(&self) -> Result<()> {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {
+                "name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": "volumes.example.com",
+        });
+        self.create(&class).await.map(drop)
     }
 
     pub async fn create(&self, object: &Value) -> Result<Value> {
