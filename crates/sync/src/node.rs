@@ -121,7 +121,6 @@ mod tests {
             prefixed: false,
             unschedulable: true,
             secret: Default::default(),
-            prefixed: false,
         }
     }
 
