@@ -105,7 +105,9 @@ fn change(chance: &Chance, plural: &str) -> Value {
     let version = format!("web:{}", chance.below(1000));
     match plural {
         "configmaps" => json!({"data": {"version": version}}),
-        "deployments" | "statefulsets" if chance.below(2) == 0 => json!({"spec": {"replicas": 1 + chance.below(6)}}),
+        "deployments" | "statefulsets" if chance.below(2) == 0 => {
+            json!({"spec": {"replicas": 1 + chance.below(6)}})
+        }
         "deployments" | "statefulsets" => {
             json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": version}]}}}})
         }
@@ -134,7 +136,23 @@ fn policy(chance: &Chance) -> Value {
     })
 }
 
-const POLICIES: &str = "/apis/hanse.io/v1alpha1/placements";
+pub const POLICIES: &str = "/apis/hanse.io/v1alpha1/placements";
+
+/// A namespace of this name with workloads, some in one cluster and some in all, that nobody else knows of.
+pub fn kept(space: &str) -> Vec<Act> {
+    let mut acts = vec![post("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": space}}))];
+    for (at, (_, plural)) in KINDS.iter().enumerate() {
+        for (name, clusters) in [("one", vec![NAMES[at % NAMES.len()]]), ("all", NAMES.to_vec())] {
+            if name == "all" && matches!(*plural, "jobs" | "pods") {
+                continue;
+            }
+            let mut object = object(&Chance(SeededRandom::new(at as u64)), plural, name);
+            object["metadata"]["annotations"] = json!({"hanse.io/clusters": clusters.join(",")});
+            acts.push(post(path(plural, space, ""), object));
+        }
+    }
+    acts
+}
 
 /// What most users have from the beginning.
 pub fn population(chance: &Chance) -> Vec<Act> {
@@ -165,13 +183,22 @@ pub fn act(chance: &Chance) -> Act {
                 0 => Value::Null,
                 _ => json!(chance.some().join(",")),
             };
-            patch(path(plural, space, name), json!({"metadata": {"annotations": {"hanse.io/clusters": clusters}}}))
+            patch(
+                path(plural, space, name),
+                json!({"metadata": {"annotations": {"hanse.io/clusters": clusters}}}),
+            )
         }
-        13..16 => delete(path(plural, space, name), chance.of(&["Background", "Background", "Foreground", "Orphan"])),
+        13..16 => delete(
+            path(plural, space, name),
+            chance.of(&["Background", "Background", "Foreground", "Orphan"]),
+        ),
         16 if chance.below(3) == 0 => delete(format!("/api/v1/namespaces/{space}"), "Background"),
         17 => {
             let clusters = json!({"hanse.io/clusters": chance.some().join(",")});
-            patch(format!("/api/v1/namespaces/{}", NAMESPACES[0]), json!({"metadata": {"annotations": clusters}}))
+            patch(
+                format!("/api/v1/namespaces/{}", NAMESPACES[0]),
+                json!({"metadata": {"annotations": clusters}}),
+            )
         }
         18 => match chance.below(6) {
             0 => delete(format!("{POLICIES}/mill"), "Background"),

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use machinery::Object;
 use parking_lot::Mutex;
 use store::{Event, Feed, FeedItem, Key};
-use machinery::Object;
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -80,8 +80,7 @@ impl Machine {
         let (kill, dead) = watch::channel(false);
         let tasks = Mortal { dead, alive: Arc::default() };
         // Another random sequence each time, as UIDs are made of it.
-        let simulated =
-            Env::simulated(self.seed ^ (self.boots << 40), self.disk.clone(), self.net.clone());
+        let simulated = Env::simulated(self.seed ^ (self.boots << 40), self.disk.clone(), self.net.clone());
         let env = Env { clock: self.clock.clone(), tasks: Arc::new(tasks.clone()), ..simulated };
         let store = Arc::new(EmbeddedStore::open(&env, Path::new("/data/store"), Default::default())?);
         let recorder = recorder(store.clone());
@@ -145,10 +144,14 @@ pub async fn ask(
 ) -> Result<(u16, Value)> {
     let groups = vec![MASTERS.into(), AUTHENTICATED.into()];
     let user = Arc::new(User { name: "admin".to_owned(), groups, ..User::default() });
-    let connection = Arc::new(Connection { caller: Some(Arc::new(Caller::Known(user))), ..Connection::default() });
+    let connection =
+        Arc::new(Connection { caller: Some(Arc::new(Caller::Known(user))), ..Connection::default() });
     let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
-    let request =
-        Request::builder().method(method).uri(path).header("content-type", content_type).body(Full::new(bytes))?;
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .body(Full::new(bytes))?;
     let response = Box::pin(service::handle(hub, connection, request)).await;
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.ok().context("no whole answer")?.to_bytes();

@@ -51,7 +51,8 @@ impl Member {
         let simulation = Simulation::start(&env, "/pki".into(), store.clone(), PACE).await?;
         let nodes = NodeShape { count: 1, cpu: "64".into(), ..NodeShape::default() };
         simulation.add(name, ClusterOptions { nodes, ..ClusterOptions::default() }).await?;
-        let workspace = simulation.hub().space(name).map_err(|it| anyhow::anyhow!("{}", it.message()))?.id().clone();
+        let workspace =
+            simulation.hub().space(name).map_err(|it| anyhow::anyhow!("{}", it.message()))?.id().clone();
         Ok(Member { name, simulation, store, workspace, _recorder: recorder })
     }
 
@@ -97,7 +98,12 @@ impl Member {
         let request =
             join::Request { name: self.name, labels: Map::new(), hub: &hub, member: &admin, access: &member };
         let joined = join::join(&request).await;
-        ensure!(joined.is_ok(), "{} cannot be joined: {:?}", self.name, joined.err().map(|it| it.to_string()));
+        ensure!(
+            joined.is_ok(),
+            "{} cannot be joined: {:?}",
+            self.name,
+            joined.err().map(|it| it.to_string())
+        );
         Ok(())
     }
 }

@@ -181,9 +181,10 @@ impl World {
                 // In the middle of what it does about this.
                 let act = acts::act(&self.chance);
                 self.say(format!("killed in {} {} {:?}", act.method, act.path, act.body));
-                let asked = self.hub.as_ref().map(|hub| {
-                    hub.begin(act.method.clone(), &act.path, act.content_type, act.body.as_ref())
-                });
+                let asked = self
+                    .hub
+                    .as_ref()
+                    .map(|hub| hub.begin(act.method.clone(), &act.path, act.content_type, act.body.as_ref()));
                 for _ in 0..self.chance.below(300) {
                     tokio::task::yield_now().await;
                 }
@@ -230,7 +231,8 @@ impl World {
         // A pod that somebody deletes where it runs has ended, and a job that is over is not begun again.
         let plural = self.chance.of(&KINDS[..3]).1;
         let group = KINDS.iter().find(|it| it.1 == plural).map_or("", |it| it.0);
-        let path = if group.is_empty() { format!("/api/v1/{plural}") } else { format!("/apis/{group}/v1/{plural}") };
+        let path =
+            if group.is_empty() { format!("/api/v1/{plural}") } else { format!("/apis/{group}/v1/{plural}") };
         let path = format!("{path}?labelSelector={}", api::WORKSPACE_LABEL);
         let (_, list) = self.members[which].ask(Method::GET, &path, None).await?;
         let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -329,5 +331,7 @@ impl World {
 }
 
 fn is_in(path: &str, namespace: &str) -> bool {
-    namespace.strip_prefix("/api/v1").is_some_and(|below| below.starts_with("/namespaces/") && path.contains(below))
+    namespace
+        .strip_prefix("/api/v1")
+        .is_some_and(|below| below.starts_with("/namespaces/") && path.contains(below))
 }

@@ -163,7 +163,9 @@ pub fn wrong_deletions(history: &History) -> Vec<String> {
                     objects.iter().for_each(|(key, object)| judge.hub.put(key, Some(object)));
                     judge.note(*time);
                 }
-                Note::Changed(Side::Hub, event) if event.workspace == default_id() && is_users(&event.key) => {
+                Note::Changed(Side::Hub, event)
+                    if event.workspace == default_id() && is_users(&event.key) =>
+                {
                     judge.hub.put(&event.key, event.after().map(|it| &**it));
                     judge.note(*time);
                 }
@@ -220,7 +222,9 @@ impl Judge {
 
     /// `is_whole`: each cluster that is named has all of it.
     fn is_wrong(&self, time: Duration, name: &str, source: &str, is_whole: bool) -> Option<String> {
-        let Some(known) = self.wanted.get(source) else { return Some("its source was never there".to_owned()) };
+        let Some(known) = self.wanted.get(source) else {
+            return Some("its source was never there".to_owned());
+        };
         let begin = time.saturating_sub(UNDER_WAY);
         let first = known.iter().rposition(|(since, _)| *since <= begin).unwrap_or(0);
         let lately: Vec<&Where> = known[first..].iter().map(|(_, place)| place).collect();
