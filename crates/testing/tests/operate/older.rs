@@ -34,7 +34,8 @@ async fn running(member: &Client, name: &str, replicas: u32) -> Result<Value> {
 
 async fn gone(client: &Client, path: &str) -> Result<()> {
     let what = format!("{path} is gone");
-    eventually(&what, || async { Ok((client.get(path).await?.code == StatusCode::NOT_FOUND).then_some(())) }).await
+    eventually(&what, || async { Ok((client.get(path).await?.code == StatusCode::NOT_FOUND).then_some(())) })
+        .await
 }
 
 /// What is in a member, by name: UID, and whether it is on its way out.

@@ -136,7 +136,23 @@ fn policy(chance: &Chance) -> Value {
     })
 }
 
-const POLICIES: &str = "/apis/hanse.io/v1alpha1/placements";
+pub const POLICIES: &str = "/apis/hanse.io/v1alpha1/placements";
+
+/// A namespace of this name with workloads, some in one cluster and some in all, that nobody else knows of.
+pub fn kept(space: &str) -> Vec<Act> {
+    let mut acts = vec![post("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": space}}))];
+    for (at, (_, plural)) in KINDS.iter().enumerate() {
+        for (name, clusters) in [("one", vec![NAMES[at % NAMES.len()]]), ("all", NAMES.to_vec())] {
+            if name == "all" && matches!(*plural, "jobs" | "pods") {
+                continue;
+            }
+            let mut object = object(&Chance(SeededRandom::new(at as u64)), plural, name);
+            object["metadata"]["annotations"] = json!({"hanse.io/clusters": clusters.join(",")});
+            acts.push(post(path(plural, space, ""), object));
+        }
+    }
+    acts
+}
 
 /// What most users have from the beginning.
 pub fn population(chance: &Chance) -> Vec<Act> {

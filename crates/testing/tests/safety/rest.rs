@@ -32,11 +32,11 @@ pub async fn settle(world: &World) -> Result<()> {
 }
 
 /// A copy in a member.
-struct Copy {
-    cluster: &'static str,
-    plural: String,
-    source: String,
-    object: Value,
+pub struct Copy {
+    pub cluster: &'static str,
+    pub plural: String,
+    pub source: String,
+    pub object: Value,
 }
 
 fn hub_of(world: &World) -> Result<Hub> {
@@ -57,10 +57,17 @@ pub fn assignments(world: &World) -> Vec<String> {
     let Some(running) = &world.hub else { return vec!["it is down".to_owned()] };
     let mut lines = Vec::new();
     for (group, plural) in [(api::GROUP, api::assignment::PLURAL), ("", "events")] {
-        let Ok(listing) = running.store.list(&default_id(), &Collection::new(group, plural), None) else { continue };
+        let Ok(listing) = running.store.list(&default_id(), &Collection::new(group, plural), None) else {
+            continue;
+        };
         for (item, object) in listing.iter(None, None) {
             let tree = Value::Object(object.tree().unwrap_or_default());
-            let parts = ["/metadata/deletionTimestamp", "/spec/object/uid", "/spec/clusters", "/spec/decision/message"];
+            let parts = [
+                "/metadata/deletionTimestamp",
+                "/spec/object/uid",
+                "/spec/clusters",
+                "/spec/decision/message",
+            ];
             let told = ["/status/clusters", "/reason", "/message", "/lastTimestamp"];
             let shown: Vec<String> =
                 parts.iter().chain(&told).filter_map(|it| tree.pointer(it)).map(Value::to_string).collect();
@@ -87,9 +94,13 @@ fn copies_of(world: &World) -> Result<Vec<Copy>> {
 }
 
 fn what_is_wrong(world: &World) -> Result<Vec<String>> {
-    let (hub, copies) = (hub_of(world)?, copies_of(world)?);
+    Ok(compare(&hub_of(world)?, &copies_of(world)?))
+}
+
+/// Where the hub and its members do not agree.
+pub fn compare(hub: &Hub, copies: &[Copy]) -> Vec<String> {
     let mut wrong = Vec::new();
-    for copy in &copies {
+    for copy in copies {
         let name = copy.object["metadata"]["name"].as_str().unwrap_or_default();
         let found = hub.placed().find(|(_, object)| uid(object) == copy.source);
         let Some((place, object)) = found else {
@@ -104,11 +115,11 @@ fn what_is_wrong(world: &World) -> Result<Vec<String>> {
     }
     for (place, object) in hub.placed() {
         let own: Vec<&Copy> = copies.iter().filter(|copy| copy.source == uid(object)).collect();
-        if let Some(why) = is_wrong(&hub, place, object, &own) {
+        if let Some(why) = is_wrong(hub, place, object, &own) {
             wrong.push(format!("{place:?}: {why}"));
         }
     }
-    Ok(wrong)
+    wrong
 }
 
 /// What ran once does not run again, though its copy was deleted by hand or is older than a backup.
