@@ -28,6 +28,8 @@ pub mod condition {
     pub const IDENTITY_CHANGED: &str = "IdentityChanged";
     /// All that it has of the kinds that show is seen; it is said only where that is not so.
     pub const COMPLETE: &str = "Complete";
+    /// Pods of workspaces get the hub's tokens there.
+    pub const TOKENS: &str = "Tokens";
 }
 
 const fn column(name: &'static str, description: &'static str, cell: Cell) -> Column {
@@ -152,6 +154,11 @@ fn status_shape() -> Value {
             },
             "heartbeat": said("When it last answered."),
             "apis": {"type": "array", "items": api, "description": "What its API serves."},
+            "classes": {
+                "type": "object", "description": "The names of its classes, by their kind: StorageClass, PriorityClass, \
+                IngressClass, RuntimeClass.",
+                "additionalProperties": {"type": "array", "items": {"type": "string"}},
+            },
             "skew": anything("Fields that this API has and the cluster's does not."),
             "capacity": amounts("What its nodes have."),
             "allocatable": amounts("What pods can use of it."),

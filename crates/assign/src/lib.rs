@@ -13,6 +13,7 @@
 
 mod clusters;
 mod controller;
+mod events;
 mod holds;
 mod namespace;
 mod place;

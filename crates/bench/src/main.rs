@@ -19,6 +19,7 @@
 //!
 //!   sim                   many simulated clusters, and the hub's view of their pods
 //!   placement             decisions in a second; no server is measured
+//!   propagation           from the hub to its members and back
 //! ```
 //!
 //! Absolute figures are those of the machine; ratios and CPU per operation are what to compare. Nothing here
@@ -37,6 +38,7 @@ mod load;
 mod machine;
 mod objects;
 mod placement;
+mod propagation;
 mod report;
 mod servers;
 mod session;
@@ -70,17 +72,25 @@ enum Benchmark {
     Sim(sim::Options),
     /// Decisions of placement in a second, over many clusters
     Placement(placement::Options),
+    /// How soon what is made in the hub is in its members, and its status back
+    Propagation(propagation::Options),
+    /// Simulated clusters for `propagation`, until standard input ends
+    #[command(hide = true)]
+    Members(propagation::members::Options),
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     if arguments.list {
-        for benchmark in Arguments::command().get_subcommands() {
-            println!("{:<10} {}", benchmark.get_name(), benchmark.get_about().unwrap_or_default());
+        for benchmark in Arguments::command().get_subcommands().filter(|it| !it.is_hide_set()) {
+            println!("{:<12} {}", benchmark.get_name(), benchmark.get_about().unwrap_or_default());
         }
         return Ok(());
     }
     let Some(benchmark) = arguments.benchmark else { bail!("name a benchmark, see --list") };
+    if let Benchmark::Members(options) = benchmark {
+        return propagation::members::run(&options);
+    }
     // One client thread: it shares the machine with the server it measures.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -90,6 +100,8 @@ fn main() -> Result<()> {
                 Benchmark::Workspaces(options) => workspaces::run(options).await,
                 Benchmark::Sim(options) => sim::run(options).await,
                 Benchmark::Placement(options) => placement::run(&options),
+                Benchmark::Propagation(options) => propagation::run(options).await,
+                Benchmark::Members(options) => propagation::members::run(&options),
             }
         };
         tokio::select! {

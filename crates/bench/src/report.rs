@@ -20,8 +20,8 @@ use crate::{
     setting,
     stages::STAGES,
 };
-use table::{ABSENT, Table, header, line};
-pub use table::{grouped, number};
+use table::{ABSENT, Table};
+pub use table::{grouped, header, line, number};
 
 /// All repetitions of each server.
 pub struct Results<'a>(pub &'a BTreeMap<Subject, Vec<Repetition>>);

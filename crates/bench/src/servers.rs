@@ -250,6 +250,14 @@ impl Server {
         Ok(())
     }
 
+    /// The one that the server writes, if it does.
+    pub fn kubeconfig(&self) -> Option<&Path> {
+        match &self.credentials {
+            Credentials::Known(_) => None,
+            Credentials::Kubeconfig(path) => Some(path),
+        }
+    }
+
     pub fn pids(&self) -> Vec<u32> {
         self.parts.iter().filter_map(|part| Some(part.child.as_ref()?.id())).collect()
     }
@@ -418,7 +426,7 @@ pub fn workspace() -> PathBuf {
 }
 
 /// The current context of a kubeconfig that has all data inline.
-fn read_kubeconfig(yaml: &str) -> Result<Endpoint> {
+pub fn read_kubeconfig(yaml: &str) -> Result<Endpoint> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
     struct Kubeconfig {

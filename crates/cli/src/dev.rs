@@ -26,6 +26,8 @@ use crate::{
     storage::{Storage, StoreArgs},
 };
 
+/// What claims of volumes get that name no class.
+const STORAGE_CLASS: &str = "standard";
 /// Nodes take this long to start a pod, so that people see it happen.
 const PACE: Pace = Pace {
     start_after: Duration::from_secs(1),
@@ -174,7 +176,11 @@ impl Members {
             let nodes = NodeShape { labels, count: nodes, ..NodeShape::default() };
             let wanted = listen.port().checked_add(offset).filter(|_| listen.port() != 0);
             let wanted = wanted.map(|port| SocketAddr::new(listen.ip(), port));
-            let options = |listen| ClusterOptions { nodes: nodes.clone(), listen };
+            let options = |listen| ClusterOptions {
+                nodes: nodes.clone(),
+                listen,
+                storage_class: Some(STORAGE_CLASS.to_owned()),
+            };
             let made = match simulation.add(&site.name, options(wanted)).await {
                 Err(SimError::Listen { .. }) => simulation.add(&site.name, options(None)).await,
                 made => made,

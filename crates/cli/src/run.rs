@@ -171,12 +171,9 @@ pub async fn dev(
     println!();
     println!("  export KUBECONFIG={}", shown(&path));
     match sites.first() {
-        Some(first) => {
+        Some(_) => {
             println!("  kubectl get clusters");
-            println!(
-                "  kubectl --context {} create deployment hello --image=hello:1 --port=8080",
-                first.name
-            );
+            println!("  kubectl create deployment hello --image=hello:1 --replicas=3 --port=8080");
             println!("  kubectl get pods -o wide -w");
         }
         None => {

@@ -177,13 +177,8 @@ impl Context {
     /// What clients should know about a list of all there is; refused if something was never seen and the client does
     /// not ask for a partial answer.
     pub fn sight(&self) -> Result<Vec<String>, Status> {
-        let sight = match &self.view {
-            Some(view) => view.sight(&self.collection()),
-            None => match self.hub.views.sight_elsewhere(&self.space, &self.resource) {
-                Some(sight) => sight,
-                None => return Ok(Vec::new()),
-            },
-        };
+        let sight = self.hub.views.sight(&self.space, self.view.as_deref(), &self.resource);
+        let Some(sight) = sight else { return Ok(Vec::new()) };
         if sight.is_partial() && !self.takes_parts() {
             return Err(sight.refusal());
         }

@@ -56,6 +56,8 @@ pub struct Options {
     pub request_timeout: Duration,
     /// `https://…`: what the issuers of tokens are below. Empty: where clients reach this server.
     pub issuer: String,
+    /// `host:port`, as clients are told to reach this server; empty if that is not known.
+    pub advertised: String,
     /// The authority that clients verify this server by, for those who run in pods.
     pub authority_pem: Arc<str>,
     /// Where this server is reached, if that is known.
@@ -103,6 +105,7 @@ impl Default for Options {
             bookmark_every: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
             issuer: String::new(),
+            advertised: String::new(),
             authority_pem: "".into(),
             endpoint: None,
             audit: AuditOptions::default(),
@@ -383,6 +386,7 @@ impl Hub {
         self.admission.forget(id);
         self.quotas.forget(id);
         self.limit_ranges.forget(id);
+        self.views.forget_space(id);
     }
 
     /// Forgets all that root does not have any more.

@@ -111,6 +111,7 @@ impl Peer {
         if server.issuer.is_empty() {
             server.issuer = format!("https://{advertise}");
         }
+        server.advertised.clone_from(&advertise);
         let issuer = server.issuer.clone();
         let login = Login::open(env, authority.clone(), kubelet_authority, hosts, issuer, options.login)?;
         server.authority_pem = login.serving_authorities_pem().into();

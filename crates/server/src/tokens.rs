@@ -19,7 +19,7 @@ pub mod request;
 
 use std::sync::Arc;
 
-pub use issuer::{Issuer, Issuers};
+pub use issuer::{ISSUERS, Issuer, Issuers};
 
 use crate::{
     authentication::{Authenticated, Claim},

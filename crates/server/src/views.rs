@@ -17,6 +17,9 @@
 //! begins anew with the process, in an epoch that the store never reaches and at a random place in it: a revision of
 //! another process, of an earlier one or of the store itself is never mistaken for one of its own, and has expired.
 
+mod assigned;
+mod copies;
+mod evict;
 mod forward;
 mod keep;
 mod kinds;
@@ -43,6 +46,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use compact_str::CompactString;
 use env::{BoxFuture, Env};
 use http::{Request, Response};
 use machinery::{Revision, resource::Resource, status::Status};
@@ -55,11 +59,12 @@ use crate::{
     hub::{self, seconds_text},
     space::Space,
 };
+use assigned::{Assigned, Named};
 use keep::{Damage, Kept};
 use kinds::Kind;
 
 pub use forward::{deleted, write};
-pub use render::{CLUSTER, CLUSTERS, NAME, STALE};
+pub use render::{CLUSTER, CLUSTERS, NAME, NAMESPACE, STALE};
 pub use sight::Sight;
 pub use streams::{UPGRADE, join, stream};
 pub use view::{Presence, Target, View};
@@ -82,6 +87,26 @@ pub trait Member: Send + Sync + 'static {
     /// Resolves when nothing may come from the member any more: it was unjoined. Bodies of answers end by themselves
     /// then; what left HTTP behind is ended by whoever has it.
     fn over(&self) -> BoxFuture<'static, ()>;
+}
+
+/// A session that a cluster can be asked by to show where nothing of it was seen.
+pub trait Host: Send + Sync + 'static {
+    /// The cluster is to show in a workspace, though it may have nothing there.
+    fn show_in(&self, workspace: &WorkspaceId);
+}
+
+/// An object as a session reports it.
+pub struct Sighting {
+    /// As the member has it.
+    pub object: Bytes,
+    /// The namespace that it shows in, if the member calls that by another name.
+    pub namespace: Option<CompactString>,
+}
+
+impl From<Bytes> for Sighting {
+    fn from(object: Bytes) -> Sighting {
+        Sighting { object, namespace: None }
+    }
 }
 
 /// What a member's object was placed from.
@@ -118,6 +143,10 @@ struct Inner {
     directory: Option<PathBuf>,
     stopping: watch::Receiver<bool>,
     views: RwLock<HashMap<WorkspaceId, Arc<View>>>,
+    /// What is assigned to clusters.
+    assigned: Assigned,
+    /// By the UID of the `Cluster`.
+    hosts: RwLock<HashMap<CompactString, Weak<dyn Host>>>,
     /// There is a view, and what looks after views runs.
     any: AtomicBool,
     /// Turns true when what was seen is kept for the last time.
@@ -169,6 +198,8 @@ impl Views {
             directory,
             stopping,
             views: RwLock::default(),
+            assigned: Assigned::default(),
+            hosts: RwLock::default(),
             any: AtomicBool::new(false),
             closed: watch::Sender::new(true),
         };
@@ -221,7 +252,40 @@ impl Views {
 
     /// The view that objects of a kind are read from; `None`: from the store.
     pub fn for_kind(&self, workspace: &WorkspaceId, group: &str, plural: &str) -> Option<Arc<View>> {
-        Kind::find(group, plural).and_then(|_| self.of(workspace))
+        Kind::find(group, plural)?;
+        self.invite(workspace);
+        self.of(workspace)
+    }
+
+    /// Clusters that something of the workspace is assigned to show there, also if they have nothing there yet.
+    fn invite(&self, workspace: &WorkspaceId) {
+        for named in self.0.assigned.clusters(&*self.0.store, workspace) {
+            if self.of(workspace).is_some_and(|view| view.has_cluster(&named.name)) {
+                continue;
+            }
+            let host = self.0.hosts.read().get(&named.uid).and_then(Weak::upgrade);
+            if let Some(host) = host {
+                host.show_in(workspace);
+            }
+        }
+    }
+
+    /// A session with the cluster whose `Cluster` has this UID.
+    pub fn host(&self, uid: &str, host: Weak<dyn Host>) {
+        self.0.hosts.write().insert(uid.into(), host);
+    }
+
+    /// A session is gone; there may be another one.
+    pub fn host_is_gone(&self, uid: &str) {
+        let mut hosts = self.0.hosts.write();
+        if hosts.get(uid).is_some_and(|host| host.strong_count() == 0) {
+            hosts.remove(uid);
+        }
+    }
+
+    /// What is remembered of a workspace and can be made again.
+    pub fn forget_space(&self, workspace: &WorkspaceId) {
+        self.0.assigned.forget(workspace);
     }
 
     fn view(&self, workspace: &WorkspaceId) -> Arc<View> {
@@ -296,7 +360,7 @@ impl Views {
         workspace: &WorkspaceId,
         cluster: &str,
         collection: &Collection,
-        objects: Vec<Bytes>,
+        objects: Vec<Sighting>,
     ) {
         if let Some((view, kind)) = self.about(workspace, collection) {
             view.replace(cluster, kind, &objects);
@@ -304,7 +368,7 @@ impl Views {
     }
 
     /// One object is at the member as it is here.
-    pub fn put(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection, object: Bytes) {
+    pub fn put(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection, object: Sighting) {
         if let Some((view, kind)) = self.about(workspace, collection) {
             view.put(cluster, kind, &object);
         }
@@ -320,6 +384,8 @@ impl Views {
     /// The member's object with the UID `uid` was placed from an object of the workspace: what it owns there shows as
     /// owned by that one. Best said before what it owns is reported.
     pub fn placed(&self, workspace: &WorkspaceId, cluster: &str, uid: &str, from: Placed) {
+        // It may be the first that the workspace has there.
+        self.invite(workspace);
         if let Some(view) = self.of(workspace) {
             view.placed(cluster, uid, Some(from));
         }
@@ -390,13 +456,36 @@ impl Views {
         let _ = self.0.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// Of a workspace without a view: whether its clusters show at another server, which has the sessions with them.
-    pub fn sight_elsewhere(&self, space: &Space, resource: &Resource) -> Option<Sight> {
-        self.0.store.duty()?;
-        Kind::find(&resource.stored_group, &resource.plural)?;
-        let joined = space.stored(&Collection::new(api::GROUP, "clusters"));
-        let unseen: Vec<String> = joined.iter(None, None).map(|(item, _)| item.name().to_owned()).collect();
-        (!unseen.is_empty()).then(|| Sight { unseen, ..Sight::default() })
+    /// Which clusters an answer of a kind cannot be sure about; `None`: the kind is nobody's but the workspace's own.
+    pub fn sight(&self, space: &Space, view: Option<&View>, resource: &Resource) -> Option<Sight> {
+        let kind = Kind::find(&resource.stored_group, &resource.plural)?;
+        let mut sight = view.map(|view| view.sight(&kind.collection())).unwrap_or_default();
+        if view.is_none() && self.0.store.duty().is_some() {
+            // Its own clusters may show at another server, which has the sessions with them.
+            let joined = space.stored(&Collection::new(api::GROUP, api::cluster::PLURAL));
+            sight.unseen.extend(joined.iter(None, None).map(|(item, _)| item.name().to_owned()));
+        }
+        for named in self.0.assigned.clusters(&*self.0.store, space.id()) {
+            let Some(home) = self.home_of(space.id(), &named) else { continue };
+            match view.and_then(|view| view.holder(&named.name)) {
+                None if !sight.unseen.iter().any(|name| *name == named.name) => {
+                    sight.unseen.push(named.name.to_string());
+                }
+                Some(Some(holder)) if holder != home => sight.masked.push(named.name.to_string()),
+                _ => {}
+            }
+        }
+        Some(sight)
+    }
+
+    /// The workspace that has the cluster which an Assignment names, if there is still such a one.
+    fn home_of(&self, workspace: &WorkspaceId, named: &Named) -> Option<WorkspaceId> {
+        let key = Key::new(api::GROUP, api::cluster::PLURAL, "", &named.name);
+        let is_it = |home: &WorkspaceId| {
+            let cluster = self.0.store.get(home, &key);
+            cluster.is_some_and(|cluster| cluster.head.uid == named.uid && !cluster.head.deleting)
+        };
+        [workspace.clone(), hub::root_id(), hub::default_id()].into_iter().find(is_it)
     }
 
     /// What happens in all views from now on.

@@ -36,7 +36,7 @@ use crate::{
     controllers,
     engine::{Cluster, Engine},
     gate::{Conditions, Gate},
-    kind::NODES,
+    kind::{NODES, STORAGE_CLASSES},
     kubelet::{Kubelet, Pace},
     node::{self, Heartbeat},
     runtime::{Runtime, exec, logs},
@@ -46,6 +46,9 @@ use crate::{
 
 /// Who sets up clusters.
 const INSTALLER: &str = "cluster-installer";
+
+/// Who makes volumes.
+const PROVISIONER: &str = "volumes.sim.hanse.io";
 
 /// How long it may take until nothing is left of a cluster.
 const LONGEST_END: Duration = Duration::from_secs(60);
@@ -100,6 +103,8 @@ pub struct ClusterOptions {
     pub nodes: NodeShape,
     /// Where it listens; on a free port of 127.0.0.1 if it does not say.
     pub listen: Option<SocketAddr>,
+    /// The name of its default storage class, from which volumes are made on demand; none unless given.
+    pub storage_class: Option<String>,
 }
 
 /// All simulated clusters of a process. Dropped, they stop.
@@ -249,6 +254,17 @@ impl Simulation {
                     let merge = "application/merge-patch+json";
                     api.send(name, INSTALLER, http::Method::PATCH, &path, merge, Some(&patch)).await?;
                 }
+            }
+        }
+        if let Some(class) = &options.storage_class {
+            let class = json!({
+                "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+                "metadata": {"name": class, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+                "provisioner": PROVISIONER,
+            });
+            match api.create(name, INSTALLER, STORAGE_CLASSES, &class).await {
+                Err(refused) if refused.code != 409 => return Err(refused.into()),
+                _ => {}
             }
         }
         Ok(cluster)

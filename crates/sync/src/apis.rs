@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use store::WorkspaceId;
 
 use crate::{
-    client::{Client, Error, get},
-    fields,
+    client::{Client, Error, get, list_pages},
+    fields, objects,
+    reflect::METADATA_LIST,
 };
 
 /// Of every answer here; the longest is the OpenAPI document of a large group.
@@ -31,7 +32,21 @@ pub struct Learned {
     pub apis: BTreeMap<String, Vec<String>>,
     /// Fields that this hub knows and the member does not, by the type they are of.
     pub lacks: Arc<Lacks>,
+    /// The names of its classes by their kind; `None`: they are not known.
+    pub classes: Option<Classes>,
 }
+
+pub type Classes = BTreeMap<&'static str, BTreeSet<String>>;
+
+/// Kinds of classes that pods, claims and ingresses name, and where members have them.
+const CLASSES: [(&str, &str); 4] = [
+    ("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
+    ("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses"),
+    ("IngressClass", "/apis/networking.k8s.io/v1/ingressclasses"),
+    ("RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses"),
+];
+/// With more the status would grow without bound; then none are said, and none are asked for.
+const MAX_CLASSES: usize = 1000;
 
 /// Missing fields by type, as in `core/v1.PodSpec`.
 pub type Lacks = BTreeMap<&'static str, Vec<&'static str>>;
@@ -133,7 +148,29 @@ pub async fn learn(client: &Client, workspace: &WorkspaceId, compared: &Compared
         }
     }
     let lacks = lacks(client, workspace, compared).await?;
-    Ok(Learned { version: version.git_version, apis, lacks })
+    let classes = classes(client).await?;
+    Ok(Learned { version: version.git_version, apis, lacks, classes })
+}
+
+/// `None`: the member does not let them be listed, or has too many.
+async fn classes(client: &Client) -> Result<Option<Classes>, Error> {
+    let mut classes = Classes::new();
+    for (kind, path) in CLASSES {
+        let names: &mut BTreeSet<String> = classes.entry(kind).or_default();
+        let listed = list_pages(client, path, METADATA_LIST, |page| {
+            let heads = page.items().filter_map(objects::head);
+            names.extend(heads.map(|head| head.metadata.name.into_owned()));
+            if names.len() > MAX_CLASSES { Err(Error::Overfull(MAX_CLASSES)) } else { Ok(()) }
+        });
+        match listed.await {
+            Ok(_) => {}
+            // It has no such kind, and so no such class.
+            Err(error) if error.code() == Some(404) => {}
+            Err(Error::Overfull(_) | Error::Refused { code: 403, .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(classes))
 }
 
 fn note_group(apis: &mut BTreeMap<String, Vec<String>>, group: Group) {

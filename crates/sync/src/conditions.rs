@@ -57,6 +57,12 @@ impl Conditions {
         }
     }
 
+    /// The status and the reason of one.
+    pub fn says(&self, kind: &str) -> Option<(&str, &str)> {
+        let found = self.0.iter().find(|it| it.kind == kind)?;
+        Some((&found.status, &found.reason))
+    }
+
     /// Since when it is as it is; empty if there is none.
     pub fn since(&self, kind: &str) -> &str {
         self.0.iter().find(|it| it.kind == kind).map_or("", |it| &it.since)

@@ -14,7 +14,9 @@ mod compare;
 mod deed;
 pub mod dispatch;
 mod errand;
+mod judge;
 mod namespaces;
+mod once;
 pub mod overrides;
 mod plan;
 mod render;
@@ -73,8 +75,9 @@ struct Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Applied {
     uid: CompactString,
-    /// The hash of what was sent.
+    /// The hashes of what was sent, and of what that was made from.
     sent: u64,
+    inputs: u64,
     /// What the member made of it.
     left: u64,
 }
@@ -124,34 +127,35 @@ impl Copies {
     /// A way to the member was made: nothing is watched on it yet.
     fn begin(&self) {
         let mut state = self.state.lock();
-        let state = &mut *state;
-        for (ty, of_type) in &mut state.types {
-            of_type.known = Known::Not;
-            state.unfollowed.push(ty.clone());
-        }
-        state.unfollowed.dedup();
+        state.types.values_mut().for_each(|of_type| of_type.known = Known::Not);
+        state.unfollowed = state.types.keys().cloned().collect();
     }
 
     /// The member can be used again: all is looked at.
     fn resume(&self) {
-        let errands: Vec<Errand> = {
-            let mut state = self.state.lock();
-            state.records.values_mut().for_each(|record| record.placed = None);
-            state.records.keys().cloned().collect()
-        };
+        self.state.lock().records.values_mut().for_each(|record| record.placed = None);
         self.work.resume();
-        errands.iter().for_each(|errand| self.work.renew(errand, None));
+        self.look_again(None);
+    }
+
+    /// Something was missed: all that is known is looked at; `only`: in this workspace.
+    pub fn look_again(&self, only: Option<&WorkspaceId>) {
+        let is_meant = |errand: &&Errand| only.is_none_or(|only| errand.workspace == *only);
+        let errands: Vec<Errand> = self.state.lock().records.keys().filter(is_meant).cloned().collect();
+        self.renew_all(&errands);
     }
 
     fn renew_all(&self, errands: &[Errand]) {
         errands.iter().for_each(|errand| self.work.renew(errand, None));
     }
 
-    /// Says where the copy of an errand is; answers how far its kind is known there, and what is seen.
-    fn track(&self, errand: &Errand, ty: &Type, item: &ItemKey) -> (Known, Option<Seen>) {
+    /// Says where the copy of an errand is; answers how far its kind is known there, and what is seen. `wanted`: there
+    /// is to be one.
+    fn track(&self, errand: &Errand, ty: &Type, item: &ItemKey, wanted: bool) -> (Known, Option<Seen>) {
         let mut state = self.state.lock();
         let state = &mut *state;
         let record = state.records.entry(errand.clone()).or_default();
+        record.gone &= !wanted;
         let place = Some((ty.clone(), item.clone()));
         if record.place != place {
             if let Some((ty, item)) = &record.place
@@ -214,6 +218,10 @@ impl Copies {
             (record.gone, record.applied) = (true, None);
         }
         self.look_at_namespace(errand);
+    }
+
+    fn is_gone(&self, errand: &Errand) -> bool {
+        self.state.lock().records.get(errand).is_some_and(|record| record.gone)
     }
 
     /// How many other errands of its namespace may have something in the member.

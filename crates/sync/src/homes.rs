@@ -3,6 +3,9 @@
 //! Those of a namespace without the label `hanse.io/workspace` show where the `Cluster` is; those of a labelled one in
 //! the workspace of that name, and nowhere while there is none. The label is a claim of whoever holds the member, so it
 //! counts only for clusters of the platform's own workspaces: nobody else may put objects into a workspace of others.
+//!
+//! A namespace that is labelled for a workspace may have another name there, by the label `hanse.io/namespace`. Several
+//! may have the same name there: all of them show, in one namespace, and views make the names of objects unique.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,6 +13,7 @@ use std::{
 };
 
 use compact_str::CompactString;
+use machinery::names;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use server::Hub;
@@ -19,7 +23,8 @@ use tokio::sync::watch;
 /// Where a namespace's objects show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Home {
-    Shown(WorkspaceId),
+    /// In a workspace; and in which of its namespaces, if that has another name.
+    Shown(WorkspaceId, Option<CompactString>),
     /// Nobody sees them.
     Hidden,
     /// Nothing is known of the namespace yet.
@@ -42,13 +47,22 @@ const MOST_AWAITED: usize = 10_000;
 struct State {
     /// False until the namespaces were listed once.
     complete: bool,
-    labels: HashMap<CompactString, Option<CompactString>>,
+    claims: HashMap<CompactString, Claim>,
     /// Had objects before anything was known of them.
     awaited: HashSet<CompactString>,
     /// What labels led to when they were last looked at; few have one.
     resolved: HashMap<CompactString, Option<WorkspaceId>>,
     /// Of a list under way.
-    listing: HashMap<CompactString, Option<CompactString>>,
+    listing: HashMap<CompactString, Claim>,
+}
+
+/// What the labels of a namespace say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Claim {
+    /// The name of a workspace.
+    workspace: Option<CompactString>,
+    /// What it is called there, if that is something else.
+    namespace: Option<CompactString>,
 }
 
 #[derive(Deserialize)]
@@ -63,10 +77,14 @@ struct Named {
     labels: HashMap<CompactString, CompactString>,
 }
 
-fn read(object: &[u8]) -> Option<(CompactString, Option<CompactString>)> {
-    let wire: Wire = serde_json::from_slice(object).ok()?;
-    let label = wire.metadata.labels.get(api::WORKSPACE_LABEL).filter(|name| !name.is_empty()).cloned();
-    Some((wire.metadata.name, label))
+fn read(object: &[u8]) -> Option<(CompactString, Claim)> {
+    let Named { name, mut labels } = serde_json::from_slice::<Wire>(object).ok()?.metadata;
+    let workspace = labels.remove(api::WORKSPACE_LABEL).filter(|name| !name.is_empty());
+    // By itself it says nothing; and what cannot be the name of a namespace is none.
+    let namespace = labels
+        .remove(api::NAMESPACE_LABEL)
+        .filter(|other| workspace.is_some() && *other != name && names::is_dns1123_label(other).is_empty());
+    Some((name, Claim { workspace, namespace }))
 }
 
 /// Whether clusters of a workspace may show in those of others.
@@ -83,21 +101,26 @@ impl Homes {
         self.generation.subscribe()
     }
 
+    /// Objects that are listed from now on are placed by what is known of namespaces at this generation, or a later one.
+    pub fn current(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
     pub fn is_complete(&self) -> bool {
         self.state.lock().complete
     }
 
     pub fn of(&self, namespace: &str) -> Home {
         let mut state = self.state.lock();
-        let Some(label) = state.labels.get(namespace) else {
+        let Some(claim) = state.claims.get(namespace).cloned() else {
             if state.awaited.len() < MOST_AWAITED {
                 state.awaited.insert(namespace.into());
             }
             return Home::Unknown;
         };
-        let Some(name) = label.clone() else { return Home::Shown(self.own.clone()) };
+        let Some(name) = claim.workspace else { return Home::Shown(self.own.clone(), None) };
         let found = state.resolved.entry(name).or_insert_with_key(|name| self.resolve(name)).clone();
-        found.map_or(Home::Hidden, Home::Shown)
+        found.map_or(Home::Hidden, |workspace| Home::Shown(workspace, claim.namespace))
     }
 
     fn resolve(&self, name: &str) -> Option<WorkspaceId> {
@@ -126,20 +149,20 @@ impl Homes {
     }
 
     pub fn listed_one(&self, object: &[u8]) {
-        if let Some((name, label)) = read(object) {
-            self.state.lock().listing.insert(name, label);
+        if let Some((name, claim)) = read(object) {
+            self.state.lock().listing.insert(name, claim);
         }
     }
 
     pub fn end_list(&self) {
         let mut state = self.state.lock();
         let new = std::mem::take(&mut state.listing);
-        let moved = new.iter().any(|(name, label)| state.labels.get(name).is_some_and(|old| old != label));
+        let moved = new.iter().any(|(name, claim)| state.claims.get(name).is_some_and(|old| old != claim));
         // Of those that went unseen, objects may still be shown.
-        let moved = moved || state.labels.keys().any(|name| !new.contains_key(name));
+        let moved = moved || state.claims.keys().any(|name| !new.contains_key(name));
         let awaited = state.awaited.iter().any(|name| new.contains_key(name));
         let first = !std::mem::replace(&mut state.complete, true);
-        state.labels = new;
+        state.claims = new;
         state.awaited.clear();
         drop(state);
         if moved || awaited || first {
@@ -148,12 +171,12 @@ impl Homes {
     }
 
     pub fn put(&self, object: &[u8]) {
-        let Some((name, label)) = read(object) else { return };
+        let Some((name, claim)) = read(object) else { return };
         let mut state = self.state.lock();
         let was_awaited = state.awaited.remove(&name);
-        let old = state.labels.insert(name, label.clone());
+        let old = state.claims.insert(name, claim.clone());
         drop(state);
-        if was_awaited || old.is_some_and(|old| old != label) {
+        if was_awaited || old.is_some_and(|old| old != claim) {
             self.list_again();
         }
     }
@@ -161,5 +184,33 @@ impl Homes {
     /// All objects must be listed again.
     pub fn list_again(&self) {
         self.generation.send_modify(|generation| *generation += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_has_another_name_only_in_a_workspace_it_is_labelled_for() {
+        let rows = [
+            (json!({}), None, None),
+            (json!({api::WORKSPACE_LABEL: "acme"}), Some("acme"), None),
+            (json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: "shop"}), Some("acme"), Some("shop")),
+            (json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: "acme-shop"}), Some("acme"), None),
+            (json!({api::NAMESPACE_LABEL: "shop"}), None, None),
+            (json!({api::WORKSPACE_LABEL: "", api::NAMESPACE_LABEL: "shop"}), None, None),
+            (json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: ""}), Some("acme"), None),
+            (json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: "No_Name"}), Some("acme"), None),
+        ];
+        for (labels, workspace, namespace) in rows {
+            let object = json!({"metadata": {"name": "acme-shop", "labels": labels}}).to_string();
+            let (name, claim) = read(object.as_bytes()).unwrap();
+            assert_eq!(name, "acme-shop");
+            assert_eq!(claim.workspace.as_deref(), workspace, "{labels}");
+            assert_eq!(claim.namespace.as_deref(), namespace, "{labels}");
+        }
     }
 }

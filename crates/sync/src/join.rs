@@ -206,6 +206,11 @@ pub fn rules() -> Value {
         {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": WRITE},
         {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "networkpolicies"], "verbs": WRITE},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": WRITE},
+        // Giving pods of workspaces the hub's tokens.
+        {"apiGroups": ["admissionregistration.k8s.io"],
+         "resources": ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies",
+                       "validatingadmissionpolicybindings"],
+         "verbs": WRITE},
         // What users do with pods, passed on.
         {"apiGroups": [""], "resources": ["pods/log", "pods/status"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},

@@ -20,6 +20,7 @@ mod conditions;
 mod copies;
 mod desk;
 mod fields;
+mod guests;
 mod health;
 mod homes;
 pub mod join;
@@ -33,6 +34,7 @@ mod session;
 mod sessions;
 mod shown;
 mod sinks;
+pub mod tokens;
 pub mod unjoin;
 mod wanted;
 

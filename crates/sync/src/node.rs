@@ -118,6 +118,7 @@ mod tests {
             link: Err(Trouble::definite("", "")),
             labels: Tree::from_iter([(api::REGION_LABEL.to_owned(), json!("eu"))]),
             taints: json!([{"key": "gpu", "effect": "NoSchedule"}]),
+            prefixed: false,
             unschedulable: true,
             secret: Default::default(),
         }

@@ -29,7 +29,7 @@ impl Source {
 pub const WHOLE: &str = "application/json";
 /// Only what every object says of itself.
 pub const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-const METADATA_LIST: &str =
+pub const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Who is told.

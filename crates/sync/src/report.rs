@@ -23,7 +23,7 @@ use crate::{
     wanted::Wanted,
 };
 
-const PATCH: &str = "application/json-patch+json";
+pub const PATCH: &str = "application/json-patch+json";
 /// Between two writes, whatever happens.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -34,6 +34,30 @@ struct Written {
     counted: Value,
     heartbeat: String,
     at: Option<Duration>,
+}
+
+/// How a cluster is.
+struct Outline {
+    ready: bool,
+    reason: &'static str,
+    message: String,
+    since: String,
+    version: String,
+}
+
+impl Outline {
+    fn facts<'a>(&'a self, name: &'a str, wanted: &'a Wanted, summary: &'a Summary) -> Facts<'a> {
+        Facts {
+            name,
+            wanted,
+            version: &self.version,
+            ready: self.ready,
+            reason: self.reason,
+            message: &self.message,
+            since: &self.since,
+            summary,
+        }
+    }
 }
 
 impl Session {
@@ -58,10 +82,15 @@ impl Session {
             if self.node_changed.swap(false, Ordering::Relaxed) && self.node_needs_care() {
                 written.urgent = Value::Null;
             }
+            let guests_wait = self.guests.is_pending();
             if self.due(&written).is_zero() {
                 self.write(&mut written).await;
-                clock.sleep(LEAST_PAUSE).await;
+            } else if guests_wait {
+                self.level_guests().await;
+            } else {
+                continue;
             }
+            clock.sleep(LEAST_PAUSE).await;
         }
     }
 
@@ -77,6 +106,7 @@ impl Session {
                 learned.version,
                 learned.apis,
                 *learned.lacks,
+                learned.classes,
                 complaint
             ])
         })
@@ -121,6 +151,7 @@ impl Session {
         let told = async {
             self.write_status(&wanted, &summary).await?;
             self.write_node(&wanted, &summary).await?;
+            self.level_guests().await;
             self.tell().await;
             Ok::<(), Refused>(())
         };
@@ -163,6 +194,9 @@ impl Session {
                 "peer": self.shared.hub.options.issuer,
             })
         };
+        if let Some(classes) = &self.known.lock().learned.classes {
+            status["classes"] = json!(classes);
+        }
         if status["identity"] == ""
             && let Some(status) = status.as_object_mut()
         {
@@ -176,23 +210,40 @@ impl Session {
         self.call(Method::PATCH, &path, PATCH, &patch).await.map(drop)
     }
 
+    fn outline(&self) -> Outline {
+        let known = self.known.lock();
+        Outline {
+            ready: known.ready,
+            reason: known.reason,
+            message: known.message.clone(),
+            since: known.conditions.since(condition::READY).to_owned(),
+            version: known.learned.version.clone(),
+        }
+    }
+
+    /// Workspaces that use the cluster see what has become of it.
+    async fn level_guests(&self) {
+        let (wanted, summary) = (self.wanted.borrow().clone(), self.capacity.lock().summary());
+        let outline = self.outline();
+        // Before the first verdict there is nothing to say.
+        if outline.reason.is_empty() {
+            return;
+        }
+        match self.tell_guests(&outline.facts(self.name(), &wanted, &summary)).await {
+            Ok(false) => {}
+            Ok(true) => self.guests_wait(),
+            Err(refused) => {
+                tracing::warn!(cluster = %self.name(), %refused, "cannot write a virtual node");
+                self.shared.hub.env.clock.sleep(self.shared.options.retry_after).await;
+                self.guests_wait();
+            }
+        }
+    }
+
     /// From the first time that the cluster could be used, until it is unjoined.
     async fn write_node(&self, wanted: &Wanted, summary: &Summary) -> Result<(), Refused> {
-        let (ready, reason, message, since, version) = {
-            let known = self.known.lock();
-            let since = known.conditions.since(condition::READY).to_owned();
-            (known.ready, known.reason, known.message.clone(), since, known.learned.version.clone())
-        };
-        let facts = Facts {
-            name: self.name(),
-            wanted,
-            version: &version,
-            ready,
-            reason,
-            message: &message,
-            since: &since,
-            summary,
-        };
+        let outline = self.outline();
+        let (facts, ready) = (outline.facts(self.name(), wanted, summary), outline.ready);
         match self.node() {
             None if ready => self.create_node(&facts).await,
             None => Ok(()),

@@ -64,8 +64,11 @@ impl Room {
     /// Why not everything is looked at; empty if everything is.
     pub fn complaint(&self) -> String {
         let state = self.state.lock();
-        let refused: Vec<&str> =
-            state.iter().filter(|(_, taken)| taken.refused).map(|(path, _)| path.split('?').next().unwrap_or(path)).collect();
+        let refused: Vec<&str> = state
+            .iter()
+            .filter(|(_, taken)| taken.refused)
+            .map(|(path, _)| path.split('?').next().unwrap_or(path))
+            .collect();
         match refused.is_empty() {
             true => String::new(),
             false => format!(

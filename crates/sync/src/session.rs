@@ -27,7 +27,11 @@ use http_body_util::BodyExt;
 use machinery::status::{Reason, Status};
 use parking_lot::Mutex;
 use serde_json::Value;
-use server::{Hub, body::Body, views::Member};
+use server::{
+    Hub,
+    body::Body,
+    views::{Host, Member},
+};
 use store::WorkspaceId;
 use tokio::sync::{Notify, watch};
 
@@ -39,14 +43,16 @@ use crate::{
     conditions::Conditions,
     copies::{Copies, overrides::Overrides, reporter::Reporter},
     desk::Desk,
+    guests::Guests,
     health::{Health, Outcome, Trouble},
-    homes::Homes,
+    homes::{self, Homes},
     objects,
     reflect::{METADATA, Reflector, Sink, Source, WHOLE, is_too_much},
     room::Room,
     sessions::Options,
     shown::Shown,
     sinks::{Kind, NamespaceSink, NodeSink, ViewSink},
+    tokens::{self, Tokens},
     wanted::Wanted,
 };
 use api::cluster::condition;
@@ -102,6 +108,8 @@ pub struct Session {
     pub capacity: Mutex<Capacity>,
     pub homes: Homes,
     pub shown: Shown,
+    pub guests: Guests,
+    pub tokens: Tokens,
     pub room: Arc<Room>,
     pub copies: Copies,
     /// Open: the member can be used.
@@ -165,13 +173,18 @@ impl Session {
             learned,
             ..Known::default()
         };
+        let homes = Homes::new(hub.clone(), place.0.clone());
+        let (views, own) = (hub.views.clone(), place.0.clone());
+        let tokens = Tokens::recalled(&known.conditions);
         Session {
             workspace,
             wanted,
             known: Mutex::new(known),
             capacity: Mutex::default(),
-            homes: Homes::new(hub.clone(), place.0.clone()),
-            shown: Shown::new(hub.views.clone(), place.0.clone(), &place.1, was_seen),
+            shown: Shown::new(views, own, &place.1, was_seen, homes.generation()),
+            homes,
+            guests: Guests::default(),
+            tokens,
             room: Arc::new(Room::new(shared.options.most_bytes)),
             copies: Copies::default(),
             gate: watch::channel(false).0,
@@ -199,6 +212,20 @@ impl Session {
 
     pub fn name(&self) -> &CompactString {
         &self.place.1
+    }
+
+    /// Something of a workspace is assigned to the cluster, or was.
+    pub fn welcome(&self, workspace: &WorkspaceId) {
+        let may_be_elsewhere = *workspace != self.place.0 && homes::may_choose(&self.place.0);
+        if may_be_elsewhere && self.guests.want(workspace) {
+            self.news.notify_one();
+        }
+    }
+
+    /// Some guests are still to be told.
+    pub fn guests_wait(&self) {
+        self.guests.wait();
+        self.news.notify_one();
     }
 
     pub fn look_at_node(&self) {
@@ -268,6 +295,14 @@ impl Session {
         all.push(Box::pin(self.follow(&client, namespaces)));
         let nodes = Reflector::new(nodes, NodeSink::new(self), self.room.clone());
         all.push(Box::pin(self.follow(&client, nodes)));
+        let labelled = Source::new(tokens::NAMESPACES, METADATA);
+        let labelled = Reflector::new(labelled, tokens::NamespaceSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, labelled)));
+        let secrets = Source::new(tokens::SECRETS, METADATA);
+        let secrets = Reflector::new(secrets, tokens::SecretSink::new(self), self.room.clone());
+        all.push(Box::pin(self.follow(&client, secrets)));
+        all.push(Box::pin(self.whenever_open(|| Box::pin(self.guard_pods(&client)))));
+        all.push(Box::pin(self.whenever_open(|| Box::pin(self.keep_tokens(&client)))));
         for (path, kind) in VIEWS {
             let source = Source::new(path, WHOLE);
             let reflector = Reflector::new(source, ViewSink::new(self, kind), self.room.clone());
@@ -443,6 +478,18 @@ impl Session {
         }
     }
 
+    /// Does `work` while the gate is open, from the beginning each time that it opens.
+    async fn whenever_open<'a>(&self, work: impl Fn() -> BoxFuture<'a, Infallible>) -> Infallible {
+        let mut gate = self.gate.subscribe();
+        loop {
+            opened(&mut gate).await;
+            tokio::select! {
+                never = work() => match never {},
+                () = closed(&mut gate) => {}
+            }
+        }
+    }
+
     /// Keeps a collection level while the gate is open.
     async fn follow<S: Sink>(&self, client: &Client, mut reflector: Reflector<S>) -> Infallible {
         let mut gate = self.gate.subscribe();
@@ -519,8 +566,15 @@ impl Session {
     }
 }
 
+impl Host for Session {
+    fn show_in(&self, workspace: &WorkspaceId) {
+        self.shown.show_in(workspace);
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
+        self.shared.hub.views.host_is_gone(&self.wanted.borrow().uid);
         let reason = self.known.lock().reason;
         if !reason.is_empty() {
             self.shared.hub.metrics.members.moved(Some(reason), None);

@@ -2,16 +2,18 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use compact_str::CompactString;
 use machinery::Object;
 use serde_json::Value;
 use server::{
     Hub,
     duty::{self, during},
-    hub::root_id,
+    hub::{default_id, root_id},
+    views::Host,
 };
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
 use tokio::sync::watch;
@@ -21,6 +23,7 @@ use crate::{
     claims::{Claims, Place},
     copies::{dispatch::Dispatch, overrides::Overrides, reporter::Reporter},
     desk::Desk,
+    guests,
     session::{Session, Shared},
     wanted::Wanted,
 };
@@ -71,9 +74,9 @@ pub fn start(hub: &Arc<Hub>, options: Options) {
         let feed = own.store.feed();
         let sessions = Sessions::new(own.clone(), options.clone(), ended.clone());
         let shared = sessions.shared.clone();
-        own.env.tasks.spawn(Box::pin(during(ended.clone(), async move {
-            match shared.reporter.run().await {}
-        })));
+        own.env
+            .tasks
+            .spawn(Box::pin(during(ended.clone(), async move { match shared.reporter.run().await {} })));
         own.env.tasks.spawn(Box::pin(during(ended, sessions.follow(feed))));
     });
 }
@@ -133,8 +136,11 @@ impl Sessions {
 
     async fn look_at_everything(&mut self) {
         let mut found: Vec<(Place, Arc<Object>)> = Vec::new();
+        let mut nodes = Vec::new();
         for workspace in self.hub.store.workspaces() {
             tokio::task::yield_now().await;
+            let here = guests::nodes_in(&self.hub, &workspace).into_iter();
+            nodes.extend(here.map(|(uid, node)| (workspace.clone(), uid, node)));
             let Ok(listing) = self.hub.store.list(&workspace, &clusters(), None) else { continue };
             let here = listing.iter(None, None);
             found
@@ -149,8 +155,39 @@ impl Sessions {
             self.take_up(place, &object);
         }
         self.drop_strangers(&there);
+        self.take_up_nodes(nodes);
         self.dispatch.look_at_everything().await;
         self.shared.begun.send_replace(true);
+    }
+
+    /// Nodes in workspaces of others are kept level as long as there is the cluster that they stand for.
+    fn take_up_nodes(&self, nodes: Vec<(WorkspaceId, String, Arc<Object>)>) {
+        let mut gone = Vec::new();
+        for (workspace, uid, node) in nodes {
+            match self.dispatch.session(&uid) {
+                Some(session) => session.welcome(&workspace),
+                None => gone.push((workspace, node.head.name.to_string(), uid)),
+            }
+        }
+        self.remove_nodes(gone);
+    }
+
+    /// In the background: there may be many of them.
+    fn remove_nodes(&self, gone: Vec<(WorkspaceId, String, String)>) {
+        if gone.is_empty() {
+            return;
+        }
+        let shared = self.shared.clone();
+        let removing = async move {
+            // The session that ends may be about to write one: so it is looked at twice.
+            for _ in 0..2 {
+                for (workspace, name, uid) in &gone {
+                    guests::remove(&shared.hub, &shared.desk, workspace, name, uid).await;
+                }
+                shared.hub.env.clock.sleep(shared.options.retry_after).await;
+            }
+        };
+        self.hub.env.tasks.spawn(Box::pin(during(self.ended.clone(), removing)));
     }
 
     /// Clusters that were unjoined while nobody looked still show.
@@ -184,10 +221,27 @@ impl Sessions {
                 let place = (event.workspace.clone(), event.key.item.name().into());
                 if let Some(running) = self.running.get(&place) {
                     running.session.look_at_node();
+                    if is_another(event) {
+                        running.session.tokens.look_at_everything();
+                    }
+                }
+                let namesakes = self.running.iter().filter(|(it, _)| it.1 == place.1);
+                for (_, Running { session, .. }) in namesakes {
+                    if session.guests.look_at(&event.workspace) {
+                        session.news.notify_one();
+                    }
+                }
+            }
+            ("", "serviceaccounts") if is_another(event) => self.look_at_account(event),
+            (api::GROUP, server::tokens::ISSUERS) => {
+                if let Some(name) = self.name_of(&event.workspace) {
+                    self.running.values().for_each(|it| it.session.tokens.workspace_changed(&name));
                 }
             }
             (api::GROUP, "workspaces") if event.workspace == root_id() => {
                 self.running.values().for_each(|running| running.session.homes.look_again());
+                let name = event.key.item.name();
+                self.running.values().for_each(|running| running.session.tokens.workspace_changed(name));
             }
             _ => {}
         }
@@ -221,6 +275,7 @@ impl Sessions {
         let (sender, receiver) = watch::channel(wanted);
         let name = space.name().to_owned();
         let session = Arc::new(Session::new(self.shared.clone(), name, place.clone(), receiver, &status));
+        self.hub.views.host(&uid, Arc::downgrade(&session) as Weak<dyn Host>);
         self.dispatch.add(&uid, &session);
         let work = session.clone();
         let ended = self.ended.clone();
@@ -229,6 +284,23 @@ impl Sessions {
             work.end();
         }));
         self.running.insert(place, Running { session, wanted: sender });
+    }
+
+    /// `None`: there is no such workspace, or nobody who wants to know.
+    fn name_of(&self, workspace: &WorkspaceId) -> Option<CompactString> {
+        match *workspace == root_id() || *workspace == default_id() {
+            _ if self.running.is_empty() => None,
+            true => Some(workspace.0.clone()),
+            false => self.hub.name_of(workspace),
+        }
+    }
+
+    fn look_at_account(&self, event: &Event) {
+        let Some(workspace) = self.name_of(&event.workspace) else { return };
+        let gone = event.old.as_ref().map(|old| old.head.uid.as_str());
+        for running in self.running.values() {
+            running.session.tokens.account_changed(&workspace, event.key.item.namespace(), gone);
+        }
     }
 
     fn look_at_secret(&mut self, workspace: &WorkspaceId, key: &Key) {
@@ -262,15 +334,28 @@ impl Sessions {
         let Some(running) = self.running.remove(place) else { return };
         let secret = running.wanted.borrow().secret.clone();
         self.note_secret(place, Some(&secret), None);
-        self.dispatch.remove(&running.wanted.borrow().uid);
+        let uid = running.wanted.borrow().uid.clone();
+        self.dispatch.remove(&uid);
         running.session.leave();
+        let guests = running.session.guests.all().into_iter();
+        self.remove_nodes(guests.map(|it| (it, place.1.to_string(), uid.clone())).collect());
     }
 
     fn forget(&mut self, workspace: &WorkspaceId) {
         let gone: Vec<Place> = self.running.keys().filter(|place| place.0 == *workspace).cloned().collect();
         gone.iter().for_each(|place| self.leave(place));
-        self.running.values().for_each(|running| running.session.homes.look_again());
+        self.dispatch.forget(workspace);
+        for Running { session, .. } in self.running.values() {
+            session.guests.forget(workspace);
+            session.homes.look_again();
+        }
     }
+}
+
+/// Something came, went, or was made anew: not merely changed.
+fn is_another(event: &Event) -> bool {
+    let uid = |object: Option<&Arc<Object>>| object.map(|object| object.head.uid.clone());
+    uid(event.old.as_ref()) != uid(event.after())
 }
 
 /// The session goes on, with what is wanted of it now.

@@ -4,8 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use server::views::{Member, Views};
+use server::views::{Member, Sighting, Views};
 use store::{Collection, WorkspaceId};
+use tokio::sync::watch;
 
 use crate::homes;
 
@@ -15,6 +16,8 @@ pub struct Shown {
     cluster: String,
     /// Clusters of the platform's own workspaces show in those of others, too.
     may_show_elsewhere: bool,
+    /// Of what is known of namespaces.
+    generation: watch::Receiver<u64>,
     state: Mutex<State>,
 }
 
@@ -25,18 +28,27 @@ struct State {
     joined: Option<(Arc<dyn Member>, String)>,
     /// Where it shows; false: where it would, but for another one of its name or because it is out of reach.
     workspaces: HashMap<WorkspaceId, bool>,
+    /// Kinds that are kept up with, and the generation of the namespaces that their objects were placed by.
+    listed: HashMap<Collection, u64>,
 }
 
 impl Shown {
     /// The cluster shows in `own` at least. One that was seen before is waited for; one that never was, such as one
     /// that cannot be reached from the beginning, keeps nobody from what others have.
-    pub fn new(views: Views, own: WorkspaceId, cluster: &str, was_seen: bool) -> Shown {
+    pub fn new(
+        views: Views,
+        own: WorkspaceId,
+        cluster: &str,
+        was_seen: bool,
+        generation: watch::Receiver<u64>,
+    ) -> Shown {
         if was_seen {
             views.expect(&own, cluster);
         }
         let may_show_elsewhere = homes::may_choose(&own);
         let state = State { workspaces: HashMap::from([(own, false)]), ..State::default() };
-        Shown { views, cluster: cluster.to_owned(), may_show_elsewhere, state: Mutex::new(state) }
+        let state = Mutex::new(state);
+        Shown { views, cluster: cluster.to_owned(), may_show_elsewhere, generation, state }
     }
 
     /// A connection was made, to the cluster that was joined.
@@ -55,6 +67,7 @@ impl Shown {
             *shows = self.views.join(workspace, member.clone(), identity);
         }
         state.joined = Some((member, identity.to_owned()));
+        state.listed.clear();
     }
 
     /// Makes it show where another one of its name did until now; true if there is such a place, so that all kinds must
@@ -62,7 +75,7 @@ impl Shown {
     #[must_use]
     pub fn try_again(&self) -> bool {
         let mut state = self.state.lock();
-        let State { over: false, joined: Some((member, identity)), workspaces } = &mut *state else {
+        let State { over: false, joined: Some((member, identity)), workspaces, .. } = &mut *state else {
             return false;
         };
         let mut entered = false;
@@ -75,47 +88,53 @@ impl Shown {
         entered
     }
 
-    /// Makes it show in a workspace; true if it did not before, so that all kinds must be listed for it.
-    fn enter(&self, state: &mut State, workspace: &WorkspaceId) -> bool {
-        let Some((member, identity)) = &state.joined else { return false };
+    /// Makes it show in a workspace. What is listed by what is known of namespaces has nothing there, or it would show
+    /// there already: so nothing must be listed again for that to be known. All else is being listed.
+    fn enter(&self, state: &mut State, workspace: &WorkspaceId) {
+        let Some((member, identity)) = &state.joined else { return };
         if state.over || state.workspaces.contains_key(workspace) {
-            return false;
+            return;
         }
         let shows = self.views.join(workspace, member.clone(), identity);
         state.workspaces.insert(workspace.clone(), shows);
-        shows
+        let generation = *self.generation.borrow();
+        for (collection, _) in state.listed.iter().filter(|(_, listed)| shows && **listed == generation) {
+            self.views.replace(workspace, &self.cluster, collection, Vec::new());
+        }
     }
 
-    /// All objects of a collection, by workspace. Where none of them is, none is left. True: they are shown where none of
-    /// this cluster were, and what else there is must be listed again.
-    #[must_use]
-    pub fn replace(&self, collection: &Collection, objects: Vec<(WorkspaceId, Bytes)>) -> bool {
+    /// Makes it show in a workspace, whether it has something there or not.
+    pub fn show_in(&self, workspace: &WorkspaceId) {
+        if self.may_show_elsewhere {
+            self.enter(&mut self.state.lock(), workspace);
+        }
+    }
+
+    /// All objects of a collection, by workspace. Where none of them is, none is left. `generation`: that of the
+    /// namespaces when the list began.
+    pub fn replace(&self, collection: &Collection, objects: Vec<(WorkspaceId, Sighting)>, generation: u64) {
         let mut state = self.state.lock();
         if state.over || state.joined.is_none() {
-            return false;
+            return;
         }
-        let mut by_workspace = HashMap::<WorkspaceId, Vec<Bytes>>::new();
+        let mut by_workspace = HashMap::<WorkspaceId, Vec<Sighting>>::new();
         for (workspace, object) in objects {
             by_workspace.entry(workspace).or_default().push(object);
         }
-        let entered: Vec<bool> =
-            by_workspace.keys().map(|workspace| self.enter(&mut state, workspace)).collect();
+        by_workspace.keys().for_each(|workspace| self.enter(&mut state, workspace));
         for (workspace, _) in state.workspaces.iter().filter(|(_, shows)| **shows) {
             let objects = by_workspace.remove(workspace).unwrap_or_default();
             self.views.replace(workspace, &self.cluster, collection, objects);
         }
-        entered.contains(&true)
+        state.listed.insert(collection.clone(), generation);
     }
 
-    /// As [`Shown::replace`], of one.
-    #[must_use]
-    pub fn put(&self, workspace: &WorkspaceId, collection: &Collection, object: Bytes) -> bool {
+    pub fn put(&self, workspace: &WorkspaceId, collection: &Collection, object: Sighting) {
         let mut state = self.state.lock();
-        let entered = self.enter(&mut state, workspace);
+        self.enter(&mut state, workspace);
         if state.shows_in(workspace) {
             self.views.put(workspace, &self.cluster, collection, object);
         }
-        entered
     }
 
     pub fn remove(&self, workspace: &WorkspaceId, collection: &Collection, object: Bytes) {
@@ -126,7 +145,8 @@ impl Shown {
 
     /// What was reported of a collection is not kept up with.
     pub fn outdated(&self, collection: &Collection) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.listed.remove(collection);
         for (workspace, _) in state.workspaces.iter().filter(|(workspace, _)| state.shows_in(workspace)) {
             self.views.outdated(workspace, &self.cluster, collection);
         }
@@ -138,6 +158,7 @@ impl Shown {
         if state.over || state.joined.take().is_none() {
             return;
         }
+        state.listed.clear();
         for (workspace, shows) in &mut state.workspaces {
             if std::mem::take(shows) {
                 self.views.lost(workspace, &self.cluster);

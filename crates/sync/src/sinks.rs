@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use server::views::Sighting;
 use store::{Collection, WorkspaceId};
 
 use crate::{capacity::Capacity, homes::Home, objects, reflect::Sink, session::Session};
@@ -94,7 +94,9 @@ pub struct ViewSink {
     session: Arc<Session>,
     kind: Kind,
     collection: Collection,
-    listing: Vec<(WorkspaceId, Bytes)>,
+    listing: Vec<(WorkspaceId, Sighting)>,
+    /// Of the namespaces, when the list began.
+    generation: u64,
     listed_pods: Capacity,
 }
 
@@ -106,6 +108,7 @@ impl ViewSink {
             kind,
             collection,
             listing: Vec::new(),
+            generation: 0,
             listed_pods: Capacity::default(),
         }
     }
@@ -115,11 +118,12 @@ impl ViewSink {
     }
 
     /// Where the object shows, and how.
-    fn place(&self, object: &[u8]) -> Option<(WorkspaceId, Bytes)> {
+    fn place(&self, object: &[u8]) -> Option<(WorkspaceId, Sighting)> {
         let head = objects::head(object)?;
         match self.session.homes.of(&head.metadata.namespace) {
-            Home::Shown(workspace) => {
-                Some((workspace, objects::with_kind(object, &head, self.kind.api_version, self.kind.kind)))
+            Home::Shown(workspace, namespace) => {
+                let object = objects::with_kind(object, &head, self.kind.api_version, self.kind.kind);
+                Some((workspace, Sighting { object, namespace }))
             }
             // When something is known of its namespace, all is listed again.
             Home::Hidden | Home::Unknown => None,
@@ -130,6 +134,7 @@ impl ViewSink {
 impl Sink for ViewSink {
     fn begin(&mut self) {
         self.listing.clear();
+        self.generation = self.session.homes.current();
         self.listed_pods = Capacity::default();
     }
 
@@ -142,9 +147,8 @@ impl Sink for ViewSink {
     }
 
     fn end(&mut self) {
-        if self.session.shown.replace(&self.collection, std::mem::take(&mut self.listing)) {
-            self.session.homes.list_again();
-        }
+        let listing = std::mem::take(&mut self.listing);
+        self.session.shown.replace(&self.collection, listing, self.generation);
         if self.is_pods() {
             let listed = std::mem::take(&mut self.listed_pods);
             self.session.capacity.lock().take_pods(listed);
@@ -161,10 +165,8 @@ impl Sink for ViewSink {
             self.session.capacity.lock().put_pod(object);
             self.session.news.notify_one();
         }
-        if let Some((workspace, object)) = self.place(object)
-            && self.session.shown.put(&workspace, &self.collection, object)
-        {
-            self.session.homes.list_again();
+        if let Some((workspace, object)) = self.place(object) {
+            self.session.shown.put(&workspace, &self.collection, object);
         }
     }
 
@@ -173,7 +175,7 @@ impl Sink for ViewSink {
             self.session.capacity.lock().remove_pod(&head.metadata.namespace, &head.metadata.name);
             self.session.news.notify_one();
         }
-        if let Some((workspace, object)) = self.place(object) {
+        if let Some((workspace, Sighting { object, .. })) = self.place(object) {
             self.session.shown.remove(&workspace, &self.collection, object);
         }
     }

@@ -12,6 +12,7 @@ use crate::{
     MANAGER, NAMESPACE,
     client::{Access, Client, Error, Identity, JSON, MERGE},
     join::{ACCOUNT, CLUSTERS, JOINED_BY, ROLE, Refusal, TOKEN_SECRET, secret_path, uid},
+    tokens::policy,
 };
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -125,6 +126,16 @@ async fn remove_account(member: &Client, owner: &str) -> Result<Option<String>, 
     let Some(namespace) = member.find(&path).await? else { return Ok(None) };
     if namespace["metadata"]["annotations"][JOINED_BY].as_str() != Some(owner) {
         return Ok(Some(format!("its namespace {NAMESPACE} is not this hub's")));
+    }
+    // Before the account, which may be the one that asks.
+    for path in policy::paths() {
+        match member.find(&path).await {
+            Ok(Some(object)) => delete(member, &path, &object).await?,
+            Ok(None) => {}
+            // Joined before there were any, and not again since.
+            Err(error) if error.code() == Some(403) => {}
+            Err(error) => return Err(error),
+        }
     }
     // One that was there before is somebody else's, whatever is in it.
     let is_own = namespace["metadata"]["labels"]["app.kubernetes.io/managed-by"] == MANAGER;

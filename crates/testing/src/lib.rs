@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 pub mod accepted;
+pub mod assignments;
 pub mod client;
 pub mod compare;
 pub mod cuts;
@@ -18,5 +19,6 @@ pub mod patience;
 pub mod process;
 pub mod real;
 pub mod simulated;
+pub mod talking;
 pub mod webhook;
 pub mod world;

@@ -25,6 +25,8 @@ pub struct Operator {
     pub data: PathBuf,
     kubectl: PathBuf,
     hub: Option<HubProcess>,
+    /// Where it listens, now or when it is started again.
+    port: u16,
     _directory: TempDir,
 }
 
@@ -44,18 +46,27 @@ impl Operator {
         let data = directory.path().join("hub");
         std::fs::create_dir(&data)?;
         let hub = HubProcess::start(&data)?;
-        Ok(Operator { data, kubectl, hub: Some(hub), _directory: directory })
+        let port = hub.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).context("a port")?;
+        Ok(Operator { data, kubectl, hub: Some(hub), port, _directory: directory })
     }
 
-    /// Kills the hub, and starts it where it was.
+    /// Kills the hub.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn stop_hub(&mut self) -> Result<()> {
+        self.hub.take().context("there is a hub")?.kill()
+    }
+
+    /// Kills the hub if it runs, and starts it where it was.
     ///
     /// # Errors
     /// It did not start again.
     pub fn restart_hub(&mut self) -> Result<()> {
-        let hub = self.hub.take().context("there is a hub")?;
-        let port = hub.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).context("a port")?;
-        hub.kill()?;
-        self.hub = Some(HubProcess::start_on(&self.data, port)?);
+        if let Some(hub) = self.hub.take() {
+            hub.kill()?;
+        }
+        self.hub = Some(HubProcess::start_on(&self.data, self.port)?);
         Ok(())
     }
 

@@ -55,6 +55,9 @@ pub struct Options {
     pub real_node: Option<String>,
     /// Off only where durability is not what is tested or measured.
     pub fsync: bool,
+    /// How many requests per second kube-controller-manager and kube-scheduler may make, and how many at once; as they
+    /// come if it does not say.
+    pub client_limits: Option<(u32, u32)>,
     /// Further flags of kube-apiserver; a repeated flag overrides the one given here.
     pub apiserver_args: Vec<String>,
 }
@@ -67,8 +70,16 @@ impl Default for Options {
             nodes: Vec::new(),
             real_node: None,
             fsync: true,
+            client_limits: None,
             apiserver_args: Vec::new(),
         }
+    }
+}
+
+impl Options {
+    fn client_flags(&self) -> Vec<String> {
+        let flags = |(rate, burst)| vec![format!("--kube-api-qps={rate}"), format!("--kube-api-burst={burst}")];
+        self.client_limits.map_or_else(Vec::new, flags)
     }
 }
 
@@ -152,14 +163,14 @@ impl RealCluster {
         cluster.wait_for("/readyz")?;
         cluster.wait_for("/api/v1/namespaces/default")?;
         if options.controller_manager {
-            cluster.start_controller_manager(manager_port, &options.controllers)?;
+            cluster.start_controller_manager(manager_port, options)?;
             if options.controllers.is_empty() {
                 cluster.wait_for("/api/v1/namespaces/default/serviceaccounts/default")?;
                 cluster.wait_for("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")?;
             }
         }
         if !options.nodes.is_empty() || options.real_node.is_some() {
-            cluster.start_scheduler(scheduler_port)?;
+            cluster.start_scheduler(scheduler_port, options)?;
         }
         if !options.nodes.is_empty() {
             cluster.start_kwok()?;
@@ -276,7 +287,7 @@ impl RealCluster {
         self.spawn("kube-apiserver", &args)
     }
 
-    fn start_controller_manager(&mut self, port: u16, controllers: &[String]) -> Result<()> {
+    fn start_controller_manager(&mut self, port: u16, options: &Options) -> Result<()> {
         let kubeconfig = self.kubeconfig_for("system:kube-controller-manager", &[])?;
         self.write("ca.key", &self.authority.key_pem())?;
         let mut args = vec![
@@ -293,15 +304,16 @@ impl RealCluster {
             "--use-service-account-credentials=true".to_owned(),
             "--leader-elect=false".to_owned(),
         ];
-        if !controllers.is_empty() {
-            args.push(format!("--controllers={}", controllers.join(",")));
+        args.extend(options.client_flags());
+        if !options.controllers.is_empty() {
+            args.push(format!("--controllers={}", options.controllers.join(",")));
         }
         self.spawn("kube-controller-manager", &args)
     }
 
-    fn start_scheduler(&mut self, port: u16) -> Result<()> {
+    fn start_scheduler(&mut self, port: u16, options: &Options) -> Result<()> {
         let kubeconfig = self.kubeconfig_for("system:kube-scheduler", &[])?;
-        let args = [
+        let mut args = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--authentication-kubeconfig={}", kubeconfig.display()),
             format!("--authorization-kubeconfig={}", kubeconfig.display()),
@@ -310,6 +322,7 @@ impl RealCluster {
             format!("--cert-dir={}", self.path("scheduler")),
             "--leader-elect=false".to_owned(),
         ];
+        args.extend(options.client_flags());
         self.spawn("kube-scheduler", &args)
     }
 

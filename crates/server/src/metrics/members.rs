@@ -25,6 +25,7 @@ pub struct MemberMetrics {
     pub status_writes: Counter,
     /// Lists that were given up because the member has more than is looked at.
     pub overfull: Counter,
+    tokens: Family<ReasonLabels, Counter>,
 }
 
 impl MemberMetrics {
@@ -70,7 +71,17 @@ impl MemberMetrics {
             "Lists of members that were given up because there is more than is looked at",
             metrics.overfull.clone(),
         );
+        registry.register(
+            "hanse_member_tokens",
+            "Secrets with tokens of the hub in members, by what was done with them",
+            metrics.tokens.clone(),
+        );
         metrics
+    }
+
+    /// A Secret with a token was `Made`, `Renewed` or `Removed`, or that `Failed`.
+    pub fn token(&self, reason: &'static str) {
+        self.tokens.get_or_create(&ReasonLabels { reason }).inc();
     }
 
     /// A session's reason is another one now; `None`: there is no session before, or after.

@@ -41,9 +41,12 @@ const ATTEMPTS: usize = 8;
 /// What upstream says of a signature that does not fit.
 const BAD_SIGNATURE: &str = "go-jose/go-jose: error in cryptographic primitive";
 
-/// Not a served resource, and not a name that a definition can have, so no client can reach it.
+/// Where the keys of a workspace are, in the group of Hanse's own kinds: not a served resource, and not a name that a
+/// definition can have, so no client can reach it.
+pub const ISSUERS: &str = "_issuers";
+
 fn key_of_issuer() -> Key {
-    Key::new("hanse.io", "_issuers", "", "self")
+    Key::new(api::GROUP, ISSUERS, "", "self")
 }
 
 /// What is known of one workspace as an issuer.

@@ -36,7 +36,7 @@ use crate::{
 /// Largest answer of a member that is read.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 const MERGE_PATCH: &str = "application/merge-patch+json";
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 
 /// A write to an object of the view, if it is a member's; `None`: it is the workspace's own.
 pub async fn write(context: &Context, verb: Verb, bytes: &Bytes) -> Option<Result<Response<Body>, Status>> {
@@ -47,6 +47,12 @@ pub async fn write(context: &Context, verb: Verb, bytes: &Bytes) -> Option<Resul
     }
     let key = context.key(name);
     let targets = view.targets(&key);
+    if targets.is_empty() && verb == Verb::Create && context.target.subresource == "eviction" {
+        let copies = view.copies(&key);
+        if !copies.is_empty() {
+            return Some(Forwarded { context, view, targets: copies }.evict_stored(bytes).await);
+        }
+    }
     if targets.is_empty() {
         // Who was never seen may have it: it is not absent. What is applied may be made.
         let absent = !is_apply(context, verb) && view.get(&key).is_none();
@@ -84,22 +90,22 @@ pub async fn deleted(
 }
 
 /// A write to one object of the view.
-struct Forwarded<'a> {
-    context: &'a Context,
-    view: &'a View,
-    /// The members that have the object, at least one.
-    targets: Vec<Target>,
+pub(super) struct Forwarded<'a> {
+    pub context: &'a Context,
+    pub view: &'a View,
+    /// The members that have the object, or a copy of it; at least one.
+    pub targets: Vec<Target>,
 }
 
 /// What a member said.
-struct Answer<'a> {
+pub(super) struct Answer<'a> {
     target: &'a Target,
-    code: StatusCode,
-    tree: Tree,
+    pub code: StatusCode,
+    pub tree: Tree,
 }
 
 impl<'a> Forwarded<'a> {
-    fn name(&self) -> &'a str {
+    pub(super) fn name(&self) -> &'a str {
         &self.context.target.name
     }
 
@@ -121,7 +127,7 @@ impl<'a> Forwarded<'a> {
         Status::new(Reason::MethodNotAllowed, message).about(about)
     }
 
-    fn object(&self, key: &Key) -> Result<std::sync::Arc<Object>, Status> {
+    pub(super) fn object(&self, key: &Key) -> Result<std::sync::Arc<Object>, Status> {
         self.view.get(key).ok_or_else(|| Status::not_found(self.context.about(key.item.name())))
     }
 
@@ -156,37 +162,6 @@ impl<'a> Forwarded<'a> {
             last = Some(self.send(target, request).await?);
         }
         last.ok_or_else(|| Status::not_found(self.context.about(key.item.name())))
-    }
-
-    /// An eviction is admitted by the member, whose disruption budgets are about its pods.
-    async fn evict(&self, bytes: &Bytes) -> Result<Response<Body>, Status> {
-        let decoded = decode::object(self.context, bytes)?;
-        let mut tree = decoded.tree;
-        set_namespace(self.context, &mut tree)?;
-        let key = self.context.key(self.name());
-        let object = self.object(&key)?;
-        let empty = Tree::new();
-        let given = tree.get("deleteOptions").and_then(Value::as_object).unwrap_or(&empty).clone();
-        let options = Options::check(self.context, &given)?;
-        options.check_preconditions(self.context, &object)?;
-        let mut notes = Notes::default();
-        let admission = Admission::new(self.context, Operation::Create, self.name(), None, options.dry_run);
-        admission::ask(&admission, Some(&tree), &mut notes).await?;
-        let mut answer = Err(Status::not_found(self.context.about(self.name())));
-        for target in &self.targets {
-            let sent = delete_options(&given, target, options.revision.is_some(), options.dry_run);
-            let eviction = json!({
-                "apiVersion": "policy/v1", "kind": "Eviction",
-                "metadata": {"name": target.name, "namespace": target.namespace},
-                "deleteOptions": sent,
-            });
-            let request = request(Method::POST, &path(target, "/eviction"), JSON, &eviction)?;
-            answer = self.send(target, request).await;
-        }
-        let answer = answer?;
-        let mut response = body::json(answer.code, &Value::Object(answer.tree));
-        notes.tell(&mut response);
-        Ok(response)
     }
 
     /// A patch or an update that changes labels and annotations and nothing else.
@@ -315,8 +290,10 @@ impl<'a> Forwarded<'a> {
             (PatchKind::Merge | PatchKind::Strategic, Value::Object(tree)) => {
                 let metadata = metadata_of(tree);
                 metadata.insert("uid".into(), json!(target.uid));
-                if metadata.contains_key("name") {
-                    metadata.insert("name".into(), json!(target.name));
+                for (key, there) in [("name", &target.name), ("namespace", &target.namespace)] {
+                    if metadata.contains_key(key) {
+                        metadata.insert(key.into(), json!(there));
+                    }
                 }
                 if metadata.contains_key("resourceVersion") {
                     metadata.insert("resourceVersion".into(), json!(target.revision));
@@ -338,7 +315,11 @@ impl<'a> Forwarded<'a> {
     }
 
     /// What the member answers; its refusals as they are.
-    async fn send<'t>(&self, target: &'t Target, request: Request<Bytes>) -> Result<Answer<'t>, Status> {
+    pub(super) async fn send<'t>(
+        &self,
+        target: &'t Target,
+        request: Request<Bytes>,
+    ) -> Result<Answer<'t>, Status> {
         let response = send(self.context, target, request).await?;
         let (head, body) = response.into_parts();
         let bytes = read_all(body).await?;
@@ -401,11 +382,16 @@ pub(super) async fn send(
     outcome
 }
 
-fn path(target: &Target, below: &str) -> String {
+pub(super) fn path(target: &Target, below: &str) -> String {
     format!("{}{below}", target.kind.path(&target.namespace, &target.name))
 }
 
-fn request(method: Method, path: &str, content_type: &str, body: &Value) -> Result<Request<Bytes>, Status> {
+pub(super) fn request(
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> Result<Request<Bytes>, Status> {
     Request::builder()
         .method(method)
         .uri(path)
@@ -416,7 +402,7 @@ fn request(method: Method, path: &str, content_type: &str, body: &Value) -> Resu
 }
 
 /// The client's options, for just the object it meant. `exact`: and only if nobody changed it.
-fn delete_options(given: &Tree, target: &Target, exact: bool, dry_run: bool) -> Tree {
+pub(super) fn delete_options(given: &Tree, target: &Target, exact: bool, dry_run: bool) -> Tree {
     let mut options = given.clone();
     options.insert("kind".into(), json!("DeleteOptions"));
     options.insert("apiVersion".into(), json!("v1"));
@@ -436,14 +422,19 @@ fn as_there(shown: &Tree, target: &Target) -> Tree {
     let mut tree = shown.clone();
     let metadata = metadata_of(&mut tree);
     metadata.insert("name".into(), json!(target.name));
+    metadata.insert("namespace".into(), json!(target.namespace));
     metadata.insert("uid".into(), json!(target.uid));
     if metadata.contains_key("resourceVersion") {
         metadata.insert("resourceVersion".into(), json!(target.revision));
     }
+    let node = metadata.get("annotations").and_then(|annotations| annotations.get(render::NODE)).cloned();
     for map in ["labels", "annotations"] {
-        for key in [render::CLUSTER, render::CLUSTERS, render::NAME, render::STALE] {
+        for key in render::MARKS {
             render::set(metadata, map, key, None);
         }
+    }
+    if let Some((node, spec)) = node.zip(tree.get_mut("spec").and_then(Value::as_object_mut)) {
+        spec.insert("nodeName".into(), node);
     }
     tree
 }
@@ -559,12 +550,13 @@ mod tests {
     #[test]
     fn members_do_not_see_the_marks_of_the_hub() {
         let shown = tree(json!({"metadata": {
-            "name": "web-eu-1", "resourceVersion": "9", "labels": {"hanse.io/cluster": "eu-1", "app": "web"},
-            "annotations": {"hanse.io/name": "web"},
-        }}));
-        assert_eq!(
-            Value::Object(as_there(&shown, &target())),
-            json!({"metadata": {"name": "web", "uid": "u1", "resourceVersion": "17", "labels": {"app": "web"}}})
-        );
+            "name": "web-eu-1", "namespace": "front", "resourceVersion": "9", "labels": {"hanse.io/cluster": "eu-1", "app": "web"},
+            "annotations": {"hanse.io/name": "web", "hanse.io/namespace": "shop", "hanse.io/node": "worker-3"},
+        }, "spec": {"nodeName": "eu-1"}}));
+        let there = json!({
+            "name": "web", "namespace": "shop", "uid": "u1", "resourceVersion": "17", "labels": {"app": "web"},
+        });
+        let spec = json!({"nodeName": "worker-3"});
+        assert_eq!(Value::Object(as_there(&shown, &target())), json!({"metadata": there, "spec": spec}));
     }
 }

@@ -40,6 +40,9 @@ pub(super) struct KeptCluster {
 pub(super) struct Whose {
     pub kind: String,
     pub cluster: String,
+    /// Empty: the one that it shows in, as in files that were written before they could differ.
+    #[serde(default)]
+    pub namespace: String,
     pub name: String,
     pub uid: String,
     pub revision: String,
@@ -141,6 +144,13 @@ mod tests {
         for kept in [some(), Kept::default()] {
             assert_eq!(Kept::decode(&kept.encode().into()), Ok(kept));
         }
+    }
+
+    #[test]
+    fn files_of_before_are_read() {
+        let older = r#"{"kind":"pods","cluster":"eu-1","name":"web","uid":"u","revision":"7","owner":null}"#;
+        let whose: Whose = serde_json::from_str(older).unwrap();
+        assert_eq!((whose.namespace.as_str(), whose.name.as_str()), ("", "web"));
     }
 
     #[test]

@@ -79,6 +79,11 @@ impl Kind {
         format!("{root}/{}/namespaces/{namespace}/{}/{name}", self.api_version(), self.plural())
     }
 
+    /// Whether what is stored here may have copies in members. Events are never sent anywhere.
+    pub fn may_be_copied(self) -> bool {
+        self != Kind::Events
+    }
+
     /// Whether objects of one divided owner show as one where their names are equal.
     pub fn is_summed(self) -> bool {
         self == Kind::ReplicaSets

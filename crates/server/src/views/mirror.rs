@@ -78,7 +78,7 @@ impl View {
         let mut step = Step::default();
         match event.after() {
             Some(object) => self.show_stored(known, kind, item, object, &mut step),
-            None => hide_stored(known, kind, item, &mut step),
+            None => self.hide_stored(known, kind, item, &mut step),
         }
         self.commit(step);
         let shown = match event.after() {
@@ -96,13 +96,13 @@ impl View {
         let Ok(listing) = self.store.list(&self.id, &collection, None) else { return };
         let mut step = Step::default();
         let items = known.items.entry(kind).or_default();
-        let was_stored = items.iter().filter(|(_, whose)| matches!(whose, Item::Stored(_)));
+        let was_stored = items.iter().filter(|(_, whose)| matches!(whose, Item::Stored { .. }));
         let gone: Vec<ItemKey> = was_stored
             .filter(|(item, _)| listing.get(item).is_none())
             .map(|(item, _)| item.clone())
             .collect();
         for item in gone {
-            hide_stored(known, kind, &item, &mut step);
+            self.hide_stored(known, kind, &item, &mut step);
         }
         for (item, object) in listing.iter(None, None) {
             self.show_stored(known, kind, item, object, &mut step);
@@ -121,19 +121,31 @@ impl View {
         object: &Arc<Object>,
         step: &mut Step,
     ) {
-        let stored = Item::Stored(object.revision);
+        let (revision, uid) = (object.revision, object.head.uid.clone());
+        let stored = Item::Stored { revision, uid: uid.clone() };
+        let before = known.items.entry(kind).or_default().get(item);
+        let another = match before {
+            Some(Item::Stored { uid: before, .. }) if *before != uid => Some(before.clone()),
+            _ => None,
+        };
+        if let Some(another) = another {
+            self.no_longer_stored(known, kind, item, &another, step);
+        }
+        // Before its name is taken, so that nothing moves that is about to go.
+        self.now_stored(known, kind, item, &uid, step);
         let before = known.items.entry(kind).or_default().insert(item.clone(), stored);
         if let Some(Item::Members(parts)) = before {
             self.move_aside(known, kind, item, parts, step);
         }
         step.put(kind, item.clone(), object.unsealed());
     }
-}
 
-fn hide_stored(known: &mut Known, kind: Kind, item: &ItemKey, step: &mut Step) {
-    let items = known.items.entry(kind).or_default();
-    if matches!(items.get(item), Some(Item::Stored(_))) {
+    fn hide_stored(&self, known: &mut Known, kind: Kind, item: &ItemKey, step: &mut Step) {
+        let items = known.items.entry(kind).or_default();
+        let Some(Item::Stored { uid, .. }) = items.get(item) else { return };
+        let uid = uid.clone();
         items.remove(item);
         step.remove(kind, item.clone());
+        self.no_longer_stored(known, kind, item, &uid, step);
     }
 }

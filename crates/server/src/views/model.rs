@@ -13,34 +13,80 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use store::{Change, Commit, Expect, ItemKey, Key, Span, Watch, WorkspaceId, Write, memory::MemoryStore};
 
-use super::{Member, kinds::Kind, render, view::View};
+use super::{Member, Sighting, kinds::Kind, render, view::View};
 use crate::body::Body;
 
 const CLUSTERS: [&str; 3] = ["eu-1", "us-1", "ap-1"];
 const NAMES: [&str; 3] = ["web", "web-eu-1", "api"];
+/// Namespaces of members; all show as the first.
+const NAMESPACES: [&str; 2] = ["shop", "acme-shop"];
+
+/// An object of a member: its namespace and name there, and the stored one that it says to be a copy of. What is not
+/// stored yet may be later, under that UID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct There {
+    namespace: usize,
+    name: usize,
+    copy_of: Option<usize>,
+}
 
 #[derive(Clone, Debug)]
 enum Op {
-    Put { cluster: usize, name: usize, content: u8 },
-    Remove { cluster: usize, name: usize },
-    Replace { cluster: usize, names: BTreeSet<usize>, content: u8 },
-    Lose { cluster: usize },
-    Leave { cluster: usize },
-    Store { name: usize, content: u8 },
-    Unstore { name: usize },
+    Put {
+        cluster: usize,
+        there: There,
+        content: u8,
+    },
+    Remove {
+        cluster: usize,
+        namespace: usize,
+        name: usize,
+    },
+    Replace {
+        cluster: usize,
+        there: Vec<There>,
+        content: u8,
+    },
+    Lose {
+        cluster: usize,
+    },
+    Leave {
+        cluster: usize,
+    },
+    Store {
+        name: usize,
+        content: u8,
+    },
+    Unstore {
+        name: usize,
+    },
+    /// One by another UID takes its place, in one write.
+    Exchange {
+        name: usize,
+        content: u8,
+    },
+}
+
+fn there() -> impl Strategy<Value = There> {
+    let copy_of = prop_oneof![2 => Just(None), 1 => (0..NAMES.len()).prop_map(Some)];
+    (0..NAMESPACES.len(), 0..NAMES.len(), copy_of).prop_map(|(namespace, name, copy_of)| There {
+        namespace,
+        name,
+        copy_of,
+    })
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let (clusters, names) = (0..CLUSTERS.len(), 0..NAMES.len());
-    let set = prop::collection::btree_set(names.clone(), 0..=NAMES.len());
     prop_oneof![
-        4 => (clusters.clone(), names.clone(), any::<u8>()).prop_map(|(cluster, name, content)| Op::Put { cluster, name, content }),
-        2 => (clusters.clone(), names.clone()).prop_map(|(cluster, name)| Op::Remove { cluster, name }),
-        2 => (clusters.clone(), set, any::<u8>()).prop_map(|(cluster, names, content)| Op::Replace { cluster, names, content }),
+        6 => (clusters.clone(), there(), any::<u8>()).prop_map(|(cluster, there, content)| Op::Put { cluster, there, content }),
+        2 => (clusters.clone(), 0..NAMESPACES.len(), names.clone()).prop_map(|(cluster, namespace, name)| Op::Remove { cluster, namespace, name }),
+        2 => (clusters.clone(), prop::collection::vec(there(), 0..4), any::<u8>()).prop_map(|(cluster, there, content)| Op::Replace { cluster, there, content }),
         1 => clusters.clone().prop_map(|cluster| Op::Lose { cluster }),
         1 => clusters.prop_map(|cluster| Op::Leave { cluster }),
-        2 => (names.clone(), any::<u8>()).prop_map(|(name, content)| Op::Store { name, content }),
-        1 => names.prop_map(|name| Op::Unstore { name }),
+        3 => (names.clone(), any::<u8>()).prop_map(|(name, content)| Op::Store { name, content }),
+        2 => names.clone().prop_map(|name| Op::Unstore { name }),
+        1 => (names, any::<u8>()).prop_map(|(name, content)| Op::Exchange { name, content }),
     ]
 }
 
@@ -65,13 +111,17 @@ impl Member for Silent {
     }
 }
 
-/// What there is, by whose it is and its name there.
-type Truth = BTreeMap<(Option<usize>, usize), (String, u8)>;
+/// What there is, by whose it is and its namespace and name there: UID and content.
+type Truth = BTreeMap<(Option<usize>, usize, usize), (String, u8)>;
 
 struct Bench {
     store: MemoryStore,
     view: View,
     truth: Truth,
+    /// Of members' objects, the UIDs that they say to be copies of.
+    sources: BTreeMap<(usize, usize, usize), String>,
+    /// How often the stored object of each name was another one.
+    lives: [usize; NAMES.len()],
     /// Whoever watches from the beginning.
     watch: Watch,
     told: BTreeMap<ItemKey, Bytes>,
@@ -93,88 +143,181 @@ impl Bench {
         }
         let span = Span { collection: Kind::Pods.collection(), namespace: None };
         let watch = view.watch(span, origin).unwrap();
-        Bench { store, view, truth: Truth::new(), watch, told: BTreeMap::new(), made: 0, revision: 0 }
+        Bench {
+            store,
+            view,
+            truth: Truth::new(),
+            sources: BTreeMap::new(),
+            lives: [0; NAMES.len()],
+            watch,
+            told: BTreeMap::new(),
+            made: 0,
+            revision: 0,
+        }
     }
 
-    fn pod(&mut self, whose: Option<usize>, name: usize, content: u8) -> Value {
+    /// The UID that the object of a name has, or will have, in the store.
+    fn stored_uid(&self, name: usize) -> String {
+        format!("stored-{name}-{}", self.lives[name])
+    }
+
+    fn stored_pod(&mut self, name: usize, content: u8) -> Draft {
+        let uid = self.stored_uid(name);
+        self.truth.insert((None, 0, name), (uid.clone(), content));
+        let Value::Object(tree) = json!({
+            "kind": "Pod", "apiVersion": "v1",
+            "metadata": {"name": NAMES[name], "namespace": NAMESPACES[0], "uid": uid},
+            "spec": {"content": content},
+        }) else {
+            unreachable!()
+        };
+        Draft::encode(&tree).unwrap()
+    }
+
+    fn pod(&mut self, cluster: usize, there: There, content: u8) -> Sighting {
         self.made += 1;
         self.revision += 1;
+        let There { namespace, name, copy_of } = there;
         let new = (format!("uid-{}", self.made), content);
-        let entry = self.truth.entry((whose, name)).or_insert(new);
+        let entry = self.truth.entry((Some(cluster), namespace, name)).or_insert(new);
         entry.1 = content;
-        json!({
+        let uid = entry.0.clone();
+        let mut annotations = json!({"own": "note"});
+        self.sources.remove(&(cluster, namespace, name));
+        if let Some(source) = copy_of.map(|name| self.stored_uid(name)) {
+            annotations[api::SOURCE_ANNOTATION] = json!(source);
+            self.sources.insert((cluster, namespace, name), source);
+        }
+        let object = json!({
             "kind": "Pod", "apiVersion": "v1",
             "metadata": {
-                "name": NAMES[name], "namespace": "shop", "uid": entry.0, "resourceVersion": self.revision.to_string(),
+                "name": NAMES[name], "namespace": NAMESPACES[namespace], "uid": uid,
+                "resourceVersion": self.revision.to_string(), "annotations": annotations,
             },
             "spec": {"content": content},
-        })
+        });
+        let home = (namespace != 0).then(|| NAMESPACES[0].into());
+        Sighting { object: object.to_string().into(), namespace: home }
     }
 
     fn perform(&mut self, op: &Op) {
         match op {
-            Op::Put { cluster, name, content } => {
-                let pod = self.pod(Some(*cluster), *name, *content);
-                self.view.put(CLUSTERS[*cluster], Kind::Pods, &pod.to_string().into());
+            Op::Put { cluster, there, content } => {
+                let pod = self.pod(*cluster, *there, *content);
+                self.view.put(CLUSTERS[*cluster], Kind::Pods, &pod);
             }
-            Op::Remove { cluster, name } => {
-                let Some((uid, _)) = self.truth.remove(&(Some(*cluster), *name)) else { return };
-                let pod = json!({"metadata": {"name": NAMES[*name], "namespace": "shop", "uid": uid}});
+            Op::Remove { cluster, namespace, name } => {
+                let Some((uid, _)) = self.truth.remove(&(Some(*cluster), *namespace, *name)) else { return };
+                self.sources.remove(&(*cluster, *namespace, *name));
+                let metadata = json!({"name": NAMES[*name], "namespace": NAMESPACES[*namespace], "uid": uid});
+                let pod = json!({"metadata": metadata});
                 self.view.remove(CLUSTERS[*cluster], Kind::Pods, &pod.to_string().into());
             }
-            Op::Replace { cluster, names, content } => {
-                self.truth.retain(|(whose, name), _| *whose != Some(*cluster) || names.contains(name));
-                let pods: Vec<Bytes> = names
-                    .iter()
-                    .map(|name| self.pod(Some(*cluster), *name, *content).to_string().into())
-                    .collect();
+            Op::Replace { cluster, there, content } => {
+                let here: BTreeMap<(usize, usize), There> =
+                    there.iter().map(|it| ((it.namespace, it.name), *it)).collect();
+                self.truth.retain(|(whose, namespace, name), _| {
+                    *whose != Some(*cluster) || here.contains_key(&(*namespace, *name))
+                });
+                let pods: Vec<Sighting> =
+                    here.values().map(|there| self.pod(*cluster, *there, *content)).collect();
                 self.view.replace(CLUSTERS[*cluster], Kind::Pods, &pods);
             }
             Op::Lose { cluster } => self.view.lost(CLUSTERS[*cluster], "2026-01-01T00:00:00Z"),
             Op::Leave { cluster } => {
-                self.truth.retain(|(whose, _), _| *whose != Some(*cluster));
+                self.truth.retain(|(whose, ..), _| *whose != Some(*cluster));
                 self.view.leave(CLUSTERS[*cluster]);
                 assert!(self.view.join(Arc::new(Silent(CLUSTERS[*cluster])), "again"));
             }
             Op::Store { name, content } => {
-                let Value::Object(tree) = self.pod(None, *name, *content) else { unreachable!() };
-                let draft = Draft::encode(&tree).unwrap();
+                let draft = self.stored_pod(*name, *content);
                 self.commit(*name, Change::Put { draft, expires: None });
             }
             Op::Unstore { name } => {
-                if self.truth.remove(&(None, *name)).is_some() {
+                if self.truth.remove(&(None, 0, *name)).is_some() {
                     self.commit(*name, Change::Remove);
+                    self.lives[*name] += 1;
+                }
+            }
+            Op::Exchange { name, content } => {
+                if self.truth.contains_key(&(None, 0, *name)) {
+                    self.lives[*name] += 1;
+                    let draft = self.stored_pod(*name, *content);
+                    self.commit(*name, Change::Put { draft, expires: None });
                 }
             }
         }
     }
 
     fn commit(&self, name: usize, change: Change) {
-        let key = Key::new("", "pods", "shop", NAMES[name]);
+        let key = Key::new("", "pods", NAMESPACES[0], NAMES[name]);
         let writes = vec![Write { key, expect: Expect::Anything, change }];
         self.store.commit_now(&id(), &Commit { guards: vec![], writes }).unwrap();
     }
 
-    /// What is shown, by whose it is and its name there.
+    fn is_stored(&self, uid: &str) -> bool {
+        self.truth.iter().any(|((whose, ..), (stored, _))| whose.is_none() && stored == uid)
+    }
+
+    /// What should show: all there is but the copies of what is stored.
+    fn expected(&self) -> Truth {
+        let shows = |(whose, namespace, name): &(Option<usize>, usize, usize)| {
+            let source = whose.and_then(|cluster| self.sources.get(&(cluster, *namespace, *name)));
+            !source.is_some_and(|source| self.is_stored(source))
+        };
+        self.truth.clone().into_iter().filter(|(place, _)| shows(place)).collect()
+    }
+
+    /// What is shown, by whose it is and its namespace and name there.
     fn shown(&self) -> Truth {
         let listing = self.view.list(&Kind::Pods.collection(), None).unwrap();
         let mut shown = Truth::new();
         for (item, object) in listing.iter(None, None) {
             let tree: Tree = object.tree().unwrap();
-            assert_eq!(item.name(), object.head.name);
+            assert_eq!((item.namespace(), item.name()), (NAMESPACES[0], object.head.name.as_str()));
             let cluster = object.head.label(render::CLUSTER);
             let whose = cluster.map(|name| CLUSTERS.iter().position(|it| *it == name).unwrap());
             let annotations = &tree["metadata"]["annotations"];
             let name = annotations[render::NAME].as_str().unwrap_or(item.name());
             let name = NAMES.iter().position(|it| *it == name).unwrap();
+            let namespace = annotations[render::NAMESPACE].as_str().unwrap_or(item.namespace());
+            let namespace = NAMESPACES.iter().position(|it| *it == namespace).unwrap();
             if whose.is_none() {
                 assert_eq!(item.name(), NAMES[name], "what is stored has its name");
             }
             let content = tree["spec"]["content"].as_u64().unwrap() as u8;
-            let before = shown.insert((whose, name), (object.head.uid.to_string(), content));
+            let before = shown.insert((whose, namespace, name), (object.head.uid.to_string(), content));
             assert!(before.is_none(), "shown twice: {item:?}");
         }
         shown
+    }
+
+    /// Requests go where things are: about what shows to whoever has it, about what is stored to its copies.
+    fn check_targets(&self) {
+        let listing = self.view.list(&Kind::Pods.collection(), None).unwrap();
+        for (item, object) in listing.iter(None, None) {
+            let key = Key { collection: Kind::Pods.collection(), item: item.clone() };
+            let targets = match object.head.label(render::CLUSTER) {
+                Some(_) => self.view.targets(&key),
+                None => self.view.copies(&key),
+            };
+            let uids: BTreeSet<String> = targets.iter().map(|target| target.uid.clone()).collect();
+            let of_copies = self.sources.iter().filter(|(_, source)| **source == object.head.uid);
+            let place =
+                |(cluster, namespace, name): &(usize, usize, usize)| (Some(*cluster), *namespace, *name);
+            let copies = of_copies.filter_map(|(there, _)| self.truth.get(&place(there)));
+            let expected: BTreeSet<String> = match object.head.label(render::CLUSTER) {
+                Some(_) => BTreeSet::from([object.head.uid.to_string()]),
+                None => copies.map(|(uid, _)| uid.clone()).collect(),
+            };
+            assert_eq!(uids, expected, "{item:?}");
+            for target in targets {
+                let cluster = CLUSTERS.iter().position(|it| *it == target.cluster);
+                let namespace = NAMESPACES.iter().position(|it| *it == target.namespace).unwrap();
+                let name = NAMES.iter().position(|it| *it == target.name).unwrap();
+                assert_eq!(self.truth[&(cluster, namespace, name)].0, target.uid);
+            }
+        }
     }
 
     /// A watcher's list is the list.
@@ -206,7 +349,8 @@ proptest! {
         let mut bench = Bench::new();
         for op in &ops {
             bench.perform(op);
-            prop_assert_eq!(bench.shown(), bench.truth.clone(), "after {:?}", op);
+            prop_assert_eq!(bench.shown(), bench.expected(), "after {:?}", op);
+            bench.check_targets();
             bench.follow();
         }
     }
@@ -221,11 +365,21 @@ proptest! {
         let origin = Revision::start_of_epoch(40_001);
         bench.view = View::new(id(), Arc::new(bench.store.clone()), MemoryStore::new(), origin);
         bench.view.restore(kept, "2026-01-02T00:00:00Z");
-        prop_assert_eq!(bench.shown(), bench.truth.clone());
+        prop_assert_eq!(bench.shown(), bench.expected());
+        bench.check_targets();
         let stale = bench.view.list(&Kind::Pods.collection(), None).unwrap();
         for (_, object) in stale.iter(None, None).filter(|(_, object)| object.head.label(render::CLUSTER).is_some()) {
             let tree = object.tree().unwrap();
             prop_assert!(tree["metadata"]["annotations"][render::STALE].is_string());
+        }
+        // What stood behind comes forward, as old as it is.
+        for name in 0..NAMES.len() {
+            bench.perform(&Op::Unstore { name });
+        }
+        prop_assert_eq!(bench.shown(), bench.expected());
+        let all = bench.view.list(&Kind::Pods.collection(), None).unwrap();
+        for (_, object) in all.iter(None, None) {
+            prop_assert!(object.tree().unwrap()["metadata"]["annotations"][render::STALE].is_string());
         }
     }
 }
@@ -269,22 +423,21 @@ impl Divided {
         Divided { bench, sets: BTreeMap::new(), pods: BTreeMap::new() }
     }
 
-    fn set(&mut self, cluster: usize, replicas: u8) -> Bytes {
+    fn set(&mut self, cluster: usize, replicas: u8) -> Sighting {
         self.bench.made += 1;
         self.bench.revision += 1;
         let new = (format!("set-{}", self.bench.made), replicas);
         let entry = self.sets.entry(cluster).or_insert(new);
         entry.1 = replicas;
         let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": format!("deployment-{cluster}")});
-        json!({
+        let set = json!({
             "metadata": {
                 "name": "web-1", "namespace": "shop", "uid": entry.0, "resourceVersion": self.bench.revision.to_string(),
                 "ownerReferences": [owner],
             },
             "spec": {"replicas": replicas},
-        })
-        .to_string()
-        .into()
+        });
+        Bytes::from(set.to_string()).into()
     }
 
     fn put_pod(&mut self, cluster: usize) {
@@ -295,7 +448,7 @@ impl Divided {
             "spec": {},
         });
         self.pods.insert(cluster, owner);
-        self.bench.view.put(CLUSTERS[cluster], Kind::Pods, &pod.to_string().into());
+        self.bench.view.put(CLUSTERS[cluster], Kind::Pods, &Bytes::from(pod.to_string()).into());
     }
 
     fn perform(&mut self, op: &SetOp) {
@@ -317,7 +470,7 @@ impl Divided {
                 if replicas.is_none() {
                     self.sets.remove(cluster);
                 }
-                let sets: Vec<Bytes> =
+                let sets: Vec<Sighting> =
                     replicas.iter().map(|replicas| self.set(*cluster, *replicas)).collect();
                 self.bench.view.replace(CLUSTERS[*cluster], Kind::ReplicaSets, &sets);
             }

@@ -3,6 +3,7 @@
 use compact_str::CompactString;
 use machinery::{Draft, Object, object::ObjectError, resource::Tree};
 use serde_json::{Value, json};
+use store::ItemKey;
 
 use super::{kinds::Kind, names};
 
@@ -12,17 +13,25 @@ pub const CLUSTER: &str = "hanse.io/cluster";
 pub const CLUSTERS: &str = "hanse.io/clusters";
 /// What the object is called in its cluster, if that is something else; an annotation.
 pub const NAME: &str = "hanse.io/name";
+/// The namespace that the object has in its cluster, if that is another one; an annotation.
+pub const NAMESPACE: &str = "hanse.io/namespace";
+/// The node that a pod runs on in its cluster; an annotation.
+pub const NODE: &str = "hanse.io/node";
 /// Since when the object was not seen; an annotation.
 pub const STALE: &str = "hanse.io/stale";
 
-/// Whether a label or annotation is the hub's own.
+/// What is said of an object here and not in its cluster.
+pub const MARKS: [&str; 6] = [CLUSTER, CLUSTERS, NAME, NAMESPACE, NODE, STALE];
+
+/// Whether a label or annotation is the hub's own, here or in clusters.
 pub fn is_own(key: &str) -> bool {
-    matches!(key, CLUSTER | CLUSTERS | NAME | STALE)
+    MARKS.contains(&key) || matches!(key, api::SOURCE_ANNOTATION | api::WORKSPACE_LABEL)
 }
 
-/// Where an object comes from, and what it is called here.
+/// Where an object comes from, and where it shows.
 pub struct Shown<'a> {
     pub cluster: &'a str,
+    pub namespace: &'a str,
     pub name: &'a str,
 }
 
@@ -30,8 +39,8 @@ pub struct Shown<'a> {
 pub trait Relations {
     /// The UID that the object with this UID shows by, if that is another one.
     fn uid(&self, uid: &str) -> Option<CompactString>;
-    /// The name that an object shows by, if that is another one.
-    fn name(&self, kind: &str, namespace: &str, name: &str) -> Option<CompactString>;
+    /// Where an object of the cluster shows; `None`: that is not known.
+    fn place(&self, kind: &str, namespace: &str, name: &str) -> Option<ItemKey>;
 }
 
 /// `tree` is as the member has it. Who set which field there is not kept: it is about half of most objects, and the
@@ -44,10 +53,14 @@ pub fn show(
 ) -> Result<Draft, ObjectError> {
     tree.insert("kind".into(), json!(kind.name()));
     tree.insert("apiVersion".into(), json!(kind.api_version()));
+    let home = tree.get("metadata").and_then(|metadata| metadata.get("namespace")).and_then(Value::as_str);
+    let home = home.unwrap_or_default().to_owned();
     if kind == Kind::Events {
-        relate(&mut tree, "involvedObject", relations);
-        relate(&mut tree, "related", relations);
+        for member in ["involvedObject", "related"] {
+            relate(&mut tree, member, (&home, shown.namespace), relations);
+        }
     }
+    let node = (kind == Kind::Pods).then(|| rebind(&mut tree, shown.cluster)).flatten();
     let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) else {
         return Err(ObjectError::Missing("metadata"));
     };
@@ -57,6 +70,9 @@ pub fn show(
     let renamed = own.filter(|own| own != shown.name);
     set(metadata, "labels", CLUSTER, Some(json!(names::label_of(shown.cluster))));
     set(metadata, "annotations", NAME, renamed);
+    metadata.insert("namespace".into(), json!(shown.namespace));
+    set(metadata, "annotations", NAMESPACE, (home != shown.namespace).then(|| json!(home)));
+    set(metadata, "annotations", NODE, node);
     set(metadata, "annotations", STALE, None);
     let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut);
     for owner in owners.into_iter().flatten() {
@@ -67,14 +83,27 @@ pub fn show(
     Draft::encode(&tree)
 }
 
-/// What an event is about is called here what it shows by.
-fn relate(tree: &mut Tree, member: &str, relations: &dyn Relations) {
+/// The nodes of a workspace are its clusters: whoever looks up the node of a pod, or asks for the pods of a node, finds
+/// that. A pod without a node waits for one in its cluster. Answers the node that it has there.
+fn rebind(tree: &mut Tree, cluster: &str) -> Option<Value> {
+    let node = tree.get_mut("spec")?.get_mut("nodeName")?;
+    let is_bound = node.as_str().is_some_and(|node| !node.is_empty());
+    is_bound.then(|| std::mem::replace(node, json!(cluster)))
+}
+
+/// What an event is about is called here what it shows by. What does not show is at least in the namespace that the
+/// event is in, if it was. `moved`: the event's namespace there, and here.
+fn relate(tree: &mut Tree, member: &str, moved: (&str, &str), relations: &dyn Relations) {
     let Some(about) = tree.get_mut(member).and_then(Value::as_object_mut) else { return };
     let text = |key: &str| about.get(key).and_then(Value::as_str).unwrap_or_default();
-    let name = relations.name(text("kind"), text("namespace"), text("name"));
+    let place = relations.place(text("kind"), text("namespace"), text("name"));
+    let is_near = !moved.0.is_empty() && text("namespace") == moved.0;
     let uid = relations.uid(text("uid"));
-    if let Some(name) = name {
-        about.insert("name".into(), json!(name));
+    if let Some(place) = place {
+        about.insert("name".into(), json!(place.name()));
+        about.insert("namespace".into(), json!(place.namespace()));
+    } else if is_near {
+        about.insert("namespace".into(), json!(moved.1));
     }
     if let Some(uid) = uid {
         about.insert("uid".into(), json!(uid));
@@ -142,14 +171,14 @@ mod tests {
             (uid == "member-deployment").then(|| "hub-deployment".into())
         }
 
-        fn name(&self, kind: &str, _: &str, name: &str) -> Option<CompactString> {
-            (kind == "Pod" && name == "web-0").then(|| "web-0-eu-1".into())
+        fn place(&self, kind: &str, _: &str, name: &str) -> Option<ItemKey> {
+            (kind == "Pod" && name == "web-0").then(|| ItemKey::new("shop", "web-0-eu-1"))
         }
     }
 
     fn shown(kind: Kind, object: Value, name: &str) -> Value {
         let Value::Object(tree) = object else { panic!("an object") };
-        let draft = show(kind, tree, &Shown { cluster: "eu-1", name }, &Known).unwrap();
+        let draft = show(kind, tree, &Shown { cluster: "eu-1", namespace: "shop", name }, &Known).unwrap();
         serde_json::from_slice(draft.body()).unwrap()
     }
 
@@ -178,6 +207,25 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_on_the_node_of_its_cluster() {
+        let rows = [
+            (
+                json!({"nodeName": "worker-3"}),
+                json!({"nodeName": "eu-1"}),
+                json!({"hanse.io/node": "worker-3"}),
+            ),
+            (json!({"nodeName": ""}), json!({"nodeName": ""}), json!(null)),
+            (json!({}), json!({}), json!(null)),
+            (json!(null), json!(null), json!(null)),
+        ];
+        for (there, here, annotations) in rows {
+            let pod = json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u1"}, "spec": there});
+            let mine = shown(Kind::Pods, pod, "web-0");
+            assert_eq!((&mine["spec"], &mine["metadata"]["annotations"]), (&here, &annotations), "{there}");
+        }
+    }
+
+    #[test]
     fn an_event_is_about_what_shows_here() {
         let event = json!({
             "metadata": {"name": "e", "namespace": "shop", "uid": "u2"},
@@ -188,6 +236,26 @@ mod tests {
         assert_eq!(mine["involvedObject"]["name"], "web-0-eu-1");
         assert_eq!(mine["involvedObject"]["uid"], "u1");
         assert_eq!(mine["related"]["uid"], "hub-deployment");
+        assert!(mine["related"]["namespace"].is_null(), "it had none");
+    }
+
+    #[test]
+    fn what_is_in_a_namespace_of_another_name_says_so() {
+        let event = json!({
+            "metadata": {"name": "e", "namespace": "acme-shop", "uid": "u2"},
+            "involvedObject": {"kind": "Pod", "namespace": "acme-shop", "name": "web-0", "uid": "u1"},
+            "related": {"kind": "ConfigMap", "namespace": "acme-shop", "name": "web-0"},
+        });
+        let mine = shown(Kind::Events, event, "e");
+        assert_eq!(mine["metadata"]["namespace"], "shop");
+        assert_eq!(mine["metadata"]["annotations"], json!({"hanse.io/namespace": "acme-shop"}));
+        assert_eq!(mine["involvedObject"]["namespace"], "shop");
+        assert_eq!(mine["related"], json!({"kind": "ConfigMap", "namespace": "shop", "name": "web-0"}));
+        let elsewhere = json!({
+            "metadata": {"name": "e", "namespace": "acme-shop", "uid": "u2"},
+            "involvedObject": {"kind": "ConfigMap", "namespace": "other", "name": "c"},
+        });
+        assert_eq!(shown(Kind::Events, elsewhere, "e")["involvedObject"]["namespace"], "other");
     }
 
     #[test]

@@ -12,33 +12,44 @@ use serde_json::Value;
 use store::ItemKey;
 
 use super::{
-    Member, Placed,
+    Member, Placed, Sighting,
+    copies::{Copies, source_of},
     kinds::Kind,
     merge,
     names::{self, Identity},
     render::{self, Relations, Shown},
-    view::{Cluster, Item, Known, Part, Seen, Step, Target, View},
+    view::{Cluster, Hidden, Item, Known, Part, Seen, Step, Target, View},
 };
 
 /// An object as a member reported it.
 pub(super) struct Reported {
     pub identity: Identity,
+    /// The namespace that it shows in.
+    pub namespace: CompactString,
     pub tree: Tree,
 }
 
 impl Reported {
     /// `None`: it is no object, which is the member's fault and is said in the log.
-    pub fn read(cluster: &str, kind: Kind, object: &Bytes) -> Option<Reported> {
-        let tree: Option<Tree> = serde_json::from_slice(object).ok();
+    pub fn read(cluster: &str, kind: Kind, sighting: &Sighting) -> Option<Reported> {
+        let tree: Option<Tree> = serde_json::from_slice(&sighting.object).ok();
         let identity = tree.as_ref().and_then(Identity::of);
         if identity.is_none() {
             tracing::warn!(cluster, kind = kind.plural(), "a member reported something that is no object");
         }
-        Some(Reported { identity: identity?, tree: tree? })
+        let identity = identity?;
+        let namespace = sighting.namespace.clone().unwrap_or_else(|| identity.namespace.as_str().into());
+        Some(Reported { identity, namespace, tree: tree? })
     }
 
+    /// Where its cluster has it.
     fn key(&self) -> ItemKey {
         ItemKey::new(&self.identity.namespace, &self.identity.name)
+    }
+
+    /// Where it would show by its own name.
+    fn wish(&self) -> ItemKey {
+        ItemKey::new(&self.namespace, &self.identity.name)
     }
 
     /// The placed object that it belongs to.
@@ -52,6 +63,7 @@ impl Reported {
 struct Kin<'a> {
     cluster: &'a Cluster,
     aliases: &'a HashMap<CompactString, CompactString>,
+    copies: &'a Copies,
 }
 
 impl Relations for Kin<'_> {
@@ -60,10 +72,13 @@ impl Relations for Kin<'_> {
         placed.or_else(|| self.aliases.get(uid).cloned())
     }
 
-    fn name(&self, kind: &str, namespace: &str, name: &str) -> Option<CompactString> {
+    fn place(&self, kind: &str, namespace: &str, name: &str) -> Option<ItemKey> {
         let kind = Kind::ALL.into_iter().find(|it| it.name() == kind)?;
-        let shown = self.cluster.seen.get(&kind)?.names.get(&ItemKey::new(namespace, name))?;
-        (shown.name() != name).then(|| shown.name().into())
+        let (seen, own) = (self.cluster.seen.get(&kind)?, ItemKey::new(namespace, name));
+        match seen.hidden.get(&own) {
+            Some(hidden) => self.copies.stored_at(kind, hidden.part.source.as_ref()?).cloned(),
+            None => seen.names.get(&own).cloned(),
+        }
     }
 }
 
@@ -72,18 +87,18 @@ impl Known {
         self.clusters.entry(name.into()).or_default()
     }
 
-    fn seen(&mut self, cluster: &str, kind: Kind) -> &mut Seen {
+    pub fn seen(&mut self, cluster: &str, kind: Kind) -> &mut Seen {
         self.cluster(cluster).seen.entry(kind).or_default()
     }
 
     fn parts(&mut self, kind: Kind, item: &ItemKey) -> Option<&mut Vec<Part>> {
         match self.items.get_mut(&kind)?.get_mut(item)? {
             Item::Members(parts) => Some(parts),
-            Item::Stored(_) => None,
+            Item::Stored { .. } => None,
         }
     }
 
-    fn part(&mut self, kind: Kind, item: &ItemKey, cluster: &str) -> Option<&mut Part> {
+    pub fn part(&mut self, kind: Kind, item: &ItemKey, cluster: &str) -> Option<&mut Part> {
         self.parts(kind, item)?.iter_mut().find(|part| part.cluster == cluster)
     }
 
@@ -91,21 +106,38 @@ impl Known {
         self.items.get(&kind).is_some_and(|items| items.contains_key(&ItemKey::new(namespace, name)))
     }
 
-    /// Where an object that was not seen before shows.
-    fn place_for(&mut self, cluster: &str, kind: Kind, reported: &Reported) -> ItemKey {
-        let Identity { namespace, name, .. } = &reported.identity;
-        let owner = reported.owner(&self.cluster(cluster).placed).cloned();
-        if let Some(owner) = owner.as_ref().filter(|owner| kind.is_summed() && !owner.duplicated)
-            && let Some(parts) = self.parts(kind, &reported.key())
+    /// Where an object that was not seen before shows; `wish` is where it would by its own name.
+    pub fn place_for(
+        &mut self,
+        cluster: &str,
+        kind: Kind,
+        wish: &ItemKey,
+        owner: Option<&Placed>,
+    ) -> ItemKey {
+        if let Some(owner) = owner.filter(|owner| kind.is_summed() && !owner.duplicated)
+            && let Some(parts) = self.parts(kind, wish)
             && parts
                 .iter()
                 .all(|part| part.owner.as_deref() == Some(owner.uid.as_str()) && part.cluster != cluster)
         {
-            return reported.key();
+            return wish.clone();
         }
         let always = owner.is_some_and(|owner| owner.duplicated);
-        let shown = names::shown_name(name, cluster, always, |name| self.is_taken(kind, namespace, name));
-        ItemKey::new(namespace, &shown)
+        let namespace = wish.namespace();
+        let taken = |name: &str| self.is_taken(kind, namespace, name);
+        ItemKey::new(namespace, &names::shown_name(wish.name(), cluster, always, taken))
+    }
+
+    /// What was last seen of a member's object, by its place there.
+    fn latest(&self, cluster: &str, kind: Kind, own: &ItemKey) -> Option<&Part> {
+        let seen = self.clusters.get(cluster)?.seen.get(&kind)?;
+        if let Some(hidden) = seen.hidden.get(own) {
+            return Some(&hidden.part);
+        }
+        match self.items.get(&kind)?.get(seen.names.get(own)?)? {
+            Item::Members(parts) => parts.iter().find(|part| part.cluster == cluster),
+            Item::Stored { .. } => None,
+        }
     }
 }
 
@@ -140,7 +172,7 @@ impl View {
         true
     }
 
-    pub(super) fn replace(&self, cluster: &str, kind: Kind, objects: &[Bytes]) {
+    pub(super) fn replace(&self, cluster: &str, kind: Kind, objects: &[Sighting]) {
         let reported: Vec<Reported> =
             objects.iter().filter_map(|object| Reported::read(cluster, kind, object)).collect();
         let mut known = self.level();
@@ -155,7 +187,8 @@ impl View {
         // What cannot be read may be any of those that are missing.
         let is_readable = reported.len() == objects.len();
         let missing = |name: &&ItemKey| is_readable && !here.contains(*name);
-        let gone: Vec<ItemKey> = seen.names.keys().filter(missing).cloned().collect();
+        let gone: Vec<ItemKey> =
+            seen.names.keys().chain(seen.hidden.keys()).filter(missing).cloned().collect();
         for name in gone {
             self.forget(&mut known, cluster, kind, &name, &mut step);
         }
@@ -168,7 +201,7 @@ impl View {
         self.commit(step);
     }
 
-    pub(super) fn put(&self, cluster: &str, kind: Kind, object: &Bytes) {
+    pub(super) fn put(&self, cluster: &str, kind: Kind, object: &Sighting) {
         let Some(reported) = Reported::read(cluster, kind, object) else { return };
         let mut known = self.level();
         if !known.clusters.contains_key(cluster) {
@@ -180,15 +213,14 @@ impl View {
     }
 
     pub(super) fn remove(&self, cluster: &str, kind: Kind, object: &Bytes) {
-        let Some(reported) = Reported::read(cluster, kind, object) else { return };
+        let Some(reported) = Reported::read(cluster, kind, &object.clone().into()) else { return };
         let mut known = self.level();
         if !known.clusters.contains_key(cluster) {
             return;
         }
         let name = reported.key();
-        let Some(item) = known.seen(cluster, kind).names.get(&name).cloned() else { return };
-        let same = known.part(kind, &item, cluster).is_some_and(|part| part.uid == reported.identity.uid);
-        if same {
+        let last = known.latest(cluster, kind, &name);
+        if last.is_some_and(|part| part.uid == reported.identity.uid) {
             let mut step = Step::default();
             self.forget(&mut known, cluster, kind, &name, &mut step);
             self.commit(step);
@@ -197,13 +229,14 @@ impl View {
 
     pub(super) fn placed(&self, cluster: &str, uid: &str, from: Option<Placed>) {
         let mut known = self.level();
+        let Some(here) = known.clusters.get_mut(cluster) else { return };
         let Some(placed) = from else {
-            known.cluster(cluster).placed.remove(uid);
+            here.placed.remove(uid);
             return;
         };
         self.changed.store(true, Ordering::Relaxed);
         let to = placed.uid.clone();
-        let before = known.cluster(cluster).placed.insert(uid.into(), placed);
+        let before = here.placed.insert(uid.into(), placed);
         if before.is_some() {
             return;
         }
@@ -259,7 +292,8 @@ impl View {
     fn drop_cluster(&self, known: &mut Known, cluster: &str) {
         let mut step = Step::default();
         for kind in Kind::ALL {
-            let names: Vec<ItemKey> = known.seen(cluster, kind).names.keys().cloned().collect();
+            let seen = known.seen(cluster, kind);
+            let names: Vec<ItemKey> = seen.names.keys().chain(seen.hidden.keys()).cloned().collect();
             for name in names {
                 self.forget(known, cluster, kind, &name, &mut step);
             }
@@ -272,7 +306,7 @@ impl View {
     /// unless the session was faster.
     pub fn answered(&self, shown: &ItemKey, target: &Target, tree: Tree, keep: bool) -> Option<Arc<Object>> {
         let mut known = self.level();
-        let reported = Reported { identity: Identity::of(&tree)?, tree };
+        let reported = Reported { identity: Identity::of(&tree)?, namespace: shown.namespace().into(), tree };
         let part = known.part(target.kind, shown, &target.cluster);
         let is_known = part.is_some_and(|part| part.uid == reported.identity.uid);
         if keep && is_known {
@@ -281,10 +315,8 @@ impl View {
             self.commit(step);
             return self.object(target.kind, shown);
         }
-        let Known { clusters, aliases, .. } = &*known;
-        let kin = Kin { cluster: clusters.get(target.cluster.as_str())?, aliases };
-        let name = Shown { cluster: &target.cluster, name: shown.name() };
-        let draft = render::show(target.kind, reported.tree, &name, &kin).ok()?;
+        let place = Shown { cluster: &target.cluster, namespace: shown.namespace(), name: shown.name() };
+        let draft = render::show(target.kind, reported.tree, &place, &known.kin(&target.cluster)?).ok()?;
         let revision = self.object(target.kind, shown).map_or(self.origin(), |object| object.revision);
         Some(Arc::new(draft.seal(revision, EventType::Modified)))
     }
@@ -300,39 +332,53 @@ impl View {
         in_order: bool,
     ) {
         let name = reported.key();
-        let mut item = known.seen(cluster, kind).names.get(&name).cloned();
-        if let Some(known_at) = &item {
-            match known.part(kind, known_at, cluster) {
-                Some(part) if part.uid == reported.identity.uid => {
-                    if in_order && names::is_older(&reported.identity.revision, &part.revision) {
-                        return;
-                    }
-                }
-                // Another object by that name.
-                _ => {
-                    self.forget(known, cluster, kind, &name, step);
-                    item = None;
-                }
-            }
+        let source = source_of(kind, &reported.tree);
+        let goes_behind = known.is_behind(kind, source.as_ref());
+        let last = known.latest(cluster, kind, &name);
+        let is_same = last.as_ref().is_some_and(|last| last.uid == reported.identity.uid);
+        let is_copy_as_before = last.as_ref().is_some_and(|last| last.source == source);
+        if in_order
+            && is_same
+            && last.is_some_and(|last| names::is_older(&reported.identity.revision, &last.revision))
+        {
+            return;
         }
-        let item = item.unwrap_or_else(|| known.place_for(cluster, kind, &reported));
-        let Known { clusters, aliases, .. } = &*known;
-        let Some(here) = clusters.get(cluster) else { return };
-        let owner = reported.owner(&here.placed).map(|placed| CompactString::from(placed.uid.as_str()));
-        let Reported { identity, tree } = reported;
-        let shown = Shown { cluster, name: item.name() };
-        let draft = match render::show(kind, tree, &shown, &Kin { cluster: here, aliases }) {
+        let seen = known.seen(cluster, kind);
+        let is_behind = seen.hidden.contains_key(&name);
+        let mut item = seen.names.get(&name).filter(|item| item.namespace() == reported.namespace).cloned();
+        // Another object by that name, or the same one elsewhere.
+        let stays = is_same && is_copy_as_before && is_behind == goes_behind && (is_behind || item.is_some());
+        if !stays {
+            self.forget(known, cluster, kind, &name, step);
+            item = None;
+        }
+        let Some(here) = known.clusters.get(cluster) else { return };
+        let owner = reported.owner(&here.placed).cloned();
+        let item = match (goes_behind, item) {
+            (true, _) => reported.wish(),
+            (false, Some(item)) => item,
+            (false, None) => known.place_for(cluster, kind, &reported.wish(), owner.as_ref()),
+        };
+        let Some(kin) = known.kin(cluster) else { return };
+        let Reported { identity, tree, .. } = reported;
+        let shown = Shown { cluster, namespace: item.namespace(), name: item.name() };
+        let draft = match render::show(kind, tree, &shown, &kin) {
             Ok(draft) => draft,
             Err(error) => return tracing::warn!(cluster, %error, "a member's object cannot be shown"),
         };
         let part = Part {
             cluster: cluster.into(),
+            namespace: identity.namespace.into(),
             name: identity.name.into(),
             revision: identity.revision.into(),
             uid: identity.uid.into(),
-            owner,
+            owner: owner.map(|owner| owner.uid.into()),
+            source,
             alone: None,
         };
+        if goes_behind {
+            return self.put_behind(known, kind, Hidden { part, draft }, step);
+        }
         known.seen(cluster, kind).names.insert(name, item.clone());
         self.put_part(known, kind, item, part, draft, step);
     }
@@ -347,6 +393,7 @@ impl View {
         draft: Draft,
         step: &mut Step,
     ) {
+        known.note_copy(kind, &part);
         let Some(parts) = known.parts(kind, &item) else {
             known.items.entry(kind).or_default().insert(item.clone(), Item::Members(vec![part]));
             return step.put(kind, item, draft);
@@ -380,17 +427,30 @@ impl View {
     }
 
     /// What shows at a place, or is about to.
-    fn draft(&self, kind: Kind, item: &ItemKey, step: &Step) -> Option<Draft> {
+    pub(super) fn draft(&self, kind: Kind, item: &ItemKey, step: &Step) -> Option<Draft> {
         let pending = step.pending(kind, item).cloned();
         pending.or_else(|| self.object(kind, item).map(|object| object.unsealed()))
     }
 
     /// One member's object is gone.
-    fn forget(&self, known: &mut Known, cluster: &str, kind: Kind, name: &ItemKey, step: &mut Step) {
+    pub(super) fn forget(
+        &self,
+        known: &mut Known,
+        cluster: &str,
+        kind: Kind,
+        name: &ItemKey,
+        step: &mut Step,
+    ) {
+        if let Some(Hidden { part, .. }) = known.seen(cluster, kind).hidden.remove(name) {
+            known.aliases.remove(&part.uid);
+            return known.forget_copy(kind, &part);
+        }
         let Some(item) = known.seen(cluster, kind).names.remove(name) else { return };
         let Some(parts) = known.parts(kind, &item) else { return };
         let Some(at) = parts.iter().position(|part| part.cluster == cluster) else { return };
         let gone = parts.remove(at);
+        known.forget_copy(kind, &gone);
+        let Some(parts) = known.parts(kind, &item) else { return };
         let rest: Vec<(CompactString, CompactString)> =
             parts.iter().map(|part| (part.cluster.clone(), part.uid.clone())).collect();
         let Some((_, first)) = rest.first().cloned() else {
@@ -416,7 +476,7 @@ impl View {
 
     /// What a cluster has of a kind belongs to another than it showed.
     #[allow(clippy::too_many_arguments)]
-    fn reown(
+    pub(super) fn reown(
         &self,
         known: &mut Known,
         cluster: &str,
@@ -428,8 +488,12 @@ impl View {
     ) {
         let items: Vec<ItemKey> = known.seen(cluster, kind).names.values().cloned().collect();
         for item in items.iter().filter(|item| namespace.is_none_or(|it| it == item.namespace())) {
-            let Some(object) = self.object(kind, item) else { continue };
-            let Some(draft) = render::reown(&object, from, to) else { continue };
+            let Some(draft) = (match step.pending(kind, item) {
+                Some(pending) => render::reown(&pending.preview(), from, to),
+                None => self.object(kind, item).and_then(|object| render::reown(&object, from, to)),
+            }) else {
+                continue;
+            };
             step.put(kind, item.clone(), draft);
             if let Some(part) = known.part(kind, item, cluster).filter(|_| kind.is_summed()) {
                 part.owner = Some(to.into());
@@ -486,14 +550,18 @@ impl View {
             known.aliases.remove(&part.uid);
             let place = ItemKey::new(namespace, &name);
             let Some(draft) = renamed(&draft, &part.name, &name) else { continue };
-            let own = ItemKey::new(namespace, &part.name);
-            known.seen(&part.cluster.clone(), kind).names.insert(own, place.clone());
+            known.seen(&part.cluster.clone(), kind).names.insert(part.own(), place.clone());
             self.put_part(known, kind, place, part, draft, step);
         }
     }
 }
 
 impl Known {
+    fn kin(&self, cluster: &str) -> Option<Kin<'_>> {
+        let Known { clusters, aliases, copies, .. } = self;
+        Some(Kin { cluster: clusters.get(cluster)?, aliases, copies })
+    }
+
     fn all_seen(&self) -> bool {
         let whole = |cluster: &Cluster| {
             Kind::ALL.iter().all(|kind| cluster.seen.get(kind).is_some_and(|seen| seen.whole))

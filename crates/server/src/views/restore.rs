@@ -4,16 +4,17 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use compact_str::CompactString;
-use machinery::{Draft, EventType, Object};
+use machinery::{Draft, EventType, Object, resource::Tree};
 use store::ItemKey;
 
 use super::{
     Placed,
+    copies::source_of,
     keep::{Kept, KeptCluster, Meta, Whose},
     kinds::Kind,
     names, render,
     report::renamed,
-    view::{Cluster, Item, Known, Part, Seen, Step, View},
+    view::{Cluster, Hidden, Item, Known, Part, Seen, Step, View},
 };
 
 impl View {
@@ -43,6 +44,11 @@ impl View {
                     kept.objects.push((whose_of(*kind, part), body));
                 }
             }
+        }
+        for (kind, seen) in known.clusters.values().flat_map(|cluster| &cluster.seen) {
+            let hidden = seen.hidden.values();
+            kept.objects
+                .extend(hidden.map(|hidden| (whose_of(*kind, &hidden.part), hidden.draft.body().clone())));
         }
         Some(kept)
     }
@@ -84,16 +90,18 @@ impl View {
         }
         let mut draft = render::mark(&draft.preview(), Some(since)).unwrap_or(draft);
         let namespace = draft.head().namespace.clone();
+        let part = part_of(kind, whose, &draft);
+        if known.is_behind(kind, part.source.as_ref()) {
+            return self.put_behind(known, kind, Hidden { part, draft }, step);
+        }
         let mut item = ItemKey::new(&namespace, &draft.head().name);
         let items = known.items.entry(kind).or_default();
         let is_free = match items.get(&item) {
             None => true,
-            Some(Item::Members(parts)) => parts.iter().all(|part| {
-                part.cluster != whose.cluster
-                    && part.owner.is_some()
-                    && part.owner.as_deref() == whose.owner.as_deref()
-            }),
-            Some(Item::Stored(_)) => false,
+            Some(Item::Members(parts)) => parts
+                .iter()
+                .all(|it| it.cluster != part.cluster && it.owner.is_some() && it.owner == part.owner),
+            Some(Item::Stored { .. }) => false,
         };
         if !is_free {
             // Meanwhile somebody else has its name.
@@ -102,23 +110,32 @@ impl View {
             let Some(moved) = renamed(&draft, &whose.name, &name) else { return };
             (draft, item) = (moved, ItemKey::new(&namespace, &name));
         }
-        let part = Part {
-            cluster: whose.cluster.as_str().into(),
-            name: whose.name.as_str().into(),
-            revision: whose.revision.as_str().into(),
-            uid: whose.uid.as_str().into(),
-            owner: whose.owner.as_deref().map(CompactString::from),
-            alone: None,
-        };
-        let own = ItemKey::new(&namespace, &whose.name);
         let seen = known.cluster(&whose.cluster).seen.entry(kind).or_default();
-        seen.names.insert(own, item.clone());
+        seen.names.insert(part.own(), item.clone());
         self.put_part(known, kind, item, part, draft, step);
     }
 
     /// What was kept cannot be read: nothing is shown as whole before all clusters were seen.
     pub(super) fn be_blind(&self, why: String) {
         self.level().damaged = Some(why);
+    }
+}
+
+fn part_of(kind: Kind, whose: &Whose, draft: &Draft) -> Part {
+    let namespace = match whose.namespace.as_str() {
+        "" => draft.head().namespace.clone(),
+        namespace => namespace.into(),
+    };
+    let tree: Option<Tree> = serde_json::from_slice(draft.body()).ok();
+    Part {
+        cluster: whose.cluster.as_str().into(),
+        namespace,
+        name: whose.name.as_str().into(),
+        revision: whose.revision.as_str().into(),
+        uid: whose.uid.as_str().into(),
+        owner: whose.owner.as_deref().map(CompactString::from),
+        source: tree.and_then(|tree| source_of(kind, &tree)),
+        alone: None,
     }
 }
 
@@ -137,6 +154,7 @@ fn whose_of(kind: Kind, part: &Part) -> Whose {
     Whose {
         kind: kind.plural().to_owned(),
         cluster: part.cluster.to_string(),
+        namespace: part.namespace.to_string(),
         name: part.name.to_string(),
         uid: part.uid.to_string(),
         revision: part.revision.to_string(),

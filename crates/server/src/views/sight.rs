@@ -9,6 +9,8 @@ pub struct Sight {
     pub unseen: Vec<String>,
     /// Seen, but not since the time that is given.
     pub stale: Vec<(String, String)>,
+    /// Clusters of the platform that have something here and cannot show, for one of the workspace's own has their name.
+    pub masked: Vec<String>,
     /// Why it is not known which clusters there are.
     pub damaged: Option<String>,
 }
@@ -40,7 +42,10 @@ impl Sight {
         let stale = self.stale.iter().map(|(name, since)| {
             format!("cluster {name} was not seen since {since}: its objects may have changed")
         });
-        self.damaged.clone().into_iter().chain(unseen).chain(stale).collect()
+        let masked = self.masked.iter().map(|name| {
+            format!("cluster {name} of the platform does not show: a cluster of this workspace has its name")
+        });
+        self.damaged.clone().into_iter().chain(unseen).chain(stale).chain(masked).collect()
     }
 }
 

@@ -28,16 +28,20 @@ const PASSED: [&str; 10] = [
     "insecureSkipTLSVerifyBackend",
 ];
 
-/// A stream of a pod of the view, if it is a member's; `None`: it is the workspace's own. Nothing is held back: what the
-/// member sends is sent on, and when the client is gone the member is told.
+/// A stream of a pod of the view, if it is a member's or a member has a copy of it; `None`: it is the workspace's own.
+/// Nothing is held back: what the member sends is sent on, and when the client is gone the member is told.
 pub async fn stream(context: &Context) -> Option<Result<Response<Body>, Status>> {
     let view = context.view.as_ref()?;
     let key = context.key(&context.target.name);
-    match view.targets(&key).first() {
+    let target = view.targets(&key).into_iter().next().or_else(|| view.copies(&key).into_iter().next());
+    match &target {
         Some(target) if context.target.subresource == "log" => Some(read_log(context, target).await),
         Some(target) => Some(connect(context, target).await),
-        // Who was never seen may have it: it is not absent.
-        None => context.sight().err().filter(|_| view.get(&key).is_none()).map(Err),
+        None => {
+            // Who was never seen may have it, or a copy of it: it is not absent. A stored one may run here.
+            let may_be_there = view.get(&key).is_none() || context.hub.pods.get().is_none();
+            context.sight().err().filter(|_| may_be_there).map(Err)
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use store::{
     memory::MemoryStore,
 };
 
-use super::{Member, Placed, kinds::Kind, mirror::Mirror, render, sight::Sight};
+use super::{Member, Placed, copies::Copies, kinds::Kind, mirror::Mirror, render, sight::Sight};
 use crate::space::Current;
 
 /// One workspace's view.
@@ -42,7 +42,8 @@ pub(super) struct Known {
     pub clusters: BTreeMap<CompactString, Cluster>,
     pub items: HashMap<Kind, HashMap<ItemKey, Item>>,
     pub mirrors: HashMap<Kind, Mirror>,
-    /// UIDs of objects that show as part of another, and the UID that shows.
+    pub copies: Copies,
+    /// UIDs of objects that show as part of another or not by themselves, and the UID that shows.
     pub aliases: HashMap<CompactString, CompactString>,
     /// Why it is not known which clusters there are: what was kept is damaged.
     pub damaged: Option<String>,
@@ -70,8 +71,10 @@ impl Cluster {
 /// What was seen of one kind in one cluster.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// What each object there is called here.
+    /// What each object there is called here, by namespace and name there.
     pub names: HashMap<ItemKey, ItemKey>,
+    /// Copies of what is stored here, which do not show by themselves.
+    pub hidden: HashMap<ItemKey, Hidden>,
     /// All objects were seen at least once.
     pub whole: bool,
     /// All objects were seen by the session that is connected.
@@ -80,10 +83,17 @@ pub(super) struct Seen {
     pub stale: Option<String>,
 }
 
+/// A copy that does not show by itself.
+pub(super) struct Hidden {
+    pub part: Part,
+    /// As it would show by its own name; its namespace is the one it would show in.
+    pub draft: Draft,
+}
+
 /// Whose an object of the view is.
 pub(super) enum Item {
     /// The workspace's own, at this revision of the store.
-    Stored(Revision),
+    Stored { revision: Revision, uid: CompactString },
     /// A member's, or that of several who show as one; the first's UID shows.
     Members(Vec<Part>),
 }
@@ -92,14 +102,38 @@ pub(super) enum Item {
 #[derive(Clone)]
 pub(super) struct Part {
     pub cluster: CompactString,
-    /// Its name and revision there.
+    /// Its namespace, name and revision there.
+    pub namespace: CompactString,
     pub name: CompactString,
     pub revision: CompactString,
     pub uid: CompactString,
     /// The UID of the placed object that owns it.
     pub owner: Option<CompactString>,
+    /// The UID of the object that it says to be a copy of.
+    pub source: Option<CompactString>,
     /// As it shows alone, if it shows with others.
     pub alone: Option<Box<Draft>>,
+}
+
+impl Part {
+    /// Where its cluster has it.
+    pub fn own(&self) -> ItemKey {
+        ItemKey::new(&self.namespace, &self.name)
+    }
+}
+
+impl Known {
+    fn target(&self, kind: Kind, part: &Part) -> Target {
+        Target {
+            cluster: part.cluster.to_string(),
+            member: self.clusters.get(&part.cluster).and_then(|cluster| cluster.member.clone()),
+            kind,
+            namespace: part.namespace.to_string(),
+            name: part.name.to_string(),
+            uid: part.uid.to_string(),
+            revision: part.revision.to_string(),
+        }
+    }
 }
 
 /// A change of the view: first something goes, then something comes.
@@ -130,8 +164,8 @@ pub struct Target {
     /// `None`: there is no session with it now.
     pub member: Option<Arc<dyn Member>>,
     pub kind: Kind,
+    /// Namespace, name, UID and revision there.
     pub namespace: String,
-    /// Name, UID and revision there.
     pub name: String,
     pub uid: String,
     pub revision: String,
@@ -225,7 +259,7 @@ impl View {
         let known = self.level();
         let items = Kind::of(&key.collection).and_then(|kind| known.items.get(&kind));
         let expect = match items.and_then(|items| items.get(&key.item)) {
-            Some(Item::Stored(revision)) => Expect::At(*revision),
+            Some(Item::Stored { revision, .. }) => Expect::At(*revision),
             Some(Item::Members(_)) => Expect::At(Revision::BASE),
             None => Expect::Absent,
         };
@@ -263,16 +297,26 @@ impl View {
         let Some(kind) = Kind::of(&key.collection) else { return Vec::new() };
         let item = known.items.get(&kind).and_then(|items| items.get(&key.item));
         let Some(Item::Members(parts)) = item else { return Vec::new() };
-        let target = |part: &Part| Target {
-            cluster: part.cluster.to_string(),
-            member: known.clusters.get(&part.cluster).and_then(|cluster| cluster.member.clone()),
-            kind,
-            namespace: key.item.namespace().to_owned(),
-            name: part.name.to_string(),
-            uid: part.uid.to_string(),
-            revision: part.revision.to_string(),
-        };
-        parts.iter().map(target).collect()
+        parts.iter().map(|part| known.target(kind, part)).collect()
+    }
+
+    /// Whether the object at `key` is a member's.
+    pub fn is_members(&self, key: &Key) -> bool {
+        let known = self.level();
+        let items = Kind::of(&key.collection).and_then(|kind| known.items.get(&kind));
+        matches!(items.and_then(|items| items.get(&key.item)), Some(Item::Members(_)))
+    }
+
+    /// Where the copies are of what is stored at `key`, those that can be reached first; empty if it has none.
+    pub fn copies(&self, key: &Key) -> Vec<Target> {
+        let known = self.level();
+        let Some(kind) = Kind::of(&key.collection) else { return Vec::new() };
+        let item = known.items.get(&kind).and_then(|items| items.get(&key.item));
+        let Some(Item::Stored { uid, .. }) = item else { return Vec::new() };
+        let mut targets: Vec<Target> =
+            known.hidden(kind, uid).iter().map(|hidden| known.target(kind, &hidden.part)).collect();
+        targets.sort_by_key(|target| target.member.is_none());
+        targets
     }
 
     /// Which clusters a list of `collection` is about.
@@ -290,6 +334,16 @@ impl View {
             }
         }
         sight
+    }
+
+    pub(super) fn has_cluster(&self, cluster: &str) -> bool {
+        self.known.lock().clusters.contains_key(cluster)
+    }
+
+    /// The workspace of the cluster that shows by this name, if it has a session; `None`: none shows.
+    pub(super) fn holder(&self, cluster: &str) -> Option<Option<WorkspaceId>> {
+        let known = self.known.lock();
+        known.clusters.get(cluster).map(|it| it.member.as_ref().map(|member| member.home().clone()))
     }
 
     /// Whether the present session with a cluster has seen all objects of the kind of `key`.

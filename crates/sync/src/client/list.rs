@@ -86,7 +86,8 @@ pub async fn list_pages(
             true => String::new(),
             false => format!("&continue={}", query_escaped(&next)),
         };
-        let whole = client.demand(get(&format!("{path}{mark}limit={PAGE}{token}"), accept)?, MAX_PAGE).await?;
+        let whole =
+            client.demand(get(&format!("{path}{mark}limit={PAGE}{token}"), accept)?, MAX_PAGE).await?;
         let page = Page::read(whole.bytes)?;
         take(&page)?;
         if page.next.is_empty() {

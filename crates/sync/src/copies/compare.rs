@@ -173,8 +173,11 @@ mod tests {
         assert!(owns_no_more(&object, "hanse", &sent));
         for path in ["/metadata/labels", "/spec/replicas", "/spec/containers/0/image", "/spec/finalizers/0"] {
             let mut less = sent.clone();
-            machinery::patch::json_patch(&mut less, format!(r#"[{{"op":"remove","path":"{path}"}}]"#).as_bytes())
-                .unwrap();
+            machinery::patch::json_patch(
+                &mut less,
+                format!(r#"[{{"op":"remove","path":"{path}"}}]"#).as_bytes(),
+            )
+            .unwrap();
             assert!(!owns_no_more(&object, "hanse", &less), "{path}");
         }
         assert!(owns(&object, "hanse", ".spec.replicas"));

@@ -1,26 +1,26 @@
 //! What is done in the member: look, apply, delete.
 
-use api::assignment::Propagation;
+use api::assignment::{Propagation, State, Target};
 use bytes::Bytes;
 use compact_str::CompactString;
-use http::{Method, header};
+use http::{Method, StatusCode, header};
 use kinds::{Problem, Subject};
 use serde_json::{Value, json};
 use server::hub::root_id;
-use store::{Collection, ItemKey};
+use store::{Collection, ItemKey, WorkspaceId};
 
 use super::{
     Applied,
     compare::{contains, hash, owns, owns_no_more},
     errand::Case,
-    overrides::{Labels, Overrides},
+    overrides::{self, Labels, Overrides},
     render::{Recipe, render},
     seen::{Seen, Type},
 };
 use crate::{
     MANAGER,
     client::{APPLY, Client, Error, JSON, get, request},
-    session::Session,
+    session::{Session, Shared},
 };
 
 /// The most that one object may be.
@@ -30,6 +30,8 @@ const MOST_BYTES: usize = 16 << 20;
 pub struct Place<'a> {
     pub ty: &'a Type,
     pub item: &'a ItemKey,
+    /// The namespace was made for the workspace.
+    pub made_for_it: bool,
 }
 
 /// What is sent to make a copy.
@@ -37,13 +39,15 @@ pub struct Sent {
     pub body: Value,
     /// Of all but replicas that an autoscaler decides.
     pub hash: u64,
+    /// Of all that it was made from.
+    pub inputs: u64,
     /// Where the replicas are that an autoscaler decides.
     autoscaled: Option<String>,
 }
 
 impl Sent {
-    fn new(body: Value, autoscaled: Option<String>) -> Sent {
-        let mut sent = Sent { hash: 0, body, autoscaled };
+    fn new(body: Value, inputs: u64, autoscaled: Option<String>) -> Sent {
+        let mut sent = Sent { hash: 0, inputs, body, autoscaled };
         sent.hash = hash(sent.compared().to_string().as_bytes());
         sent
     }
@@ -82,6 +86,24 @@ impl Sent {
     }
 }
 
+fn autoscalers() -> Collection {
+    Collection::new("autoscaling", "horizontalpodautoscalers")
+}
+
+/// Whether somebody else has set what the object is about. One that was made here, by a request whose answer was lost,
+/// has nobody else's: controllers set its status and mark it.
+fn is_made_by_others(object: &[u8]) -> bool {
+    let object: Value = serde_json::from_slice(object).unwrap_or_default();
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let others =
+        entries.filter(|it| it["manager"] != MANAGER && it["subresource"].as_str().unwrap_or("").is_empty());
+    let about = |it: &Value| {
+        let fields = it["fieldsV1"].as_object().into_iter().flatten();
+        fields.map(|(field, _)| field.as_str()).any(|field| !matches!(field, "f:metadata" | "f:status"))
+    };
+    others.into_iter().any(about)
+}
+
 /// Takes out what is at a path, as in `.spec.replicas`.
 fn take(value: &mut Value, path: &str) -> Option<Value> {
     let path = path.trim_start_matches('.');
@@ -108,13 +130,43 @@ fn put(value: &mut Value, path: &str, new: Option<Value>) {
 }
 
 impl Session {
+    /// Of all that a copy is made from: while it is the same, so is the copy.
+    pub(super) fn inputs(&self, case: &Case, place: &Place<'_>) -> u64 {
+        let (spec, store) = (&case.assignment.spec, case.space.store());
+        let mut text = format!("{:?}{}", place.item, case.source_uid());
+        for target in &spec.clusters {
+            // Whether the others are ready makes no difference.
+            let stays = target.state != State::Draining;
+            let Target { name, replicas, completions, first_ordinal, min, max, .. } = target;
+            text.push_str(&format!(
+                "{name}{stays}{replicas:?}{completions:?}{first_ordinal:?}{min:?}{max:?}"
+            ));
+        }
+        let of_object = case.object.as_ref().map(|object| object.revision);
+        let of_namespace = self.hub_namespace(case).map(|namespace| namespace.revision);
+        let changed =
+            |workspace: &WorkspaceId, collection: &Collection| store.last_change(workspace, collection);
+        let own = &case.errand.workspace;
+        let layers = [changed(&root_id(), &overrides::collection()), changed(own, &overrides::collection())];
+        let scalers = changed(own, &autoscalers());
+        let kinds = changed(own, &Collection::new("apiextensions.k8s.io", "customresourcedefinitions"));
+        // Pods of a member without policies say themselves whose token they mount.
+        let accounts =
+            self.tokens.has_no_policies().then(|| changed(own, &Collection::new("", "serviceaccounts")));
+        let labels = &self.wanted.borrow().labels;
+        text.push_str(&format!(
+            "{of_object:?}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{accounts:?}{labels:?}"
+        ));
+        hash(text.as_bytes())
+    }
+
     /// `None`: this cluster gets none of it, or the object is gone.
-    pub(super) fn sent(&self, case: &Case, place: &Place<'_>) -> Result<Option<Sent>, Problem> {
+    pub(super) fn sent(&self, case: &Case, place: &Place<'_>, inputs: u64) -> Result<Option<Sent>, Problem> {
         let Some(object) = &case.object else { return Ok(None) };
         let tree = object.tree().map_err(|_| Problem::Missing("fields that can be read"))?;
         let kind = self.kind(case);
         let chosen = self.chosen_overrides(case);
-        let body = render(&Recipe {
+        let mut body = render(&Recipe {
             kind: &kind,
             object: &Value::Object(tree),
             targets: &case.assignment.spec.clusters,
@@ -125,18 +177,21 @@ impl Session {
             name: place.item.name(),
             source_uid: case.source_uid(),
         })?;
+        if let Some(body) = body.as_mut().filter(|_| place.made_for_it) {
+            let (home, namespace) = (case.errand.item.namespace(), place.item.namespace());
+            self.complete_pods(&kind, &case.space, home, namespace, body);
+        }
         let autoscaled = kind.replicas().filter(|_| self.is_autoscaled(case)).map(str::to_owned);
-        Ok(body.map(|body| Sent::new(body, autoscaled)))
+        Ok(body.map(|body| Sent::new(body, inputs, autoscaled)))
     }
 
     fn chosen_overrides(&self, case: &Case) -> super::overrides::Chosen {
         let Shared { hub, overrides, .. } = &*self.shared;
         let layers = match case.errand.workspace == root_id() {
             true => [Default::default(), overrides.of(&*hub.store, &root_id())],
-            false => [
-                overrides.of(&*hub.store, &root_id()),
-                overrides.of(&*hub.store, &case.errand.workspace),
-            ],
+            false => {
+                [overrides.of(&*hub.store, &root_id()), overrides.of(&*hub.store, &case.errand.workspace)]
+            }
         };
         let namespace = self.hub_namespace(case).map(|it| it.head.labels.to_vec()).unwrap_or_default();
         Overrides::choose(layers, &subject(case), &namespace, (self.name(), &self.cluster_labels()))
@@ -157,11 +212,12 @@ impl Session {
     /// Whether an autoscaler of the workspace decides the replicas of the object.
     fn is_autoscaled(&self, case: &Case) -> bool {
         let reference = &case.assignment.spec.object;
-        let listing = case.space.stored(&Collection::new("autoscaling", "horizontalpodautoscalers"));
+        let listing = case.space.stored(&autoscalers());
         listing.iter(Some(case.errand.item.namespace()), None).any(|(_, object)| {
             let Ok(tree) = object.tree() else { return false };
             let Some(target) = tree.get("spec").map(|spec| &spec["scaleTargetRef"]) else { return false };
-            let group = target["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |it| it.0);
+            let group =
+                target["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |it| it.0);
             target["name"] == *reference.name
                 && target["kind"] == *reference.kind
                 && group == reference.group()
@@ -213,15 +269,44 @@ impl Session {
         let garbage = || Error::Garbage(format!("{path} is answered with no object"));
         let (_, mut seen) = Seen::read(&whole.bytes).ok_or_else(garbage)?;
         seen.body = None;
+        if uid.is_none() && whole.code != StatusCode::CREATED && is_made_by_others(&whole.bytes) {
+            return Err(self.withdraw(client, place, sent, &seen).await);
+        }
         self.shared.hub.metrics.copies.wrote(if uid.is_some() { "applied" } else { "created" });
         self.copies.saw(place.ty, place.item, &seen);
         let (uid, left) = (seen.uid.clone(), seen.fingerprint);
-        self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, left });
+        self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, inputs: sent.inputs, left });
         if case.is_namespace {
             // Whatever waits for it need not wait until the member tells.
             self.namespace_put(&whole.bytes);
         }
         Ok(seen)
+    }
+
+    /// Somebody made an object of that name after it was looked for, and what was sent was merged into it: all that it
+    /// has from here alone is taken back, and it is looked at again as somebody else's.
+    async fn withdraw(&self, client: &Client, place: &Place<'_>, sent: &Sent, seen: &Seen) -> Error {
+        let mut nothing = json!({
+            "apiVersion": sent.body["apiVersion"], "kind": sent.body["kind"],
+            "metadata": {"name": place.item.name(), "uid": seen.uid},
+        });
+        if !place.item.namespace().is_empty() {
+            nothing["metadata"]["namespace"] = json!(place.item.namespace());
+        }
+        let path = format!("{}?fieldManager={MANAGER}&force=true", place.ty.path(place.item));
+        let headers = [(header::CONTENT_TYPE, APPLY), (header::ACCEPT, JSON)];
+        let request = request(Method::PATCH, &path, &headers, Bytes::from(nothing.to_string()));
+        let taken_back = match request {
+            Ok(request) => client.demand(request, MOST_BYTES).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        self.copies.saw_none(place.ty, place.item);
+        match taken_back {
+            Ok(()) => {
+                Error::Garbage("somebody else made an object of that name at the same moment".to_owned())
+            }
+            Err(error) => error,
+        }
     }
 
     /// What is left of it then.
@@ -256,8 +341,6 @@ impl Session {
     }
 }
 
-use crate::session::Shared;
-
 /// What selectors ask for.
 fn subject(case: &Case) -> Subject {
     let reference = &case.assignment.spec.object;
@@ -269,5 +352,44 @@ fn subject(case: &Case) -> Subject {
         name: reference.name.clone(),
         labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
         ..Subject::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(autoscaled: bool) -> Sent {
+        let body =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2, "paused": true}});
+        Sent::new(body, 0, autoscaled.then(|| "spec.replicas".to_owned()))
+    }
+
+    /// A copy with so many replicas, which are ours or somebody else's.
+    fn copy(replicas: u64, owner: &str) -> Value {
+        let fields = |fields: Value| json!({"f:spec": fields});
+        let mut applied = vec![json!({
+            "manager": MANAGER, "operation": "Apply", "fieldsV1": fields(json!({"f:paused": {}})),
+        })];
+        applied.push(json!({
+            "manager": owner, "operation": "Apply", "fieldsV1": fields(json!({"f:replicas": {}})),
+        }));
+        json!({"metadata": {"managedFields": applied}, "spec": {"replicas": replicas, "paused": true}})
+    }
+
+    #[test]
+    fn replicas_count_unless_an_autoscaler_decides_them() {
+        assert!(sent(false).is_in(&copy(2, MANAGER)));
+        assert!(!sent(false).is_in(&copy(7, MANAGER)));
+        assert!(sent(true).is_in(&copy(7, MANAGER)));
+        assert!(sent(true).is_in(&copy(7, "hpa")));
+        assert_ne!(sent(true).hash, sent(false).hash, "that one decides them now is a change");
+    }
+
+    #[test]
+    fn replicas_that_somebody_took_over_are_not_sent_and_ours_stay_what_they_are() {
+        assert_eq!(sent(false).for_copy(&copy(7, "hpa"))["spec"]["replicas"], 2);
+        assert_eq!(sent(true).for_copy(&copy(7, MANAGER))["spec"]["replicas"], 7);
+        assert_eq!(sent(true).for_copy(&copy(7, "hpa"))["spec"].get("replicas"), None);
     }
 }

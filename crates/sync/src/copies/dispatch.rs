@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 use server::{Hub, hub::root_id};
 use store::{Event, Key, WorkspaceId};
 
-use super::{overrides::Override, reporter, work::Errand};
+use super::{errand::adopts, overrides::Override, reporter, work::Errand};
 use crate::session::Session;
 
 /// Sessions by the UID of their `Cluster`.
@@ -73,24 +73,44 @@ impl Dispatch {
 
     /// All Assignments, to the sessions that they name.
     pub async fn look_at_everything(&self) {
+        // Some may have gone that nobody saw go.
+        self.sessions.values().for_each(|session| session.copies.look_again(None));
         for workspace in self.hub.store.workspaces() {
             tokio::task::yield_now().await;
-            let Ok(listing) = self.hub.store.list(&workspace, &reporter::collection(), None) else { continue };
+            let Ok(listing) = self.hub.store.list(&workspace, &reporter::collection(), None) else {
+                continue;
+            };
             for (item, object) in listing.iter(None, None) {
                 let errand = Errand { workspace: workspace.clone(), item: item.clone() };
-                self.named(object).for_each(|(_, session)| session.copies.want(&errand, None));
+                for (_, session) in self.named(object) {
+                    session.welcome(&workspace);
+                    session.copies.want(&errand, None);
+                }
             }
         }
+    }
+
+    /// The session with the cluster whose `Cluster` has this UID.
+    pub fn session(&self, uid: &str) -> Option<&Arc<Session>> {
+        self.sessions.get(uid)
     }
 
     /// The sessions that an Assignment names.
     fn named(&self, object: &Object) -> impl Iterator<Item = (CompactString, &Arc<Session>)> {
         let wire = read(object);
-        let mut uids: Vec<CompactString> =
-            [wire.spec, wire.status].into_iter().flat_map(|part| clusters(part).clusters).map(|it| it.uid).collect();
+        let mut uids: Vec<CompactString> = [wire.spec, wire.status]
+            .into_iter()
+            .flat_map(|part| clusters(part).clusters)
+            .map(|it| it.uid)
+            .collect();
         uids.sort();
         uids.dedup();
         uids.into_iter().filter_map(|uid| self.sessions.get(&uid).map(|session| (uid, session)))
+    }
+
+    /// A workspace is gone with all that was in it.
+    pub fn forget(&self, workspace: &WorkspaceId) {
+        self.sessions.values().for_each(|session| session.copies.look_again(Some(workspace)));
     }
 
     pub fn observe(&self, event: &Event) {
@@ -129,29 +149,31 @@ impl Dispatch {
         for object in old.into_iter().chain(new.map(|new| &**new)) {
             concerned.extend(self.named(object));
         }
-        concerned.values().for_each(|session| session.copies.want(&errand, self.now()));
+        for session in concerned.values() {
+            session.welcome(&event.workspace);
+            session.copies.want(&errand, self.now());
+        }
     }
 
     fn object_changed(&self, event: &Event) {
-        if !changes_copies(event) {
-            return;
-        }
         let (group, plural) = event.key.collection.parts();
-        self.about(&event.workspace, group, plural, event.key.item.namespace(), event.key.item.name());
+        let (namespace, name) = (event.key.item.namespace(), event.key.item.name());
+        let errand = Errand::new(&event.workspace, namespace, &assignment::name_of(group, plural, name));
+        self.about(&errand, || changes_copies(event));
     }
 
-    /// The Assignment of an object is looked at, if there is one.
-    fn about(&self, workspace: &WorkspaceId, group: &str, plural: &str, namespace: &str, name: &str) {
-        let errand = Errand::new(workspace, namespace, &assignment::name_of(group, plural, name));
-        let Some(object) = self.hub.store.get(workspace, &reporter::key(&errand)) else { return };
-        self.named(&object).for_each(|(_, session)| session.copies.want(&errand, self.now()));
+    /// An Assignment is looked at, if there is one.
+    fn about(&self, errand: &Errand, is_news: impl Fn() -> bool) {
+        let Some(object) = self.hub.store.get(&errand.workspace, &reporter::key(errand)) else { return };
+        if is_news() {
+            self.named(&object).for_each(|(_, session)| session.copies.want(errand, self.now()));
+        }
     }
 
     fn namespace_changed(&self, event: &Event) {
         let name = event.key.item.name();
-        if changes_copies(event) {
-            self.about(&event.workspace, "", "namespaces", name, name);
-        }
+        let errand = Errand::new(&event.workspace, name, &assignment::name_of("", "namespaces", name));
+        self.about(&errand, || changes_copies(event));
         // What is in it may be taken over now, or be selected by other Overrides.
         let (Some(old), Some(new)) = (event.old.as_deref(), event.after()) else { return };
         if old.head.labels == new.head.labels && adopts(old) == adopts(new) {
@@ -166,14 +188,16 @@ impl Dispatch {
             let tree = object?.tree().ok()?;
             let target = tree.get("spec")?.get("scaleTargetRef")?.clone();
             let served = self.hub.served(&space);
-            let found = served.registry.find_kind(target["apiVersion"].as_str()?, target["kind"].as_str()?)?;
+            let found =
+                served.registry.find_kind(target["apiVersion"].as_str()?, target["kind"].as_str()?)?;
             Some((found.group.clone(), found.plural.clone(), target["name"].as_str()?.to_owned()))
         });
         if targets[0] == targets[1] {
             return;
         }
         for (group, plural, name) in targets.into_iter().flatten() {
-            self.about(&event.workspace, &group, &plural, event.key.item.namespace(), &name);
+            let name = assignment::name_of(&group, &plural, &name);
+            self.about(&Errand::new(&event.workspace, event.key.item.namespace(), &name), || true);
         }
     }
 
@@ -213,7 +237,12 @@ impl Dispatch {
         }
     }
 
-    fn subject(&self, workspace: &WorkspaceId, namespace: &str, reference: &assignment::Reference) -> Subject {
+    fn subject(
+        &self,
+        workspace: &WorkspaceId,
+        namespace: &str,
+        reference: &assignment::Reference,
+    ) -> Subject {
         let key = Key::new(reference.group(), &reference.resource, namespace, &reference.name);
         let object = self.hub.store.get(workspace, &key);
         let labels = object.as_ref().map(|object| &object.head.labels[..]).unwrap_or_default();
@@ -226,11 +255,6 @@ impl Dispatch {
             ..Subject::default()
         }
     }
-}
-
-fn adopts(object: &Object) -> bool {
-    let tree = object.tree().unwrap_or_default();
-    tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
 }
 
 /// Whether anything changed that a copy is made from: what became of it is no news to those who reported it.

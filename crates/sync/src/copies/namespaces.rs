@@ -268,6 +268,9 @@ mod tests {
         let metadata = json!({"name": "web", "labels": labels, "deletionTimestamp": "2026-01-01T00:00:00Z"});
         let told = all.put(json!({"metadata": metadata}).to_string().as_bytes());
         assert_eq!(told, Some(Told { workspace: Some("team".into()), namespace: "web".into() }));
-        assert_eq!(all.home(&asked("web", false, false)), Ok(Home::Made { name: "web".into(), ready: false }));
+        assert_eq!(
+            all.home(&asked("web", false, false)),
+            Ok(Home::Made { name: "web".into(), ready: false })
+        );
     }
 }

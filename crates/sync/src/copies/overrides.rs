@@ -42,13 +42,16 @@ impl Override {
 
 pub type Labels = Vec<(CompactString, CompactString)>;
 
-/// Those of all workspaces that have any.
+/// Those of one workspace.
+type Layer = Arc<Vec<Override>>;
+
+/// Those of all workspaces that have any, and the change they were read after.
 #[derive(Default)]
-pub struct Overrides(Mutex<HashMap<WorkspaceId, (Revision, Arc<Vec<Override>>)>>);
+pub struct Overrides(Mutex<HashMap<WorkspaceId, (Revision, Layer)>>);
 
 /// Those that concern an object in a cluster, in the order in which they are made.
 pub struct Chosen {
-    all: [Arc<Vec<Override>>; 2],
+    all: [Layer; 2],
     chosen: Vec<(usize, usize)>,
 }
 
@@ -62,7 +65,7 @@ impl Chosen {
 }
 
 impl Overrides {
-    pub fn of(&self, store: &dyn Store, workspace: &WorkspaceId) -> Arc<Vec<Override>> {
+    pub fn of(&self, store: &dyn Store, workspace: &WorkspaceId) -> Layer {
         let changed = store.last_change(workspace, &collection());
         if changed == Revision::ZERO {
             return Arc::default();
@@ -81,7 +84,7 @@ impl Overrides {
     /// `layers`: root's, then the workspace's. By priority, then by name; of two that are alike in both, root's is
     /// first.
     pub fn choose(
-        layers: [Arc<Vec<Override>>; 2],
+        layers: [Layer; 2],
         subject: &Subject,
         namespace: &Labels,
         cluster: (&str, &Labels),
@@ -124,10 +127,14 @@ mod tests {
             mk_override("a", 0, everything),
             mk_override("other", 0, json!({"select": [{"kinds": ["Secret"]}]})),
             mk_override("elsewhere", 0, json!({"select": [{}], "clusters": {"names": ["us"]}})),
-            mk_override("labelled", 1, json!({
-                "select": [{"labelSelector": {"matchLabels": {"app": "web"}}}],
-                "clusters": {"selector": {"matchLabels": {"zone": "1"}}},
-            })),
+            mk_override(
+                "labelled",
+                1,
+                json!({
+                    "select": [{"labelSelector": {"matchLabels": {"app": "web"}}}],
+                    "clusters": {"selector": {"matchLabels": {"zone": "1"}}},
+                }),
+            ),
         ];
         let subject = Subject {
             kind: "ConfigMap".into(),
@@ -136,7 +143,8 @@ mod tests {
             ..Subject::default()
         };
         let labels: Labels = vec![("zone".into(), "1".into())];
-        let chosen = Overrides::choose([Arc::new(root), Arc::new(own)], &subject, &Vec::new(), ("eu", &labels));
+        let chosen =
+            Overrides::choose([Arc::new(root), Arc::new(own)], &subject, &Vec::new(), ("eu", &labels));
         let by: Vec<&Value> = chosen.changes().iter().map(|changes| &changes[0].value).collect();
         assert_eq!(by, ["a", "b", "labelled", "late"]);
     }

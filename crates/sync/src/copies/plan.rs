@@ -20,11 +20,20 @@ pub enum There {
     Unseen,
     Absent,
     /// A copy, made from this very object.
-    Ours { uid: CompactString, deleting: bool, matches: bool },
+    Ours {
+        uid: CompactString,
+        deleting: bool,
+        matches: bool,
+    },
     /// A copy of an object that is no more.
-    Leftover { uid: CompactString, deleting: bool },
+    Leftover {
+        uid: CompactString,
+        deleting: bool,
+    },
     /// Somebody else's.
-    Foreign { uid: CompactString },
+    Foreign {
+        uid: CompactString,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

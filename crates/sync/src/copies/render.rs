@@ -35,7 +35,9 @@ pub fn render(recipe: &Recipe<'_>) -> Result<Option<Value>, Problem> {
         Split::Budget if recipe.own.replicas.is_none() => &whole,
         _ => recipe.kind,
     };
-    let Some(mut copy) = kind.split(recipe.object, &shares)?.remove(&recipe.own.name) else { return Ok(None) };
+    let Some(mut copy) = kind.split(recipe.object, &shares)?.remove(&recipe.own.name) else {
+        return Ok(None);
+    };
     for changes in recipe.changes {
         kinds::overrides::apply(&mut copy, changes)?;
     }

@@ -152,7 +152,10 @@ fn merge(assignment: &mut Assignment, reports: &BTreeMap<String, Report>) -> boo
 pub fn bounded_status(status: &[u8]) -> Result<Value, String> {
     const MOST: usize = 256 << 10;
     if status.len() > MOST {
-        return Err(format!("the status of the copy is {} bytes long, and more than {MOST} are not kept", status.len()));
+        return Err(format!(
+            "the status of the copy is {} bytes long, and more than {MOST} are not kept",
+            status.len()
+        ));
     }
     Ok(serde_json::from_slice(status).unwrap_or_default())
 }

@@ -84,7 +84,7 @@ impl Session {
             };
             CopySink::failed(&self.copies, &ty);
             match error.code() {
-                Some(403 | 404 | 405) => {
+                Some(403..=405) => {
                     tracing::info!(cluster = %self.name(), kind = %ty.plural, %error, "copies cannot be watched");
                     client.env().clock.sleep(REFUSED_PAUSE).await;
                 }

@@ -83,6 +83,12 @@ impl Seen {
         Some((item, seen))
     }
 
+    /// Whether it is an earlier state of the same object.
+    fn is_before(&self, other: &Seen) -> bool {
+        let number = |seen: &Seen| seen.resource_version.parse::<u64>().ok();
+        self.uid == other.uid && number(self).zip(number(other)).is_some_and(|(one, other)| one < other)
+    }
+
     /// Whether nothing is to be done or said because of it.
     fn says_the_same(&self, other: &Seen) -> bool {
         self.uid == other.uid
@@ -143,6 +149,12 @@ impl OfType {
     /// What is concerned by the list: everything if it is the first.
     pub fn end_list(&mut self) -> Vec<Errand> {
         let mut new = std::mem::take(&mut self.listing);
+        for (item, seen) in &mut new {
+            // What was answered since the list was made is newer.
+            if let Some(old) = self.copies.get(item).filter(|old| seen.is_before(old)) {
+                *seen = old.clone();
+            }
+        }
         let first = std::mem::replace(&mut self.known, Known::Listed) != Known::Listed;
         let mut concerned = Vec::new();
         for (item, errand) in &self.errands {
@@ -167,6 +179,10 @@ impl OfType {
     /// Whoever is concerned by it.
     pub fn put(&mut self, item: ItemKey, mut seen: Seen) -> Option<Errand> {
         let old = self.copies.get(&item);
+        if old.is_some_and(|old| seen.is_before(old)) {
+            // It was answered before it was told.
+            return None;
+        }
         let same = old.is_some_and(|old| old.says_the_same(&seen));
         if old.is_some_and(|old| old.uid == seen.uid && old.fingerprint == seen.fingerprint) {
             // It was compared, or will be with what there is already.
@@ -235,6 +251,7 @@ mod tests {
         };
         assert_eq!(put(&object("a", "u", "3", "x")), None);
         assert_eq!(put(&object("a", "u", "4", "y")), Some(errand("a")));
+        assert_eq!(put(&object("a", "u", "3", "z")), None, "that was before");
         assert_eq!(put(&object("d", "u", "4", "y")), None, "nobody wants it");
         assert_eq!(all.remove(&ItemKey::new("n", "a"), "u"), Some(errand("a")));
         assert_eq!(all.get(&ItemKey::new("n", "a")), None);

@@ -36,6 +36,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    /// It cannot be done before something else is known, and is asked for again then.
+    Waits,
     /// It failed, and is tried again after a while.
     Retry,
 }
@@ -132,6 +134,8 @@ impl Work {
                 entry.standing = Standing::Later(now + pause);
                 state.later.insert((now + pause, errand.clone()));
             }
+            // Whoever asked for it still waits.
+            Outcome::Waits => entry.failures = 0,
             Outcome::Retry => {}
         }
         match again {
@@ -205,6 +209,20 @@ mod tests {
         assert!(work.take(seconds(3)).is_some(), "something changed meanwhile");
         work.finish(&errand("a"), Outcome::Done, seconds(3));
         assert_eq!((work.take(seconds(3)), work.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_waits_for_something_else_was_wanted_since_it_was_asked_for_first() {
+        let work = Work::default();
+        work.renew(&errand("a"), Some(seconds(1)));
+        work.take(seconds(1));
+        work.finish(&errand("a"), Outcome::Waits, seconds(1));
+        assert_eq!((work.take(seconds(2)), work.len()), (None, 0), "nobody asks");
+        work.renew(&errand("a"), None);
+        assert_eq!(work.take(seconds(3)).and_then(|taken| taken.since), Some(seconds(1)));
+        work.finish(&errand("a"), Outcome::Done, seconds(3));
+        work.renew(&errand("a"), None);
+        assert_eq!(work.take(seconds(4)).and_then(|taken| taken.since), None, "that is done");
     }
 
     #[test]

@@ -4,7 +4,10 @@
 
 mod bad;
 mod crowd;
+mod guests;
 mod joining;
 mod sessions;
 mod showing;
+mod talking;
+mod trips;
 mod world;

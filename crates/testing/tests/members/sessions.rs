@@ -29,6 +29,8 @@ async fn a_cluster_says_what_it_is_and_what_it_has() -> Result<()> {
         members.mk_node("one", node).await?;
     }
     members.mk_pod("one", "default", "first", "a").await?;
+    let class = json!({"metadata": {"name": "fast"}, "provisioner": "example.com/fast"});
+    members.post("one", "/apis/storage.k8s.io/v1/storageclasses", class).await?;
     world.join("eu-1", &members.access("one")).await?;
     let path = format!("{CLUSTERS}/eu-1");
     let counted = |cluster: &Value| {
@@ -53,6 +55,10 @@ async fn a_cluster_says_what_it_is_and_what_it_has() -> Result<()> {
         json!(["controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"])
     );
     assert_eq!(seen["status"]["skew"], json!({"missingFields": {}}), "it is of the same release");
+    let classes = &seen["status"]["classes"];
+    assert_eq!(classes["StorageClass"], json!(["fast"]));
+    assert_eq!(classes["PriorityClass"], json!(["system-cluster-critical", "system-node-critical"]));
+    assert_eq!((&classes["IngressClass"], &classes["RuntimeClass"]), (&json!([]), &json!([])));
     // What comes later is counted too.
     members.mk_pod("one", "default", "second", "b").await?;
     until(&world, &path, "the second pod", |it| it["status"]["requested"]["cpu"] == "1").await?;

@@ -1,6 +1,6 @@
 //! Hubs with sessions, and members for them: other hubs, or workspaces of one, which are API servers like any other.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -55,13 +55,40 @@ impl World {
         views: Option<&Path>,
         options: sync::Options,
     ) -> Result<World> {
+        Self::start_between(store, views, options, Cuts::default()).await
+    }
+
+    /// From the beginning nothing reaches a member at this address.
+    pub async fn start_cut_off(
+        store: Arc<dyn Store>,
+        member: SocketAddr,
+        options: sync::Options,
+    ) -> Result<World> {
         let cuts = Cuts::default();
+        cuts.cut(member);
+        Self::start_between(store, None, options, cuts).await
+    }
+
+    async fn start_between(
+        store: Arc<dyn Store>,
+        views: Option<&Path>,
+        options: sync::Options,
+        cuts: Cuts,
+    ) -> Result<World> {
         let env = Env { network: Arc::new(cuts.clone()), ..Env::real() };
         let server = Options { views: views.map(Path::to_owned), ..Options::default() };
         let hub = TestHub::start_in(&env, store, server, LoginOptions::default()).await?;
         sync::start(&hub.peer.hub, options);
         let admin = hub.admin().await?;
         Ok(World { hub, admin, cuts })
+    }
+
+    /// Without sessions.
+    #[allow(dead_code)] // Not all tests that have this file need it.
+    pub async fn start_quietly(store: Arc<dyn Store>) -> Result<World> {
+        let hub = TestHub::start_on(store, Options::default()).await?;
+        let admin = hub.admin().await?;
+        Ok(World { hub, admin, cuts: Cuts::default() })
     }
 
     pub fn access(&self) -> Access {

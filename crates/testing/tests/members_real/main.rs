@@ -3,4 +3,5 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod one;
+mod talking;
 mod three;

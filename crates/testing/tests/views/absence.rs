@@ -146,12 +146,12 @@ async fn nonsense_from_a_member_is_left_out() -> Result<()> {
         r#"{"metadata":{"name":"x"}}"#,
         r#"{"metadata":{"name":"a/b","namespace":"shop","uid":"u"}}"#,
     ] {
-        views.put(&world.workspace(), "eu-1", &pods(), nonsense.into());
+        views.put(&world.workspace(), "eu-1", &pods(), bytes::Bytes::from(nonsense).into());
         views.remove(&world.workspace(), "eu-1", &pods(), nonsense.into());
     }
     let odd = r#"{"metadata":{"name":"odd","namespace":"shop","uid":"u","labels":3,"ownerReferences":"x"},"spec":7}"#;
-    views.put(&world.workspace(), "eu-1", &pods(), odd.into());
-    views.put(&world.workspace(), "nobody", &pods(), odd.into());
+    views.put(&world.workspace(), "eu-1", &pods(), bytes::Bytes::from(odd).into());
+    views.put(&world.workspace(), "nobody", &pods(), bytes::Bytes::from(odd).into());
     assert!(world.names(PODS).await?.contains(&"web".to_owned()));
     drop(eu);
     Ok(())

@@ -4,8 +4,11 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod absence;
+mod assigned;
 mod commands;
+mod copies;
 mod garbage;
+mod homes;
 mod kubectl;
 mod logs;
 mod member;

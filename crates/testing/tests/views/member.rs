@@ -17,7 +17,10 @@ use hyper_util::rt::TokioIo;
 use machinery::status::{Reason, Status};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use server::{body::Body, views::Member};
+use server::{
+    body::Body,
+    views::{Member, Sighting},
+};
 use store::{Collection, WorkspaceId};
 use testing::{
     client::Client,
@@ -117,6 +120,19 @@ async fn connect(hub: &TestHub, request: Request<Bytes>) -> Result<Response<Body
 }
 
 impl Session {
+    /// The same, as if its `Cluster` were in another workspace.
+    pub fn as_another(&self, home: &WorkspaceId) -> Session {
+        Session {
+            name: self.name.clone(),
+            home: home.clone(),
+            hub: self.hub.clone(),
+            client: self.client.clone(),
+            asked: Mutex::default(),
+            log: Mutex::default(),
+            log_dropped: watch::Sender::new(false),
+        }
+    }
+
     /// The next log is what is sent here.
     pub fn next_log(&self) -> mpsc::Sender<Bytes> {
         let (sender, receiver) = mpsc::channel(1);
@@ -156,6 +172,11 @@ impl Drop for Watched {
     fn drop(&mut self) {
         self.dropped.send_replace(true);
     }
+}
+
+/// Where the namespaces of these members show: `acme-shop` as `shop`.
+fn shown_as(namespace: &str) -> Option<String> {
+    namespace.strip_prefix("acme-").map(str::to_owned)
 }
 
 impl Cluster {
@@ -214,13 +235,31 @@ impl Cluster {
         let root = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
         let list = self.client.get(&format!("{root}/namespaces/shop/{plural}")).await?.json();
         let items = list["items"].as_array().cloned().unwrap_or_default();
-        let objects = items.iter().map(|item| Bytes::from(item.to_string())).collect();
+        let objects = items.iter().map(|item| Bytes::from(item.to_string()).into()).collect();
         world.views().replace(&world.workspace(), self.name(), collection, objects);
         Ok(())
     }
 
+    /// All its pods of one namespace, which show in `shop`.
+    pub async fn report_pods_of(&self, world: &World, namespaces: &[&str]) -> Result<()> {
+        let mut objects = Vec::new();
+        for namespace in namespaces {
+            let list = self.client.get(&format!("/api/v1/namespaces/{namespace}/pods")).await?.json();
+            for item in list["items"].as_array().into_iter().flatten() {
+                objects.push(Sighting {
+                    object: item.to_string().into(),
+                    namespace: shown_as(namespace).map(Into::into),
+                });
+            }
+        }
+        world.views().replace(&world.workspace(), self.name(), &crate::pods(), objects);
+        Ok(())
+    }
+
     pub fn put(&self, world: &World, collection: &Collection, object: &Value) {
-        world.views().put(&world.workspace(), self.name(), collection, object.to_string().into());
+        let namespace = object["metadata"]["namespace"].as_str().and_then(shown_as);
+        let object = Sighting { object: object.to_string().into(), namespace: namespace.map(Into::into) };
+        world.views().put(&world.workspace(), self.name(), collection, object);
     }
 
     pub fn remove(&self, world: &World, collection: &Collection, object: &Value) {

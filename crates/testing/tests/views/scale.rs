@@ -47,7 +47,7 @@ async fn a_hundred_clusters_of_a_thousand_pods() -> Result<()> {
         let objects: Vec<Bytes> =
             (0..PODS).map(|at| Bytes::from(mk_large_pod(cluster, at).to_string())).collect();
         bytes += objects.iter().map(Bytes::len).sum::<usize>();
-        views.replace(&world.workspace(), &name, &pods(), objects);
+        views.replace(&world.workspace(), &name, &pods(), objects.into_iter().map(Into::into).collect());
     }
     let held = resident() - before;
     println!(
@@ -61,7 +61,8 @@ async fn a_hundred_clusters_of_a_thousand_pods() -> Result<()> {
         let mut pod = mk_large_pod(50, at);
         pod["status"]["phase"] = json!("Succeeded");
         pod["metadata"]["resourceVersion"] = json!("2");
-        world.views().put(&world.workspace(), "cluster-50", &pods(), pod.to_string().into());
+        let pod = Bytes::from(pod.to_string());
+        world.views().put(&world.workspace(), "cluster-50", &pods(), pod.into());
     }
     println!("one change: {:.1?}", begun.elapsed() / PODS as u32);
     let begun = Instant::now();

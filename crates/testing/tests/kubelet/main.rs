@@ -4,16 +4,21 @@
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+mod placed;
+
 use std::{
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
     net::TcpStream,
+    path::{Path, PathBuf},
 };
 
 use serde_json::{Value, json};
 use testing::{
     operator::{Operator, eventually},
     real::{IMAGE, Options, RealCluster},
+    talking::{HOME, NAMESPACE},
 };
 
 /// Found in the command line of the container's process, and in no other's.
@@ -70,7 +75,7 @@ fn pods_show(operator: &Operator) {
     let row = table.lines().find(|line| line.starts_with("web")).unwrap_or_default();
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert!(cells.get(5).is_some_and(|address| address.starts_with("198.1")), "{table}");
-    assert_eq!(cells.get(6), Some(&"worker"), "{table}");
+    assert_eq!(cells.get(6), Some(&"real-1"), "{table}");
     assert!(container_runs());
     // Kubernetes' own clients learn of the cluster what they would of a node.
     let node = operator.hub(&["get", "node", "real-1"]).ok();
@@ -97,7 +102,14 @@ fn it_is_described(operator: &Operator) {
         if events.contains("Started") && events.contains("Scheduled") { Ok(()) } else { Err(events) }
     });
     let described = operator.hub(&["describe", "pod", "web"]).ok();
-    for part in [IMAGE, "containerd://", "hanse.io/cluster=real-1", "Started", "worker/198.1"] {
+    for part in [
+        IMAGE,
+        "containerd://",
+        "hanse.io/cluster=real-1",
+        "Started",
+        "real-1/198.1",
+        "hanse.io/node: worker",
+    ] {
         assert!(described.contains(part), "{part}: {described}");
     }
 }
@@ -138,6 +150,108 @@ fn deleting_kills_the_container(operator: &Operator) {
     log.until("it could say good-bye", |said| said.ends_with("bye\n"));
 }
 
+/// Where `tests/clients/run` builds programs.
+fn clients() -> PathBuf {
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    named("HANSE_CLIENTS_CACHE").unwrap_or_else(|| {
+        let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+        cache.expect("there is a home").join("hanse/clients")
+    })
+}
+
+/// Programs that know nothing of Hanse, with what they are run by: client-go, kube-rs and the Python client.
+fn programs(kubectl: &Path) -> Vec<(&'static str, String)> {
+    let clients = clients();
+    let (rust, python) = (clients.join("rust/debug/incluster"), clients.join("python/bin/python"));
+    for program in [&rust, &python] {
+        assert!(program.exists(), "no {}: tests/clients/run --build rust python", program.display());
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/python/incluster.py");
+    let script = script.canonicalize().expect("it is there");
+    let get = "get configmap note --output=jsonpath={.data.of}";
+    vec![
+        ("go", format!("echo $({} {get}) in $(cat {ACCESS}/namespace)", kubectl.display())),
+        ("rust", rust.display().to_string()),
+        ("python", format!("{} {}", python.display(), script.display())),
+    ]
+}
+
+const ACCESS: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Directories of this machine that programs need, each where it is here.
+fn places(kubectl: &Path) -> BTreeSet<PathBuf> {
+    let python = clients().join("python/bin/python").canonicalize().expect("there is a Python");
+    let of_python = python.parent().and_then(Path::parent).expect("it is in bin").to_owned();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/python");
+    let tools = kubectl.parent().expect("it is in a directory").to_owned();
+    let all = [clients(), of_python, tools, tests.canonicalize().expect("it is there")];
+    all.into_iter().chain(["/usr", "/lib", "/lib64"].map(PathBuf::from)).collect()
+}
+
+/// A container for each program, on the network of this machine, where the hub is.
+fn talker(kubectl: &Path) -> Value {
+    let places: Vec<PathBuf> = places(kubectl).into_iter().collect();
+    let name = |number: usize| format!("place-{number}");
+    let volumes = places.iter().enumerate();
+    let volumes: Vec<Value> =
+        volumes.map(|(number, path)| json!({"name": name(number), "hostPath": {"path": path}})).collect();
+    let mounts = places.iter().enumerate();
+    let mounts: Vec<Value> = mounts
+        .map(|(number, path)| json!({"name": name(number), "mountPath": path, "readOnly": true}))
+        .collect();
+    let containers = programs(kubectl).into_iter().map(|(name, command)| {
+        json!({
+            "name": name, "image": IMAGE, "imagePullPolicy": "Never",
+            "command": ["sh", "-c", format!("{command}; echo $KUBERNETES_SERVICE_PORT $NS; sleep 3600")],
+            "env": [{"name": "NS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+            "volumeMounts": mounts,
+        })
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "talker", "namespace": NAMESPACE},
+        "spec": {
+            "serviceAccountName": "robot", "hostNetwork": true, "terminationGracePeriodSeconds": 1,
+            "volumes": volumes, "containers": containers.collect::<Vec<_>>(),
+        },
+    })
+}
+
+/// Unmodified clients in containers reach their workspace, by the names that things have there.
+fn pods_talk_to_the_hub(operator: &Operator, cluster: &RealCluster) {
+    let labels = json!({api::WORKSPACE_LABEL: "default", api::NAMESPACE_LABEL: HOME});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}});
+    operator.create(&cluster.kubeconfig, &namespace);
+    let member = |args: &[&str]| operator.kubectl(&cluster.kubeconfig, args);
+    member(&["create", "serviceaccount", "robot", "-n", NAMESPACE]).ok();
+    operator.create(&cluster.kubeconfig, &talker(&cluster.kubectl()));
+    // Without a token there is no container.
+    eventually("it waits for its token", || match member(&["get", "events", "-n", NAMESPACE]) {
+        said if said.text.contains("hanse-token-robot") && said.text.contains("not found") => Ok(()),
+        said => Err(said.text),
+    });
+
+    operator.hub(&["create", "namespace", HOME]).ok();
+    operator.hub(&["create", "configmap", "note", "-n", HOME, "--from-literal=of=the hub"]).ok();
+    operator.hub(&["create", "serviceaccount", "robot", "-n", HOME]).ok();
+    let view = ["--clusterrole=view", &format!("--serviceaccount={HOME}:robot")];
+    operator.hub(&[&["create", "rolebinding", "robot", "-n", HOME][..], &view].concat()).ok();
+
+    let hub = operator.object("cluster", "real-1");
+    let told = api::cluster::condition(&hub, "Tokens").expect("it is said")["message"].clone();
+    let port = told.as_str().and_then(|it| it.rsplit_once(':')).expect("the address").1.to_owned();
+    for (program, _) in programs(&cluster.kubectl()) {
+        eventually(&format!("{program} reaches the hub"), || {
+            let said = member(&["logs", "-n", NAMESPACE, "talker", "-c", program]);
+            match said.text == format!("the hub in {HOME}\n{port} {HOME}\n") {
+                true => Ok(()),
+                false => Err(said.text),
+            }
+        });
+    }
+    member(&["delete", "pod", "talker", "-n", NAMESPACE]).ok();
+}
+
 #[test]
 fn containers_of_a_real_kubelet_are_used_through_the_hub() {
     let cluster = RealCluster::start(Options {
@@ -158,4 +272,6 @@ fn containers_of_a_real_kubelet_are_used_through_the_hub() {
     it_is_described(&operator);
     commands_run_inside(&operator);
     deleting_kills_the_container(&operator);
+    pods_talk_to_the_hub(&operator, &cluster);
+    placed::an_operator_runs_as_a_workload(&operator, &cluster);
 }

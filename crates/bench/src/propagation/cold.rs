@@ -1,0 +1,157 @@
+//! Everything at once: objects that are there before any cluster is, an edit in the middle of it, and a restart.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use serde_json::{Map, json};
+use tokio::time::sleep;
+
+use super::{
+    Options, Part,
+    fleet::{Clusters, Fleet, NAMESPACE, PATIENCE, config_map, deployment},
+    page::{Aim, Section, in_seconds, milliseconds, rate},
+    peers,
+    restart::restart,
+    traces::{Kind, Wish},
+};
+use crate::{
+    figures::Latencies,
+    report::{grouped, number},
+};
+
+const MEMBERS: usize = 2;
+/// Objects that are changed while others wait.
+const EDITS: usize = 5;
+/// ConfigMaps that are changed in members while the hub is down.
+const CHANGED: usize = 20;
+
+/// One of these loads.
+struct Load {
+    part: Part,
+    count: usize,
+    replicas: usize,
+    beside: &'static str,
+    edits: bool,
+}
+
+pub async fn run(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64)> {
+    let (mut sections, mut reopened) = (Vec::new(), 0);
+    let loads = [
+        Load { part: Part::W3, count: options.w3, replicas: 1, beside: peers::W3, edits: false },
+        Load {
+            part: Part::W4,
+            count: options.w4,
+            replicas: options.w4_replicas,
+            beside: peers::W4,
+            edits: options.has(Part::W7),
+        },
+    ];
+    for load in loads {
+        // An edit needs the backlog of W4.
+        if options.has(load.part) || load.edits {
+            let (section, again) = cold(hanse, &load).await?;
+            sections.push(section);
+            reopened += again;
+        }
+    }
+    Ok((sections, reopened))
+}
+
+async fn cold(hanse: &Path, load: &Load) -> Result<(Section, u64)> {
+    let Load { part, count, replicas, .. } = *load;
+    let count_text = grouped(&count.to_string());
+    eprintln!("{part:?}: {count} of each");
+    let nodes = (count * replicas).div_ceil(100) + 1;
+    let mut fleet = Fleet::start(hanse, Clusters::simulated(MEMBERS, nodes).await?).await?;
+    let edits = if load.edits { format!(" W7: {}.", peers::W7) } else { String::new() };
+    let mut section = Section::new(
+        format!("{part:?}: {count_text} Deployments, ConfigMaps and Placements → {MEMBERS} simulated members"),
+        format!(
+            "Each Deployment (replicas: {replicas}) and its ConfigMap of 1 KiB have a Placement of their own that duplicates \
+             them. They are made before any cluster is joined; the time begins when the clusters are joined. Beside it: \
+             {}.{edits}",
+            load.beside
+        ),
+        &["", "Hanse"],
+    );
+    let created = fleet.each(count, |number| make(&fleet, number, replicas)).await?;
+    section.row("made in the hub, objects/s", &[&number(rate(count * 3, created))]);
+    section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
+    let (began, reading) = (Instant::now(), fleet.reading()?);
+    fleet.join(|_| Map::new()).await?;
+    if load.edits {
+        edit(&fleet, count, &mut section).await?;
+    }
+    fleet.traces.all_done(PATIENCE).await?;
+    let (found, usage) = (fleet.traces.times(began), reading.until(fleet.reading()?));
+    let copies = count * 2 * MEMBERS;
+    section.row("all in both members after, s", &[&in_seconds(found.all_arrived)]);
+    section.row("all with their status back after, s", &[&in_seconds(found.all_summed_up)]);
+    section.row("copies in members, /s", &[&number(rate(copies, found.all_arrived))]);
+    section.row(
+        "CPU of the hub for each copy, ms",
+        &[&number(usage.server.as_secs_f64() * 1000.0 / copies as f64)],
+    );
+    section.row("memory of the hub afterwards, MiB", &[&number(fleet.resident()?)]);
+    fleet.at_rest(copies).await?;
+    let changed: Vec<(String, String, usize)> = (0..CHANGED.min(count))
+        .map(|at| (NAMESPACE.to_owned(), name(at * count / CHANGED.min(count)), at % MEMBERS))
+        .filter(|(_, name, _)| !load.edits || !edited(count).contains(name))
+        .collect();
+    let settled = restart(&mut fleet, &changed, &mut section).await?;
+    if part == Part::W4 {
+        let what = format!("restart with {count_text} workloads, settled after");
+        section.aims.push(Aim::at_most(&what, settled.seconds, 30.0, "s"));
+    }
+    Ok((section, fleet.traces.reopened()))
+}
+
+fn name(number: usize) -> String {
+    format!("cold-{number}")
+}
+
+/// Those that are changed in the middle of it: early and late ones.
+fn edited(count: usize) -> Vec<String> {
+    (1..=EDITS.min(count)).map(|at| name(at * count / (EDITS + 1))).collect()
+}
+
+async fn make(fleet: &Fleet, number: usize, replicas: usize) -> Result<()> {
+    let name = name(number);
+    let selection = json!({
+        "kinds": ["Deployment", "ConfigMap"], "namespaces": [NAMESPACE], "labelSelector": {"matchLabels": {"app": name}},
+    });
+    fleet.placement(&name, &json!({"select": [selection], "strategy": "Duplicate"})).await?;
+    fleet.create(number, &config_map(&name, MEMBERS)).await?;
+    fleet.create(number, &deployment(&name, replicas, MEMBERS, (replicas, replicas * MEMBERS))).await
+}
+
+/// When a tenth has arrived, some objects are changed, one after the other.
+async fn edit(fleet: &Fleet, count: usize, section: &mut Section) -> Result<()> {
+    let began = Instant::now();
+    while fleet.traces.under_way() > count * 2 * 9 / 10 {
+        ensure!(began.elapsed() < PATIENCE, "hardly anything arrives");
+        sleep(Duration::from_millis(5)).await;
+    }
+    let mut latencies = Latencies::default();
+    for name in edited(count) {
+        let wish = Wish { members: MEMBERS, ready: None, mark: Some("edited".to_owned()) };
+        fleet.traces.expect(Kind::ConfigMap, &name, wish);
+        let sent = Instant::now();
+        fleet.mark(&fleet.hub, NAMESPACE, &name, "edited").await?;
+        while !fleet.traces.has_arrived(Kind::ConfigMap, &name) {
+            ensure!(sent.elapsed() < PATIENCE, "an edit does not arrive");
+            sleep(Duration::from_millis(2)).await;
+        }
+        latencies.record(sent.elapsed());
+    }
+    let waiting = number(fleet.traces.under_way() as f64);
+    section.row(
+        "W7: an edit in the middle of it, until both members have it, p50 / p90 / p99, ms",
+        &[&milliseconds(&latencies)],
+    );
+    section.row("W7: objects that still waited after the edits", &[&waiting]);
+    Ok(())
+}

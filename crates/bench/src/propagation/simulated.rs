@@ -1,0 +1,171 @@
+//! Many simulated members: a steady stream, an open loop, and very many.
+
+use std::{path::Path, time::Instant};
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Options, Part,
+    fleet::{Clusters, Fleet, Item, PATIENCE, config_map, deployment},
+    page::{Section, in_seconds, milliseconds, rate, times},
+    peers,
+    restart::restart,
+};
+use crate::{
+    figures::Latencies,
+    report::{grouped, number},
+};
+
+/// Groups that members are in, one after the other.
+const GROUPS: usize = 10;
+const GROUP_LABEL: &str = "bench.hanse.io/group";
+/// New ones on top of those that are there.
+const NEW: usize = 10;
+/// ConfigMaps that are changed in members while the hub is down.
+const CHANGED: usize = 20;
+
+/// W1 and W2: a hundred members.
+pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64)> {
+    let clusters = options.clusters;
+    eprintln!("{clusters} simulated members");
+    let pods = options.w1.div_ceil(100) + options.w2_seconds * options.w2_rate / clusters.max(1);
+    let fleet = Fleet::start(hanse, Clusters::simulated(clusters, pods.div_ceil(100) + 1).await?).await?;
+    fleet.join(|_| Map::new()).await?;
+    let mut sections = Vec::new();
+    if options.has(Part::W1) {
+        let spec = json!({"select": [{"kinds": ["Deployment"]}], "strategy": "Divide"});
+        fleet.placement("divided", &spec).await?;
+        let items = (0..options.w1).map(|it| deployment(&format!("w1-{it}"), clusters, clusters, (1, clusters)));
+        let mut section = Section::new(
+            format!("W1: one Deployment per second, each divided between {clusters} simulated members"),
+            format!(
+                "{} Deployments of {clusters} replicas, one in each member; the original has 1 000 replicas, one Deployment \
+                 in ten seconds, and 20 000 other pods in each member. Its members are on other machines, here they share \
+                 the cores. Beside it: {}.",
+                options.w1,
+                peers::W1
+            ),
+            &["", "Hanse"],
+        );
+        stream(&fleet, items.collect(), 1.0, clusters, &mut section).await?;
+        sections.push(section);
+    }
+    if options.has(Part::W2) {
+        let targets = options.w2_targets.min(clusters);
+        let spread = json!([{"topologyKey": "hanse.io/cluster", "maxDomains": targets, "whenUnsatisfiable": "ScheduleAnyway"}]);
+        let spec = json!({
+            "select": [{"kinds": ["Deployment"]}], "priority": 1, "strategy": "Divide", "spread": spread,
+        });
+        fleet.placement("to-a-few", &spec).await?;
+        let count = options.w2_seconds * options.w2_rate;
+        // Where the others went stays as it is.
+        let items = (0..count).map(|it| deployment(&format!("w2-{it}"), targets, targets, (1, targets)));
+        let mut section = Section::new(
+            format!("W2: {} Deployments per second → {targets} of {clusters} simulated members", options.w2_rate),
+            format!(
+                "Open loop for {} s, {targets} replicas each; the original goes to all members. Beside it: {}.",
+                options.w2_seconds,
+                peers::W2
+            ),
+            &["", "Hanse"],
+        );
+        stream(&fleet, items.collect(), options.w2_rate as f64, targets, &mut section).await?;
+        sections.push(section);
+    }
+    Ok((sections, fleet.traces.reopened()))
+}
+
+async fn stream(
+    fleet: &Fleet,
+    items: Vec<Item>,
+    per_second: f64,
+    targets: usize,
+    section: &mut Section,
+) -> Result<()> {
+    eprintln!("{}", section.title);
+    fleet.traces.forget_all();
+    let (count, began, reading) = (items.len(), Instant::now(), fleet.reading()?);
+    let created = fleet.create_at(items, per_second).await?;
+    fleet.traces.all_done(PATIENCE).await?;
+    let (found, usage) = (fleet.traces.times(began), reading.until(fleet.reading()?));
+    section.row("made in the hub, /s", &[&number(rate(count, created))]);
+    times(section, count, &found);
+    section.row("copies in members, /s", &[&number(rate(count * targets, found.all_arrived))]);
+    section.row("CPU of the hub, cores", &[&number(usage.server.as_secs_f64() / usage.elapsed.as_secs_f64())]);
+    section.row(
+        "CPU of the hub for each copy, ms",
+        &[&number(usage.server.as_secs_f64() * 1000.0 / (count * targets) as f64)],
+    );
+    section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
+    Ok(())
+}
+
+/// W5: a thousand members in ten groups, and placements that each mean one group.
+pub async fn crowd(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64)> {
+    let (clusters, placements) = (options.w5_clusters, options.w5);
+    eprintln!("{clusters} simulated members");
+    let mut fleet = Fleet::start(hanse, Clusters::simulated(clusters, 1).await?).await?;
+    let group = |number: usize| Map::from_iter([(GROUP_LABEL.to_owned(), json!((number % GROUPS).to_string()))]);
+    let joined = fleet.join(group).await?;
+    let mut section = Section::new(
+        format!("W5: {} simulated members, {placements} placements", grouped(&clusters.to_string())),
+        format!(
+            "A placement is a namespace with a ConfigMap of 1 KiB and a Deployment of no replicas, and a Placement that \
+             duplicates them to a tenth of the members by a label; the original has 1 000 of them. Beside it: {}.",
+            peers::W5
+        ),
+        &["", "Hanse"],
+    );
+    section.row("joined and ready after, s", &[&in_seconds(joined)]);
+    section.row("memory of the hub, idle, MiB", &[&number(fleet.resident()?)]);
+    let (began, reading) = (Instant::now(), fleet.reading()?);
+    fleet.each(placements, |number| place(&fleet, clusters, number)).await?;
+    fleet.traces.all_done(PATIENCE).await?;
+    let (found, usage) = (fleet.traces.times(began), reading.until(fleet.reading()?));
+    let copies = placements * 3 * (clusters / GROUPS);
+    section.row("all in their members after, s", &[&in_seconds(found.all_arrived)]);
+    section.row("copies in members, /s", &[&number(rate(copies, found.all_arrived))]);
+    section.row(
+        "CPU of the hub for each copy, ms",
+        &[&number(usage.server.as_secs_f64() * 1000.0 / copies as f64)],
+    );
+    let mut new = Latencies::default();
+    for number in placements..placements + NEW {
+        fleet.traces.forget_all();
+        let began = Instant::now();
+        place(&fleet, clusters, number).await?;
+        fleet.traces.all_arrived(PATIENCE).await?;
+        new.record(began.elapsed());
+        fleet.traces.all_done(PATIENCE).await?;
+    }
+    section.row("a new placement, until all its members have it, p50 / p90 / p99, ms", &[&milliseconds(&new)]);
+    section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
+    let changed: Vec<(String, String, usize)> = (0..CHANGED.min(placements))
+        .map(|at| {
+            let number = at * placements / CHANGED.min(placements);
+            // The first member of its group.
+            (namespace(number), format!("c-{number}"), number % GROUPS)
+        })
+        .collect();
+    restart(&mut fleet, &changed, &mut section).await?;
+    Ok((vec![section], fleet.traces.reopened()))
+}
+
+fn namespace(number: usize) -> String {
+    format!("w5-{number}")
+}
+
+async fn place(fleet: &Fleet, clusters: usize, number: usize) -> Result<()> {
+    let (group, namespace) = (number % GROUPS, namespace(number));
+    let members = (0..clusters).filter(|it| it % GROUPS == group).count();
+    let spec: Value = json!({
+        "select": [{"kinds": ["Deployment", "ConfigMap"], "namespaces": [namespace]}],
+        "clusters": {"selector": {"matchLabels": {GROUP_LABEL: group.to_string()}}},
+        "strategy": "Duplicate",
+    });
+    fleet.namespace(&namespace).await?;
+    fleet.placement(&namespace, &spec).await?;
+    fleet.create(number, &config_map(&format!("c-{number}"), members).within(&namespace)).await?;
+    fleet.create(number, &deployment(&format!("d-{number}"), 0, members, (0, 0)).within(&namespace)).await
+}

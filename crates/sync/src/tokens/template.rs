@@ -1,0 +1,223 @@
+//! What the policies do to pods, done to what is sent to a member: to pods, so that what is there is what was sent, and
+//! where a member has no such policies, to the templates of pods.
+//!
+//! There the work of the member's ServiceAccount plug-in is done here as well, and the plug-in is told to do nothing:
+//! what it would mount is a token of the member's.
+
+use serde_json::{Value, json};
+
+use super::{
+    policy::{AUTHORITY, Address, MAX_ACCOUNT, NAMESPACE, TOKEN},
+    secret,
+};
+
+/// Where every pod finds its token.
+const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The plug-in knows its volume by what the name begins with.
+const VOLUME: &str = "kube-api-access-hanse";
+const ALL_CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+
+/// What pods of a namespace are told.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// Where the hub is; `None`: that is left to the policy, which tells each pod what is so when it is made.
+    pub address: Option<&'a Address>,
+    /// What the namespace is called in its workspace.
+    pub home: &'a str,
+    /// It is called otherwise in the member.
+    pub mapped: bool,
+}
+
+/// The account that a pod runs as.
+pub fn account(spec: &Value) -> &str {
+    spec["serviceAccountName"].as_str().filter(|name| !name.is_empty()).unwrap_or("default")
+}
+
+fn items<'a>(holder: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
+    holder.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Appends to a list that need not be there; what is no list stays as it is, and is refused by the member.
+fn push(holder: &mut Value, key: &str, item: Value) {
+    let Some(holder) = holder.as_object_mut() else { return };
+    let list = holder.entry(key).or_insert(Value::Null);
+    match list {
+        Value::Array(list) => list.push(item),
+        Value::Null => *list = json!([item]),
+        _ => {}
+    }
+}
+
+/// As the ServiceAccount plug-in mounts a token, which is then told not to. `wanted`: what the account says of that.
+pub fn mount(spec: &mut Value, wanted: Option<bool>) {
+    let own = spec["automountServiceAccountToken"].as_bool();
+    if !spec.is_object() {
+        return;
+    }
+    spec["automountServiceAccountToken"] = json!(false);
+    if !own.or(wanted).unwrap_or(true) || account(spec).len() > MAX_ACCOUNT {
+        return;
+    }
+    let mut is_needed = false;
+    for field in ALL_CONTAINERS {
+        for container in items(spec, field) {
+            if items(container, "volumeMounts").any(|mount| mount["mountPath"] == MOUNT_PATH) {
+                continue;
+            }
+            let mount = json!({"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": true});
+            push(container, "volumeMounts", mount);
+            is_needed = true;
+        }
+    }
+    if is_needed {
+        let sources = json!([
+            {"serviceAccountToken": {"path": TOKEN}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": AUTHORITY, "path": AUTHORITY}]}},
+            {"downwardAPI": {"items": [{"path": NAMESPACE, "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]);
+        let volume = json!({"name": VOLUME, "projected": {"defaultMode": 420, "sources": sources}});
+        push(spec, "volumes", volume);
+    }
+}
+
+/// As the mutating policy changes a pod.
+pub fn rewrite(spec: &mut Value, facts: &Facts<'_>) {
+    let account = account(spec).to_owned();
+    if account.len() <= MAX_ACCOUNT {
+        let secret = secret::name(&account);
+        for volume in items(spec, "volumes") {
+            let Some(sources) = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut) else {
+                continue;
+            };
+            if sources.iter().any(is_token) {
+                *sources = replaced(std::mem::take(sources), &secret);
+            }
+        }
+    }
+    for field in ALL_CONTAINERS {
+        items(spec, field).for_each(|container| tell(container, facts));
+    }
+}
+
+fn is_token(source: &Value) -> bool {
+    let token = &source["serviceAccountToken"];
+    let audience = token["audience"].as_str().unwrap_or_default();
+    token.is_object() && (audience.is_empty() || audience.starts_with("https://kubernetes.default.svc"))
+}
+
+fn is_authority(source: &Value) -> bool {
+    source["configMap"]["name"] == "kube-root-ca.crt"
+}
+
+fn is_namespace(item: &Value) -> bool {
+    item["fieldRef"]["fieldPath"] == "metadata.namespace"
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn has_namespace(source: &Value) -> bool {
+    list(&source["downwardAPI"]["items"]).any(is_namespace)
+}
+
+/// In the order that the policy has.
+fn replaced(sources: Vec<Value>, secret: &str) -> Vec<Value> {
+    let source = |items: Vec<Value>| json!({"secret": {"name": secret, "items": items}});
+    let item = |key: &str, path: &Value| json!({"key": key, "path": path});
+    let of_tokens = sources.iter().filter(|it| is_token(it));
+    let of_tokens = of_tokens.map(|it| source(vec![item(TOKEN, &it["serviceAccountToken"]["path"])]));
+    let of_authorities = sources.iter().filter(|it| is_authority(it)).map(|it| {
+        let items = &it["configMap"]["items"];
+        source(match items.is_array() {
+            true => list(items).map(|it| item(AUTHORITY, &it["path"])).collect(),
+            false => vec![item(AUTHORITY, &json!(AUTHORITY))],
+        })
+    });
+    let of_namespaces = sources.iter().filter(|it| has_namespace(it)).map(|it| {
+        let named = list(&it["downwardAPI"]["items"]).filter(|it| is_namespace(it));
+        source(named.map(|it| item(NAMESPACE, &it["path"])).collect())
+    });
+    let others = sources.iter().filter(|it| has_namespace(it)).filter_map(|it| {
+        let others: Vec<&Value> = list(&it["downwardAPI"]["items"]).filter(|it| !is_namespace(it)).collect();
+        (!others.is_empty()).then(|| json!({"downwardAPI": {"items": others}}))
+    });
+    let kept = sources.iter().filter(|it| !is_token(it) && !is_authority(it) && !has_namespace(it)).cloned();
+    kept.chain(of_tokens).chain(of_authorities).chain(of_namespaces).chain(others).collect()
+}
+
+fn tell(container: &mut Value, facts: &Facts<'_>) {
+    let Some(container) = container.as_object_mut() else { return };
+    let own = match container.get("env") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(own)) => own.clone(),
+        Some(_) => return,
+    };
+    let given = facts.address.into_iter().flat_map(|Address { host, port }| {
+        [
+            ("KUBERNETES_SERVICE_HOST", host),
+            ("KUBERNETES_SERVICE_PORT", port),
+            ("KUBERNETES_SERVICE_PORT_HTTPS", port),
+        ]
+    });
+    let lacking = given.filter(|(name, _)| own.iter().all(|it| it["name"] != *name));
+    let lacking = lacking.map(|(name, value)| json!({"name": name, "value": value}));
+    let own = own.iter().map(|it| {
+        match facts.mapped && it["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace" {
+            true => json!({"name": it["name"], "value": facts.home}),
+            false => it.clone(),
+        }
+    });
+    let env: Vec<Value> = lacking.chain(own).collect();
+    if !env.is_empty() {
+        container.insert("env".into(), Value::Array(env));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_of_no_shape_at_all_is_left_to_the_member() {
+        let address = Address { host: "h".into(), port: "1".into() };
+        let facts = Facts { address: Some(&address), home: "n", mapped: true };
+        for spec in [
+            json!(null),
+            json!(7),
+            json!([]),
+            json!({"containers": 7, "volumes": "x"}),
+            json!({"containers": [7, {"env": 7, "volumeMounts": 7}], "volumes": [7, {"projected": 7}]}),
+            json!({"volumes": [{"projected": {"sources": [7, {"serviceAccountToken": {}}]}}]}),
+        ] {
+            let mut spec = spec;
+            mount(&mut spec, None);
+            rewrite(&mut spec, &facts);
+        }
+    }
+
+    #[test]
+    fn the_plug_in_of_the_member_is_always_told_to_do_nothing() {
+        for own in [json!(null), json!(true), json!(false)] {
+            let mut spec = json!({"automountServiceAccountToken": own, "containers": [{"name": "c"}]});
+            mount(&mut spec, None);
+            assert_eq!(spec["automountServiceAccountToken"], false, "{own}");
+            assert_eq!(spec["volumes"].is_array(), own != false, "{own}");
+        }
+    }
+
+    #[test]
+    fn doing_it_twice_changes_nothing() {
+        let address = Address { host: "h".into(), port: "1".into() };
+        let facts = Facts { address: Some(&address), home: "n", mapped: true };
+        let field = json!({"fieldRef": {"fieldPath": "metadata.namespace"}});
+        let env = json!([{"name": "NS", "valueFrom": field}]);
+        let mut spec = json!({"containers": [{"name": "c", "env": env}]});
+        mount(&mut spec, None);
+        rewrite(&mut spec, &facts);
+        let once = spec.clone();
+        mount(&mut spec, None);
+        rewrite(&mut spec, &facts);
+        assert_eq!(spec, once);
+    }
+}
