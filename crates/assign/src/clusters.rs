@@ -92,7 +92,9 @@ impl Clusters {
                 .map(|it| (it.cluster.clone(), it.uid.clone()))
         };
         let (root, default) = (root_id(), default_id());
-        let mut changes: Vec<(Option<WorkspaceId>, Option<(Cluster, CompactString)>)> = Vec::new();
+        // Of which directory, and what is there now.
+        type Change = (Option<WorkspaceId>, Option<(Cluster, CompactString)>);
+        let mut changes: Vec<Change> = Vec::new();
         if is_platform(home) {
             changes.push((None, first(&[&root, &default])));
             for workspace in self.own.keys() {
@@ -141,6 +143,10 @@ impl Clusters {
                 }
             }
         }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.joined.is_empty()
     }
 
     pub fn directory(&self, workspace: &WorkspaceId) -> &Directory {

@@ -88,8 +88,12 @@ impl Controller {
         match item {
             FeedItem::Event(event) => {
                 let world = &mut self.world;
-                if guarded(|| world.observe(&event)).is_none() {
-                    tracing::error!(key = ?event.key, workspace = %event.workspace, "a change was not understood");
+                match guarded(|| world.observe(&event)) {
+                    Some(false) => {}
+                    Some(true) => self.world.look_at_everything().await,
+                    None => {
+                        tracing::error!(key = ?event.key, workspace = %event.workspace, "a change was not understood");
+                    }
                 }
             }
             FeedItem::WorkspaceRemoved(workspace) => self.world.forget(&workspace),

@@ -21,7 +21,8 @@ pub fn news(old: Option<&Assignment>, new: &Assignment) -> Option<(&'static str,
     if !decision.message.is_empty() && decision.message != before {
         let reason = if new.spec.clusters.is_empty() { "Unplaced" } else { "Pending" };
         let refused = decision.verdicts.iter().filter(|it| !it.feasible && !it.message.is_empty());
-        let found: Vec<String> = refused.take(NAMED).map(|it| format!("{}: {}", it.cluster, it.message)).collect();
+        let found: Vec<String> =
+            refused.take(NAMED).map(|it| format!("{}: {}", it.cluster, it.message)).collect();
         let about = if found.is_empty() { String::new() } else { format!(" ({})", found.join("; ")) };
         return Some(("Warning", reason, format!("{}{about}", decision.message)));
     }

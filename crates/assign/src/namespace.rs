@@ -68,8 +68,37 @@ pub struct Namespace {
     seekers: BTreeSet<Key>,
     /// Followers of either sort.
     followers: BTreeSet<Key>,
-    /// In how many ways each cluster has workloads of the namespace.
-    neighbours: BTreeMap<String, usize>,
+    /// How many workloads each cluster has of the namespace.
+    neighbours: Counts,
+    /// How many objects of any sort.
+    occupied: Counts,
+}
+
+/// Clusters, and how many objects they have.
+#[derive(Debug, Default)]
+struct Counts(BTreeMap<String, usize>);
+
+impl Counts {
+    fn add<'a>(&mut self, clusters: impl IntoIterator<Item = &'a String>) {
+        for cluster in clusters {
+            *self.0.entry(cluster.clone()).or_default() += 1;
+        }
+    }
+
+    fn subtract<'a>(&mut self, clusters: impl IntoIterator<Item = &'a String>) {
+        for cluster in clusters {
+            if let Some(count) = self.0.get_mut(cluster) {
+                *count -= 1;
+                if *count == 0 {
+                    self.0.remove(cluster);
+                }
+            }
+        }
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        self.0.keys().cloned().collect()
+    }
 }
 
 impl Namespace {
@@ -157,12 +186,12 @@ impl Namespace {
 
     /// Where the workloads are.
     pub fn neighbourhood(&self) -> BTreeSet<String> {
-        self.neighbours.keys().cloned().collect()
+        self.neighbours.names()
     }
 
     /// Where anything of it is.
     pub fn occupied(&self) -> BTreeSet<String> {
-        self.objects.values().flat_map(|known| known.placed.keys().cloned()).collect()
+        self.occupied.names()
     }
 
     fn led_by(&self, leader: &Subject) -> BTreeSet<Key> {
@@ -189,10 +218,9 @@ impl Namespace {
             }
         }
         if known.is_workload() {
-            for cluster in known.placed.keys() {
-                *self.neighbours.entry(cluster.clone()).or_default() += 1;
-            }
+            self.neighbours.add(known.placed.keys());
         }
+        self.occupied.add(known.placed.keys());
         self.objects.insert(key.clone(), known);
     }
 
@@ -213,15 +241,9 @@ impl Namespace {
         self.seekers.remove(key);
         self.followers.remove(key);
         if known.is_workload() {
-            for cluster in known.placed.keys() {
-                if let Some(count) = self.neighbours.get_mut(cluster) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.neighbours.remove(cluster);
-                    }
-                }
-            }
+            self.neighbours.subtract(known.placed.keys());
         }
+        self.occupied.subtract(known.placed.keys());
     }
 }
 

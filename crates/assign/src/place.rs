@@ -41,7 +41,9 @@ pub fn look(world: &mut World, id: &Id) -> Step {
         (None, Some(stored)) => orphan(world, id, &stored),
         // One of the same name was there before: its Assignment goes first.
         (Some(object), Some(stored)) if !belongs(&stored, &object)? => Ok(None),
-        (Some(object), Some(stored)) if object.head.deleting && is_pod(&object) => dismiss(world, id, &stored),
+        (Some(object), Some(stored)) if object.head.deleting && is_pod(&object) => {
+            dismiss(world, id, &stored)
+        }
         (Some(object), stored) => assign(world, &space, id, &object, stored),
     }
 }
@@ -83,7 +85,8 @@ fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Ste
     }
     if new.spec.clusters.is_empty() {
         let commit = release(stored, &id.assignment())?;
-        let ended = space.get(&id.key).filter(|it| it.head.uid == old.spec.object.uid.as_str() && has_ended(it));
+        let ended =
+            space.get(&id.key).filter(|it| it.head.uid == old.spec.object.uid.as_str() && has_ended(it));
         return Ok(commit.map(|mut commit| {
             commit.writes.extend(ended.map(|pod| Write {
                 key: id.key.clone(),
@@ -170,8 +173,9 @@ fn assign(
         false => decided(world, space, id, object, old.as_ref())?,
     };
     let Some(mut new) = new else { return Ok(None) };
-    if new.spec.clusters.is_empty() && old.is_none() && new.spec.decision.message.is_empty() {
-        return Ok(None);
+    if new.spec.clusters.is_empty() && new.spec.decision.message.is_empty() {
+        // It is nowhere, which is where it should be: there is nothing to write down.
+        return Ok(stored.map(|stored| removed(&stored, &id.assignment())));
     }
     new.status = old.as_ref().map(|old| old.status.clone()).unwrap_or_default();
     let targets = &new.spec.clusters;
@@ -193,6 +197,11 @@ fn assign(
         commit.writes.push(events::event(&world.hub, id.namespace(), &new.spec.object, news)?);
     }
     Ok(Some(commit))
+}
+
+fn removed(stored: &Object, key: &Key) -> Commit {
+    let write = Write { key: key.clone(), expect: Expect::At(stored.revision), change: Change::Remove };
+    Commit { guards: Vec::new(), writes: vec![write] }
 }
 
 /// What clusters were found to be like may be worded otherwise today; that alone is not worth a write.
@@ -265,7 +274,7 @@ fn decided(
     let lacks = world.clusters.directory(space.id()).offers().iter().any(|offer| !offer.lacks.is_empty());
     let fields = if lacks { Fields::used(&tree) } else { Fields::none() };
     let (policies, root) = (world.policies(space), world.root_policies());
-    let cordoned = world.cordoned(space);
+    let cordoned = world.cordoned(space.id());
     let home = world.home(space.id());
     let namespace = namespace_of(&world.hub, space.id(), id.namespace());
     let current =
@@ -301,6 +310,11 @@ fn decided(
         world.waiting.forget(id);
         return Ok(None);
     }
+    if old.is_none() && input.directory.is_empty() {
+        // A workspace without clusters is an API server and nothing else, until there is one.
+        note(world, space, id, &subject, &decision);
+        return Ok(None);
+    }
     let mut reasons = record::reasons(&decision, &explanation);
     if matches!(decision.outcome, Outcome::Above(_)) || (decision.shares.is_empty() && !decision.is_unplaced)
     {
@@ -309,6 +323,10 @@ fn decided(
     }
     let targets = targets(world, space, old, &decision.shares, record::counts(&subject));
     note(world, space, id, &subject, &decision);
+    if old.is_none() && world.clusters.directory(space.id()).entries().is_empty() {
+        // Without clusters a workspace is an API server like any other. The first that is joined wakes who waits.
+        return Ok(None);
+    }
     let Some(reference) = reference(id, object) else { return Ok(None) };
     let spec = record::spec(reference, targets, reasons);
     Ok(Some(Assignment { spec, status: assignment::Status::default() }))

@@ -64,8 +64,9 @@ fn trouble(assignment: &Assignment) -> Option<(String, String)> {
     if !decision.message.is_empty() {
         first = Some(if assignment.spec.clusters.is_empty() { "Unplaced" } else { "Pending" }.to_owned());
         messages.push(decision.message.clone());
-        let refused = decision.verdicts.iter().filter(|it| !it.feasible && !it.message.is_empty());
-        messages.extend(refused.map(|it| format!("{}: {}", it.cluster, it.message)));
+        // Also of those that could have it, had they more room.
+        let lacking = decision.verdicts.iter().filter(|it| !it.message.is_empty());
+        messages.extend(lacking.map(|it| format!("{}: {}", it.cluster, it.message)));
     }
     for target in assignment.spec.clusters.iter().filter(|it| it.state != State::Draining) {
         let Some(report) = assignment.report(&target.uid) else { continue };

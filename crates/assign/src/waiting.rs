@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use placement::{Decision, Directory, Layer};
-use store::WorkspaceId;
+use placement::{Decision, Directory, Layer, Stance};
 
 use crate::{clusters::Turn, queue::Id};
 
@@ -18,8 +17,10 @@ enum Why {
 
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// Those that have no place for all of it, and what each cluster lacks.
-    pending: HashMap<Id, HashMap<String, Why>>,
+    /// Those that have no place for all of it.
+    pending: HashSet<Id>,
+    /// What keeps clusters from having more of those that would have it.
+    lacks: HashMap<Id, HashMap<String, Why>>,
     /// The same by cluster.
     by_cluster: HashMap<String, HashSet<Id>>,
     /// Those whose policy may want clusters that they are not on.
@@ -37,28 +38,41 @@ impl Waiting {
     /// Takes down what a decision leaves to wait for.
     pub fn note(&mut self, id: &Id, decision: &Decision, directory: &Directory, every_node: bool) {
         self.forget(id);
-        if decision.strategy.is_some() && (decision.layer != Layer::Default || every_node) {
+        let is_broad = decision.strategy.is_some() && (decision.layer != Layer::Default || every_node);
+        let is_pending = decision.pending > 0 || decision.is_unplaced;
+        if is_broad {
             self.broad.insert(id.clone());
         }
-        if decision.pending == 0 && !decision.is_unplaced {
+        if is_pending {
+            self.pending.insert(id.clone());
+        }
+        if !is_broad && !is_pending {
             return;
         }
         let mut lacks = HashMap::new();
-        for verdict in &decision.verdicts.all {
+        for verdict in decision.verdicts.all.iter().filter(|it| it.stance() != Stance::Out) {
             let Some(entry) = directory.entries().get(verdict.cluster) else { continue };
-            let why = if verdict.objection.is_none() { Why::Room } else { Why::Other };
+            let why = match verdict.objection {
+                None if is_pending => Why::Room,
+                Some(_) if is_pending || !verdict.present => Why::Other,
+                _ => continue,
+            };
             lacks.insert(entry.cluster.name.to_string(), why);
         }
-        for name in lacks.keys().chain(&decision.missing) {
+        lacks.extend(decision.missing.iter().map(|name| (name.clone(), Why::Other)));
+        for name in lacks.keys() {
             self.by_cluster.entry(name.clone()).or_default().insert(id.clone());
         }
-        self.pending.insert(id.clone(), lacks);
+        if !lacks.is_empty() {
+            self.lacks.insert(id.clone(), lacks);
+        }
     }
 
     /// It waits for nothing any more.
     pub fn forget(&mut self, id: &Id) {
         self.broad.remove(id);
-        for name in self.pending.remove(id).into_iter().flat_map(HashMap::into_keys) {
+        self.pending.remove(id);
+        for name in self.lacks.remove(id).into_iter().flat_map(HashMap::into_keys) {
             if let Some(ids) = self.by_cluster.get_mut(&name) {
                 ids.remove(id);
                 if ids.is_empty() {
@@ -88,22 +102,83 @@ impl Waiting {
         let waiting = |room_only: bool| {
             let ids = self.by_cluster.get(cluster).into_iter().flatten();
             ids.filter(move |id| {
-                !room_only || self.pending.get(*id).and_then(|it| it.get(cluster)) == Some(&Why::Room)
+                !room_only || self.lacks.get(*id).and_then(|it| it.get(cluster)) == Some(&Why::Room)
             })
         };
         let assigned = || self.assigned.get(cluster).into_iter().flatten();
         match turn {
             Turn::Nothing => HashSet::new(),
             Turn::Room => waiting(true).cloned().collect(),
-            Turn::Ready => waiting(false).chain(&self.broad).cloned().collect(),
-            Turn::New => self.pending.keys().chain(&self.broad).cloned().collect(),
+            Turn::Ready => waiting(false).cloned().collect(),
+            Turn::New => self.pending.iter().chain(&self.broad).cloned().collect(),
             Turn::Other => waiting(false).chain(&self.broad).chain(assigned()).cloned().collect(),
             Turn::Gone => assigned().cloned().collect(),
         }
     }
+}
 
-    /// Those of a workspace that wait for a place.
-    pub fn pending_in(&self, workspace: &WorkspaceId) -> Vec<Id> {
-        self.pending.keys().filter(|id| id.workspace == *workspace).cloned().collect()
+#[cfg(test)]
+mod tests {
+    use placement::{Cluster, Input, decide};
+    use serde_json::json;
+    use store::{Key, WorkspaceId};
+
+    use super::*;
+
+    fn id(name: &str) -> Id {
+        Id::new(&WorkspaceId("w".into()), &Key::new("apps", "deployments", "shop", name))
+    }
+
+    fn deployment(name: &str, clusters: &str) -> kinds::Subject {
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "shop", "annotations": {"hanse.io/clusters": clusters}},
+            "spec": {"replicas": 3, "template": {"spec": {"containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}},
+            ]}}},
+        });
+        kinds::subject(&object).unwrap()
+    }
+
+    fn cluster(name: &str, cpus: u64, ready: &str) -> Cluster {
+        let object = json!({
+            "metadata": {"name": name}, "status": {
+                "allocatable": {"cpu": cpus.to_string(), "pods": "100"},
+                "conditions": [{"type": "Ready", "status": ready, "reason": "R"}],
+            },
+        });
+        Cluster::read(&object).unwrap()
+    }
+
+    #[test]
+    fn a_change_wakes_those_it_concerns() {
+        let directory = Directory::new([
+            cluster("full", 1, "True"),
+            cluster("lost", 9, "False"),
+            cluster("wide", 9, "True"),
+        ]);
+        let mut waiting = Waiting::default();
+        for (name, clusters) in
+            [("a", "full"), ("b", "lost"), ("c", "wide"), ("d", "wide,lost"), ("e", "none")]
+        {
+            let subject = deployment(name, clusters);
+            let decision = decide(&Input::new(&subject, &directory));
+            waiting.note(&id(name), &decision, &directory, false);
+        }
+        let woken = |cluster: &str, turn: Turn| {
+            let mut names: Vec<String> =
+                waiting.concerned(cluster, turn).iter().map(|it| it.key.item.name().into()).collect();
+            names.sort();
+            names.concat()
+        };
+        assert_eq!(waiting.pending(), 3, "a has no room, b no cluster that is ready, e none at all");
+        assert_eq!(woken("full", Turn::Room), "a");
+        assert_eq!(woken("lost", Turn::Room), "", "it is not room that they lack");
+        assert_eq!(woken("lost", Turn::Ready), "bd");
+        assert_eq!(woken("wide", Turn::Ready), "");
+        assert_eq!(woken("none", Turn::New), "abcde");
+        assert_eq!(woken("wide", Turn::Nothing), "");
+        waiting.forget(&id("b"));
+        assert_eq!(waiting.concerned("lost", Turn::Ready).len(), 1);
     }
 }

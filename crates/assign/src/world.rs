@@ -36,7 +36,8 @@ pub struct Workspace {
     /// Where each of them was counted.
     counted: HashMap<Key, Vec<String>>,
     policies: Cached<Vec<Policy>>,
-    cordoned: Cached<BTreeSet<String>>,
+    /// The clusters whose node is cordoned here.
+    cordoned: BTreeSet<String>,
 }
 
 impl Workspace {
@@ -71,6 +72,8 @@ pub struct World {
     pub waiting: Waiting,
     pub holds: Holds,
     pub queue: Queue,
+    /// There is no cluster and there never was: nothing is looked at, and nothing written.
+    asleep: bool,
     workspaces: HashMap<WorkspaceId, Workspace>,
     root_policies: Cached<Vec<Policy>>,
 }
@@ -106,6 +109,7 @@ impl World {
             waiting: Waiting::default(),
             holds: Holds::default(),
             queue: Queue::default(),
+            asleep: true,
             workspaces: HashMap::new(),
             root_policies: Cached::default(),
         }
@@ -138,17 +142,23 @@ impl World {
     }
 
     /// The clusters whose node is cordoned in a workspace.
-    pub fn cordoned(&mut self, space: &Space) -> Arc<BTreeSet<String>> {
-        let nodes = Collection::new("", "nodes");
-        let at = space.last_change(&nodes);
-        let read = || {
-            let listing = space.stored(&nodes);
-            let cordoned = listing.iter(None, None).filter(|(_, node)| {
-                node.tree().is_ok_and(|tree| tree.get("spec").is_some_and(|it| it["unschedulable"] == true))
-            });
-            cordoned.map(|(item, _)| item.name().to_owned()).collect()
-        };
-        self.workspace(space.id()).cordoned.get(at, read)
+    pub fn cordoned(&self, workspace: &WorkspaceId) -> BTreeSet<String> {
+        self.workspaces.get(workspace).map(|known| known.cordoned.clone()).unwrap_or_default()
+    }
+
+    /// A node is as it is here. Whoever waits may wait for that; nobody leaves because of it.
+    fn observe_node(&mut self, workspace: &WorkspaceId, name: &str, node: Option<&Object>) {
+        let tree = node.and_then(|node| node.tree().ok()).unwrap_or_default();
+        let is = tree.get("spec").is_some_and(|spec| spec["unschedulable"] == true);
+        let was = self.workspaces.get(workspace).is_some_and(|known| known.cordoned.contains(name));
+        if is == was {
+            return;
+        }
+        let cordoned = &mut self.workspace(workspace).cordoned;
+        let _ = if is { cordoned.insert(name.to_owned()) } else { cordoned.remove(name) };
+        let ids = self.waiting.concerned(name, Turn::Ready);
+        let here = ids.into_iter().filter(|id| id.workspace == *workspace);
+        here.collect::<Vec<_>>().into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
     }
 
     /// What is known of a kind, with what its definition says if it has one.
@@ -173,6 +183,12 @@ impl World {
                 self.clusters.observe(workspace, item.name(), Some(&object));
             }
         }
+        let assignments = Collection::new(api::GROUP, api::assignment::PLURAL);
+        let is_assigned = |it: &WorkspaceId| store.list(it, &assignments, None).is_ok_and(|it| it.len() > 0);
+        self.asleep = self.clusters.is_empty() && !workspaces.iter().any(is_assigned);
+        if self.asleep {
+            return;
+        }
         for workspace in &workspaces {
             tokio::task::yield_now().await;
             self.look_at_workspace(workspace).await;
@@ -194,6 +210,10 @@ impl World {
                 continue;
             }
             for (at, (item, object)) in listed.into_iter().enumerate() {
+                if collection.parts() == ("", "nodes") {
+                    self.observe_node(workspace, item.name(), Some(&object));
+                    continue;
+                }
                 let key = Key { collection: collection.clone(), item };
                 self.observe_object(workspace, &key, Some(&object));
                 if at % AT_ONCE == AT_ONCE - 1 {
@@ -206,7 +226,19 @@ impl World {
         }
     }
 
-    pub fn observe(&mut self, event: &Event) {
+    /// True: everything must be looked at.
+    #[must_use]
+    pub fn observe(&mut self, event: &Event) -> bool {
+        let awakes = [api::cluster::PLURAL, api::assignment::PLURAL];
+        match event.key.collection.parts() {
+            (api::GROUP, resource) if self.asleep && awakes.contains(&resource) => return true,
+            _ if self.asleep => {}
+            _ => self.take_note(event),
+        }
+        false
+    }
+
+    fn take_note(&mut self, event: &Event) {
         let (workspace, key) = (&event.workspace, &event.key);
         match key.collection.parts() {
             (api::GROUP, api::cluster::PLURAL) => {
@@ -225,11 +257,10 @@ impl World {
             }
             (api::GROUP, _) => {}
             ("", "nodes") => {
-                // Whoever waits may wait for this; nobody leaves because of it.
-                let ids = self.waiting.pending_in(workspace);
-                ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
+                self.observe_node(workspace, key.item.name(), event.after().map(AsRef::as_ref));
             }
             ("", "namespaces") => self.observe_namespace(event),
+            _ if is_as_it_was(event) => {}
             _ => self.observe_object(workspace, key, event.after()),
         }
     }
@@ -372,7 +403,9 @@ impl World {
     fn subject(&mut self, workspace: &WorkspaceId, key: &Key, object: &Object) -> Option<kinds::Subject> {
         let (group, _, name) = kind_of(object)?;
         let travel = kinds::of(group, name).travel(key.item.name());
-        if travel == Travel::Stays || key.item.namespace() == api::SYSTEM_NAMESPACE {
+        // What Hanse itself writes or is told by is no workload, whatever a policy selects.
+        let is_own = key.collection.parts().0 == api::GROUP || key.item.namespace() == api::SYSTEM_NAMESPACE;
+        if travel == Travel::Stays || is_own {
             return None;
         }
         let space = self.hub.space_by_id(workspace)?;
@@ -416,7 +449,10 @@ impl World {
         for report in assignment.status.clusters.iter().filter(|it| it.applied) {
             self.holds.applied(&id, &report.uid);
         }
-        let concerned = self.namespace_mut(workspace, namespace).place(&key, placed);
+        let inside = self.namespace_mut(workspace, namespace);
+        let before = inside.occupied();
+        let concerned = inside.place(&key, placed);
+        let spreads = inside.occupied().difference(&before).next().is_some();
         let is_out = |target: &&api::assignment::Target| target.state == State::Draining;
         let leaving = assignment
             .spec
@@ -434,7 +470,7 @@ impl World {
                 // Its object is gone, or not to be placed any more.
                 self.queue.add(id.clone(), Aspect::Place);
             }
-            if !id.is_namespace() {
+            if spreads {
                 self.queue.add(Id::new(workspace, &Key::new("", "namespaces", "", namespace)), Aspect::Place);
             }
         }
@@ -518,6 +554,19 @@ struct Described {
     annotations: Option<BTreeMap<String, String>>,
     #[serde(default, rename = "deletionTimestamp")]
     deleted: Option<String>,
+}
+
+fn described(object: &Object) -> Described {
+    serde_json::from_slice::<Meta>(object.body_slice()).map(|it| it.metadata).unwrap_or_default()
+}
+
+/// Whether only the status of an object is another, which says nothing of where it is to be.
+fn is_as_it_was(event: &Event) -> bool {
+    let (Some(old), Some(new)) = (&event.old, event.after()) else { return false };
+    let (was, is) = (&old.head, &new.head);
+    was.generation > 0
+        && (was.generation, &was.uid, was.deleting) == (is.generation, &is.uid, is.deleting)
+        && described(old) == described(new)
 }
 
 /// What placement needs to know of a namespace.

@@ -94,7 +94,7 @@ fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
     };
     writeln!(told, "{} {namespace}{}", text(&object["kind"]), text(&object["metadata"]["name"]))?;
     if assignment.is_null() {
-        writeln!(told, "  is in the hub alone: nothing places it. `hanse explain -f FILE` says what would.")?;
+        writeln!(told, "  is in the hub alone: nothing places it, or there are no clusters to place it on.")?;
         return Ok(told);
     }
     let spec = Spec::deserialize(&assignment["spec"])?;

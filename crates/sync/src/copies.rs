@@ -14,7 +14,9 @@ mod compare;
 mod deed;
 pub mod dispatch;
 mod errand;
+mod judge;
 mod namespaces;
+mod once;
 pub mod overrides;
 mod plan;
 mod render;
@@ -216,6 +218,10 @@ impl Copies {
             (record.gone, record.applied) = (true, None);
         }
         self.look_at_namespace(errand);
+    }
+
+    fn is_gone(&self, errand: &Errand) -> bool {
+        self.state.lock().records.get(errand).is_some_and(|record| record.gone)
     }
 
     /// How many other errands of its namespace may have something in the member.

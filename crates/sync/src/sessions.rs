@@ -179,8 +179,12 @@ impl Sessions {
         }
         let shared = self.shared.clone();
         let removing = async move {
-            for (workspace, name, uid) in gone {
-                guests::remove(&shared.hub, &shared.desk, &workspace, &name, &uid).await;
+            // The session that ends may be about to write one: so it is looked at twice.
+            for _ in 0..2 {
+                for (workspace, name, uid) in &gone {
+                    guests::remove(&shared.hub, &shared.desk, workspace, name, uid).await;
+                }
+                shared.hub.env.clock.sleep(shared.options.retry_after).await;
             }
         };
         self.hub.env.tasks.spawn(Box::pin(during(self.ended.clone(), removing)));

@@ -143,6 +143,17 @@ fn waiting(whole: &Whole<'_>) -> String {
     if !leaving.is_empty() {
         parts.push(format!("leaving {leaving}"));
     }
+    // Where others are done, it is these that are waited for.
+    let is_done = |it: &Member<'_>| {
+        of(it.status(), "Progressing").is_some_and(|it| text(it, "reason") == "NewReplicaSetAvailable")
+    };
+    let is_current = |it: &Member<'_>| {
+        !it.known.leaving && it.known.reachable && it.known.source_generation == whole.generation
+    };
+    let unfinished = whole.names(|it| is_current(it) && !is_done(it));
+    if !unfinished.is_empty() && whole.staying().any(|it| is_current(it) && is_done(it)) {
+        parts.push(format!("not done in {unfinished}"));
+    }
     match parts.is_empty() {
         true => "Deployment is progressing.".to_owned(),
         false => format!("Deployment is progressing: {}.", parts.join("; ")),

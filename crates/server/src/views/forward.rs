@@ -427,10 +427,14 @@ fn as_there(shown: &Tree, target: &Target) -> Tree {
     if metadata.contains_key("resourceVersion") {
         metadata.insert("resourceVersion".into(), json!(target.revision));
     }
+    let node = metadata.get("annotations").and_then(|annotations| annotations.get(render::NODE)).cloned();
     for map in ["labels", "annotations"] {
         for key in render::MARKS {
             render::set(metadata, map, key, None);
         }
+    }
+    if let Some((node, spec)) = node.zip(tree.get_mut("spec").and_then(Value::as_object_mut)) {
+        spec.insert("nodeName".into(), node);
     }
     tree
 }
@@ -547,11 +551,12 @@ mod tests {
     fn members_do_not_see_the_marks_of_the_hub() {
         let shown = tree(json!({"metadata": {
             "name": "web-eu-1", "namespace": "front", "resourceVersion": "9", "labels": {"hanse.io/cluster": "eu-1", "app": "web"},
-            "annotations": {"hanse.io/name": "web", "hanse.io/namespace": "shop"},
-        }}));
+            "annotations": {"hanse.io/name": "web", "hanse.io/namespace": "shop", "hanse.io/node": "worker-3"},
+        }, "spec": {"nodeName": "eu-1"}}));
         let there = json!({
             "name": "web", "namespace": "shop", "uid": "u1", "resourceVersion": "17", "labels": {"app": "web"},
         });
-        assert_eq!(Value::Object(as_there(&shown, &target())), json!({"metadata": there}));
+        let spec = json!({"nodeName": "worker-3"});
+        assert_eq!(Value::Object(as_there(&shown, &target())), json!({"metadata": there, "spec": spec}));
     }
 }

@@ -15,11 +15,13 @@ pub const CLUSTERS: &str = "hanse.io/clusters";
 pub const NAME: &str = "hanse.io/name";
 /// The namespace that the object has in its cluster, if that is another one; an annotation.
 pub const NAMESPACE: &str = "hanse.io/namespace";
+/// The node that a pod runs on in its cluster; an annotation.
+pub const NODE: &str = "hanse.io/node";
 /// Since when the object was not seen; an annotation.
 pub const STALE: &str = "hanse.io/stale";
 
 /// What is said of an object here and not in its cluster.
-pub const MARKS: [&str; 5] = [CLUSTER, CLUSTERS, NAME, NAMESPACE, STALE];
+pub const MARKS: [&str; 6] = [CLUSTER, CLUSTERS, NAME, NAMESPACE, NODE, STALE];
 
 /// Whether a label or annotation is the hub's own, here or in clusters.
 pub fn is_own(key: &str) -> bool {
@@ -58,6 +60,7 @@ pub fn show(
             relate(&mut tree, member, (&home, shown.namespace), relations);
         }
     }
+    let node = (kind == Kind::Pods).then(|| rebind(&mut tree, shown.cluster)).flatten();
     let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) else {
         return Err(ObjectError::Missing("metadata"));
     };
@@ -69,6 +72,7 @@ pub fn show(
     set(metadata, "annotations", NAME, renamed);
     metadata.insert("namespace".into(), json!(shown.namespace));
     set(metadata, "annotations", NAMESPACE, (home != shown.namespace).then(|| json!(home)));
+    set(metadata, "annotations", NODE, node);
     set(metadata, "annotations", STALE, None);
     let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut);
     for owner in owners.into_iter().flatten() {
@@ -77,6 +81,14 @@ pub fn show(
         }
     }
     Draft::encode(&tree)
+}
+
+/// The nodes of a workspace are its clusters: whoever looks up the node of a pod, or asks for the pods of a node, finds
+/// that. A pod without a node waits for one in its cluster. Answers the node that it has there.
+fn rebind(tree: &mut Tree, cluster: &str) -> Option<Value> {
+    let node = tree.get_mut("spec")?.get_mut("nodeName")?;
+    let is_bound = node.as_str().is_some_and(|node| !node.is_empty());
+    is_bound.then(|| std::mem::replace(node, json!(cluster)))
 }
 
 /// What an event is about is called here what it shows by. What does not show is at least in the namespace that the
@@ -192,6 +204,25 @@ mod tests {
         assert!(metadata["managedFields"].is_null() && metadata["resourceVersion"].is_null());
         let same = shown(Kind::Pods, pod, "web-0");
         assert!(same["metadata"]["annotations"].is_null());
+    }
+
+    #[test]
+    fn a_pod_is_on_the_node_of_its_cluster() {
+        let rows = [
+            (
+                json!({"nodeName": "worker-3"}),
+                json!({"nodeName": "eu-1"}),
+                json!({"hanse.io/node": "worker-3"}),
+            ),
+            (json!({"nodeName": ""}), json!({"nodeName": ""}), json!(null)),
+            (json!({}), json!({}), json!(null)),
+            (json!(null), json!(null), json!(null)),
+        ];
+        for (there, here, annotations) in rows {
+            let pod = json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u1"}, "spec": there});
+            let mine = shown(Kind::Pods, pod, "web-0");
+            assert_eq!((&mine["spec"], &mine["metadata"]["annotations"]), (&here, &annotations), "{there}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use api::assignment::{Propagation, State, Target};
 use bytes::Bytes;
 use compact_str::CompactString;
-use http::{Method, header};
+use http::{Method, StatusCode, header};
 use kinds::{Problem, Subject};
 use serde_json::{Value, json};
 use server::hub::root_id;
@@ -90,6 +90,20 @@ fn autoscalers() -> Collection {
     Collection::new("autoscaling", "horizontalpodautoscalers")
 }
 
+/// Whether somebody else has set what the object is about. One that was made here, by a request whose answer was lost,
+/// has nobody else's: controllers set its status and mark it.
+fn is_made_by_others(object: &[u8]) -> bool {
+    let object: Value = serde_json::from_slice(object).unwrap_or_default();
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let others =
+        entries.filter(|it| it["manager"] != MANAGER && it["subresource"].as_str().unwrap_or("").is_empty());
+    let about = |it: &Value| {
+        let fields = it["fieldsV1"].as_object().into_iter().flatten();
+        fields.map(|(field, _)| field.as_str()).any(|field| !matches!(field, "f:metadata" | "f:status"))
+    };
+    others.into_iter().any(about)
+}
+
 /// Takes out what is at a path, as in `.spec.replicas`.
 fn take(value: &mut Value, path: &str) -> Option<Value> {
     let path = path.trim_start_matches('.');
@@ -136,8 +150,13 @@ impl Session {
         let layers = [changed(&root_id(), &overrides::collection()), changed(own, &overrides::collection())];
         let scalers = changed(own, &autoscalers());
         let kinds = changed(own, &Collection::new("apiextensions.k8s.io", "customresourcedefinitions"));
+        // Pods of a member without policies say themselves whose token they mount.
+        let accounts =
+            self.tokens.has_no_policies().then(|| changed(own, &Collection::new("", "serviceaccounts")));
         let labels = &self.wanted.borrow().labels;
-        text.push_str(&format!("{of_object:?}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{labels:?}"));
+        text.push_str(&format!(
+            "{of_object:?}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{accounts:?}{labels:?}"
+        ));
         hash(text.as_bytes())
     }
 
@@ -250,6 +269,9 @@ impl Session {
         let garbage = || Error::Garbage(format!("{path} is answered with no object"));
         let (_, mut seen) = Seen::read(&whole.bytes).ok_or_else(garbage)?;
         seen.body = None;
+        if uid.is_none() && whole.code != StatusCode::CREATED && is_made_by_others(&whole.bytes) {
+            return Err(self.withdraw(client, place, sent, &seen).await);
+        }
         self.shared.hub.metrics.copies.wrote(if uid.is_some() { "applied" } else { "created" });
         self.copies.saw(place.ty, place.item, &seen);
         let (uid, left) = (seen.uid.clone(), seen.fingerprint);
@@ -259,6 +281,32 @@ impl Session {
             self.namespace_put(&whole.bytes);
         }
         Ok(seen)
+    }
+
+    /// Somebody made an object of that name after it was looked for, and what was sent was merged into it: all that it
+    /// has from here alone is taken back, and it is looked at again as somebody else's.
+    async fn withdraw(&self, client: &Client, place: &Place<'_>, sent: &Sent, seen: &Seen) -> Error {
+        let mut nothing = json!({
+            "apiVersion": sent.body["apiVersion"], "kind": sent.body["kind"],
+            "metadata": {"name": place.item.name(), "uid": seen.uid},
+        });
+        if !place.item.namespace().is_empty() {
+            nothing["metadata"]["namespace"] = json!(place.item.namespace());
+        }
+        let path = format!("{}?fieldManager={MANAGER}&force=true", place.ty.path(place.item));
+        let headers = [(header::CONTENT_TYPE, APPLY), (header::ACCEPT, JSON)];
+        let request = request(Method::PATCH, &path, &headers, Bytes::from(nothing.to_string()));
+        let taken_back = match request {
+            Ok(request) => client.demand(request, MOST_BYTES).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        self.copies.saw_none(place.ty, place.item);
+        match taken_back {
+            Ok(()) => {
+                Error::Garbage("somebody else made an object of that name at the same moment".to_owned())
+            }
+            Err(error) => error,
+        }
     }
 
     /// What is left of it then.
@@ -304,5 +352,44 @@ fn subject(case: &Case) -> Subject {
         name: reference.name.clone(),
         labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
         ..Subject::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(autoscaled: bool) -> Sent {
+        let body =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2, "paused": true}});
+        Sent::new(body, 0, autoscaled.then(|| "spec.replicas".to_owned()))
+    }
+
+    /// A copy with so many replicas, which are ours or somebody else's.
+    fn copy(replicas: u64, owner: &str) -> Value {
+        let fields = |fields: Value| json!({"f:spec": fields});
+        let mut applied = vec![json!({
+            "manager": MANAGER, "operation": "Apply", "fieldsV1": fields(json!({"f:paused": {}})),
+        })];
+        applied.push(json!({
+            "manager": owner, "operation": "Apply", "fieldsV1": fields(json!({"f:replicas": {}})),
+        }));
+        json!({"metadata": {"managedFields": applied}, "spec": {"replicas": replicas, "paused": true}})
+    }
+
+    #[test]
+    fn replicas_count_unless_an_autoscaler_decides_them() {
+        assert!(sent(false).is_in(&copy(2, MANAGER)));
+        assert!(!sent(false).is_in(&copy(7, MANAGER)));
+        assert!(sent(true).is_in(&copy(7, MANAGER)));
+        assert!(sent(true).is_in(&copy(7, "hpa")));
+        assert_ne!(sent(true).hash, sent(false).hash, "that one decides them now is a change");
+    }
+
+    #[test]
+    fn replicas_that_somebody_took_over_are_not_sent_and_ours_stay_what_they_are() {
+        assert_eq!(sent(false).for_copy(&copy(7, "hpa"))["spec"]["replicas"], 2);
+        assert_eq!(sent(true).for_copy(&copy(7, MANAGER))["spec"]["replicas"], 7);
+        assert_eq!(sent(true).for_copy(&copy(7, "hpa"))["spec"].get("replicas"), None);
     }
 }

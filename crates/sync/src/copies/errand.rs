@@ -2,18 +2,25 @@
 
 use std::sync::Arc;
 
-use api::assignment::{Assignment, Propagation, Report, State, Target, reason};
+use api::{
+    assignment::{Assignment, Propagation, Report, State, Target, reason},
+    cluster::condition,
+};
 use compact_str::CompactString;
 use kinds::{Health, Kind, MemberStatus, Share};
 use machinery::Object;
 use serde_json::Value;
-use server::{space::Space, views::Placed};
+use server::{
+    hub::{default_id, root_id},
+    space::Space,
+    views::Placed,
+};
 use store::{ItemKey, Key};
 
 use super::{
-    Applied,
-    deed::{Place, Sent},
+    deed::Place,
     namespaces::{Asked, Home, NoHome},
+    once,
     plan::{Action, There, Wish, plan},
     reporter::{self, bounded_status},
     seen::{Known, Seen, Type},
@@ -58,6 +65,11 @@ impl Case {
         self.object.as_ref().map_or(0, |object| object.head.generation.max(1))
     }
 
+    fn is_pod(&self) -> bool {
+        let reference = &self.assignment.spec.object;
+        reference.group().is_empty() && reference.kind == "Pod"
+    }
+
     pub fn propagation(&self) -> Propagation {
         // A cluster that is left, with the object still there.
         self.assignment.spec.propagation.unwrap_or(Propagation::Background)
@@ -80,9 +92,10 @@ impl Case {
     }
 
     fn failed(&self, reason: &str, message: String, seen: Option<&Seen>) -> Report {
-        let known = self.known_report();
+        // Of a pod it must not be forgotten that there was a copy.
+        let known = self.known_report().filter(|_| seen.is_some() || self.is_pod());
         Report {
-            generation: seen.and(known).map_or(0, |known| known.generation),
+            generation: known.map_or(0, |known| known.generation),
             copy_generation: seen.map_or(0, |seen| seen.generation),
             reason: reason.to_owned(),
             message,
@@ -125,27 +138,27 @@ impl Case {
 }
 
 /// What came of a run, and what is to be said of it.
-pub struct Result {
-    pub outcome: Outcome,
-    pub report: Option<Report>,
+struct Upshot {
+    outcome: Outcome,
+    report: Option<Report>,
 }
 
-impl Result {
-    fn done(report: Report) -> Result {
-        Result { outcome: Outcome::Done, report: Some(report) }
+impl Upshot {
+    fn done(report: Report) -> Upshot {
+        Upshot { outcome: Outcome::Done, report: Some(report) }
     }
 
-    fn retry(report: Option<Report>) -> Result {
-        Result { outcome: Outcome::Retry, report }
+    fn retry(report: Option<Report>) -> Upshot {
+        Upshot { outcome: Outcome::Retry, report }
     }
 
-    fn nothing() -> Result {
-        Result { outcome: Outcome::Done, report: None }
+    fn nothing() -> Upshot {
+        Upshot { outcome: Outcome::Done, report: None }
     }
 
     /// Somebody asks for it again.
-    fn waits() -> Result {
-        Result { outcome: Outcome::Waits, report: None }
+    fn waits() -> Upshot {
+        Upshot { outcome: Outcome::Waits, report: None }
     }
 }
 
@@ -161,17 +174,18 @@ impl Session {
         };
         let result = Box::pin(self.carry_out(client, &case, &taken)).await;
         if let Some(report) = result.report {
-            let is_refusal = matches!(&*report.reason, reason::REFUSED | reason::CONFLICT | reason::INVALID);
-            if is_refusal {
-                self.tell_refusal(&case, &report).await;
-            } else if report.applied {
-                self.copies.told.forget(&errand);
-            }
             if report.is_gone() {
                 self.copies.note_gone(&errand);
                 self.place(&case, None);
             }
-            self.shared.reporter.report(&errand, case.known_report(), report);
+            self.shared.reporter.report(&errand, case.known_report(), report.clone());
+            match &*report.reason {
+                reason::REFUSED | reason::CONFLICT | reason::INVALID => {
+                    self.tell_refusal(&case, &report).await
+                }
+                _ if report.applied => self.copies.told.forget(&errand),
+                _ => {}
+            }
         }
         (errand, result.outcome)
     }
@@ -238,7 +252,18 @@ impl Session {
                 _ => false,
             }
         };
-        staying.all(does_well)
+        // What a cluster said last is worth nothing while it does not answer.
+        staying.all(|target| self.is_ready(case, target) && does_well(target))
+    }
+
+    /// Whether another cluster can be used.
+    fn is_ready(&self, case: &Case, target: &Target) -> bool {
+        let key = Key::new(api::GROUP, api::cluster::PLURAL, "", &target.name);
+        let places = [&self.place.0, &case.errand.workspace, &default_id(), &root_id()];
+        let mut found = places.into_iter().filter_map(|place| self.shared.hub.store.get(place, &key));
+        let cluster = found.find(|cluster| cluster.head.uid == target.uid).and_then(|it| it.tree().ok());
+        let cluster = cluster.map(Value::Object).unwrap_or_default();
+        api::cluster::condition(&cluster, condition::READY).is_some_and(|it| it["status"] == "True")
     }
 
     /// What is known of the kind of the object.
@@ -264,7 +289,7 @@ impl Session {
     }
 
     /// Where the object goes; `None`: nothing is known of the member's namespaces yet.
-    fn home(&self, case: &Case) -> Option<std::result::Result<Home, NoHome>> {
+    fn home(&self, case: &Case) -> Option<Result<Home, NoHome>> {
         let own = self.place.0 == case.errand.workspace;
         let asked = Asked {
             workspace: case.space.name(),
@@ -277,30 +302,34 @@ impl Session {
         state.namespaces.complete.then(|| state.namespaces.home(&asked))
     }
 
-    async fn carry_out(&self, client: &Client, case: &Case, taken: &Taken) -> Result {
+    async fn carry_out(&self, client: &Client, case: &Case, taken: &Taken) -> Upshot {
         let wish = self.wish(case);
-        if wish == Wish::Remove && case.known_report().is_some_and(Report::is_gone) {
-            self.copies.note_gone(&case.errand);
-            return Result::nothing();
+        let is_said = case.known_report().is_some_and(Report::is_gone);
+        if wish == Wish::Remove && is_said && self.copies.is_gone(&case.errand) {
+            return Upshot::nothing();
         }
         if wish == Wish::Keep && case.object.is_none() {
             // Whoever assigned it knows sooner or later.
-            return Result::nothing();
+            return Upshot::nothing();
         }
         let home = match self.home(case) {
-            None => return Result::waits(),
+            None => {
+                let message = "the namespaces of the cluster are not known yet".to_owned();
+                let is_late = taken.failures >= PATIENCE;
+                return Upshot::retry(is_late.then(|| case.failed("NamespacesUnknown", message, None)));
+            }
             Some(Ok(home)) => home,
-            Some(Err(_)) if wish != Wish::Keep => return Result::done(case.gone()),
+            Some(Err(_)) if wish != Wish::Keep => return Upshot::done(case.gone()),
             Some(Err(problem @ NoHome::TooLong(_))) => {
-                return Result::retry(Some(case.failed(reason::INVALID, problem.to_string(), None)));
+                return Upshot::retry(Some(case.failed(reason::INVALID, problem.to_string(), None)));
             }
             Some(Err(problem)) => {
-                return Result::retry(Some(case.failed(reason::CONFLICT, problem.to_string(), None)));
+                return Upshot::retry(Some(case.failed(reason::CONFLICT, problem.to_string(), None)));
             }
         };
         if case.is_namespace && matches!(home, Home::AsItIs { .. }) {
             // It is not ours, and serves as it is.
-            return Result::done(if wish == Wish::Keep { case.applied(None) } else { case.gone() });
+            return Upshot::done(if wish == Wish::Keep { case.applied(None) } else { case.gone() });
         }
         if !case.is_namespace && !home.is_ready() {
             return self.without_namespace(case, wish, &home, taken);
@@ -312,31 +341,33 @@ impl Session {
         let (known, seen) = self.copies.track(&case.errand, &case.ty, &item, wish == Wish::Keep);
         if known == Known::Not {
             // All of the kind are looked at once it was listed.
-            return Result::waits();
+            return Upshot::waits();
         }
         // What is not kept up with must be asked for.
         let seen = seen.filter(|_| known == Known::Listed);
         let made_for_it = matches!(home, Home::Made { .. });
         if made_for_it && wish == Wish::Keep && !self.tokens.is_decided() {
             // Pods that came first would have tokens of the cluster's.
-            return Result::retry(None);
+            return Upshot::retry(None);
         }
         let place = Place { ty: &case.ty, item: &item, made_for_it };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
-        if known == Known::Failed {
-            // Nobody tells what becomes of it, so that it must be asked for.
+        let is_unready = |target: &Target| target.uid != case.own.uid && !self.is_ready(case, target);
+        let awaits_others = wish == Wish::Stay && case.assignment.spec.clusters.iter().any(is_unready);
+        if known == Known::Failed || awaits_others {
+            // Nobody tells what becomes of it, so that it must be looked at again.
             result.outcome = Outcome::Retry;
         }
         result
     }
 
-    fn without_namespace(&self, case: &Case, wish: Wish, home: &Home, taken: &Taken) -> Result {
+    fn without_namespace(&self, case: &Case, wish: Wish, home: &Home, taken: &Taken) -> Upshot {
         if wish != Wish::Keep {
-            return Result::done(case.gone());
+            return Upshot::done(case.gone());
         }
         let message = format!("the namespace {} is not there yet", home.name());
         let is_late = taken.failures >= PATIENCE;
-        Result::retry(is_late.then(|| case.failed("NamespaceMissing", message, None)))
+        Upshot::retry(is_late.then(|| case.failed("NamespaceMissing", message, None)))
     }
 
     async fn bring_about(
@@ -347,13 +378,13 @@ impl Session {
         place: &Place<'_>,
         wish: Wish,
         mut seen: Option<Seen>,
-    ) -> Result {
+    ) -> Upshot {
         let inputs = self.inputs(case, place);
         if wish != Wish::Remove
             && let Some(seen) = seen.as_ref().filter(|seen| self.is_as_left(case, seen, inputs))
         {
             self.place(case, Some(&seen.uid));
-            return Result::done(case.applied(Some(seen)));
+            return Upshot::done(case.applied(Some(seen)));
         }
         let sent = match wish {
             Wish::Remove => None,
@@ -363,13 +394,13 @@ impl Session {
                 Err(_) if wish == Wish::Stay => None,
                 Err(problem) => {
                     let message = problem.to_string();
-                    return Result::retry(Some(case.failed(reason::INVALID, message, seen.as_ref())));
+                    return Upshot::retry(Some(case.failed(reason::INVALID, message, seen.as_ref())));
                 }
             },
         };
         if wish == Wish::Keep && sent.is_none() && seen.is_none() {
             // This cluster has no share in it.
-            return Result::done(case.applied(None));
+            return Upshot::done(case.applied(None));
         }
         let adopt = self.adopts(case);
         let mut looked = false;
@@ -380,6 +411,11 @@ impl Session {
             };
             let action = plan(wish, &there, adopt);
             self.place(case, ours(&there));
+            if action == Action::Create
+                && let Some(report) = once::over(&self.kind(case), case.known_report())
+            {
+                return Upshot::done(report);
+            }
             let step = match action {
                 Action::Look => match self.look(client, place).await {
                     Ok(found) => {
@@ -388,12 +424,12 @@ impl Session {
                     }
                     Err(error) => Err(error),
                 },
-                Action::Leave => return Result::done(case.applied(seen.as_ref())),
-                Action::Gone => return Result::done(case.gone()),
+                Action::Leave => return Upshot::done(case.applied(seen.as_ref())),
+                Action::Gone => return Upshot::done(case.gone()),
                 Action::Conflict => return self.conflict(case, place),
-                Action::Await => return Result::done(case.waiting(awaits(seen.as_ref()), seen.as_ref())),
+                Action::Await => return Upshot::done(case.waiting(awaits(seen.as_ref()), seen.as_ref())),
                 Action::Create | Action::Apply(_) => {
-                    let Some(sent) = &sent else { return Result::done(case.applied(seen.as_ref())) };
+                    let Some(sent) = &sent else { return Upshot::done(case.applied(seen.as_ref())) };
                     let uid = if let Action::Apply(uid) = &action { Some(uid) } else { None };
                     match self.apply(client, case, place, sent, uid).await {
                         Ok(applied) => return self.arrived(case, taken, applied, uid.is_some()),
@@ -405,7 +441,7 @@ impl Session {
                         if case.is_namespace { self.copies.others_in_namespace(&case.errand) } else { 0 };
                     if others > 0 {
                         let message = format!("it waits until {others} other copies in it are gone");
-                        return Result::done(case.waiting(message, seen.as_ref()));
+                        return Upshot::done(case.waiting(message, seen.as_ref()));
                     }
                     self.delete(client, case, place, &uid).await
                 }
@@ -418,102 +454,23 @@ impl Session {
             }
         }
         let message = "it keeps changing in the cluster, and is looked at again".to_owned();
-        Result::retry((taken.failures >= PATIENCE).then(|| case.failed("Changing", message, seen.as_ref())))
-    }
-
-    /// What the member has, compared with what it should be.
-    async fn there(
-        &self,
-        client: &Client,
-        case: &Case,
-        place: &Place<'_>,
-        seen: Option<&mut Seen>,
-        sent: Option<&Sent>,
-        looked: bool,
-    ) -> std::result::Result<There, Error> {
-        let Some(seen) = seen else { return Ok(if looked { There::Absent } else { There::Unseen }) };
-        let is_of_workspace = seen.workspace == case.space.name();
-        if !is_of_workspace || seen.source.is_empty() {
-            return Ok(There::Foreign { uid: seen.uid.clone() });
-        }
-        if seen.source != case.source_uid() {
-            return Ok(match self.has_object(case, &seen.source) {
-                true => There::Foreign { uid: seen.uid.clone() },
-                false => There::Leftover { uid: seen.uid.clone(), deleting: seen.deleting },
-            });
-        }
-        let matches = match sent {
-            None => true,
-            Some(_) if seen.deleting => true,
-            Some(sent) => self.matches(client, case, place, seen, sent).await?,
-        };
-        Ok(There::Ours { uid: seen.uid.clone(), deleting: seen.deleting, matches })
-    }
-
-    /// Whether the workspace has an object of that kind with this UID.
-    fn has_object(&self, case: &Case, uid: &str) -> bool {
-        let reference = &case.assignment.spec.object;
-        let collection = store::Collection::new(reference.group(), &reference.resource);
-        case.space.latest(&collection).iter(None, None).any(|(_, object)| object.head.uid == uid)
-    }
-
-    /// Whether a copy is as it was left, made from the very same.
-    fn is_as_left(&self, case: &Case, seen: &Seen, inputs: u64) -> bool {
-        let applied = self.copies.applied(&case.errand);
-        !seen.deleting
-            && applied.is_some_and(|applied| {
-                applied.uid == seen.uid && applied.inputs == inputs && applied.left == seen.fingerprint
-            })
-    }
-
-    /// Whether a copy is what would be sent. What is not known of it is asked for.
-    async fn matches(
-        &self,
-        client: &Client,
-        case: &Case,
-        place: &Place<'_>,
-        seen: &mut Seen,
-        sent: &Sent,
-    ) -> std::result::Result<bool, Error> {
-        let applied = self.copies.applied(&case.errand).filter(|applied| applied.uid == seen.uid);
-        match applied {
-            Some(applied) if applied.sent == sent.hash && applied.left == seen.fingerprint => {
-                return Ok(true);
-            }
-            // It is as it was left, and something else is to be sent.
-            Some(applied) if applied.left == seen.fingerprint => return Ok(false),
-            _ => {}
-        }
-        if seen.body.is_none() {
-            match self.look(client, place).await? {
-                Some(found) if found.uid == seen.uid => *seen = found,
-                // It is another one by now: whoever writes it is told.
-                _ => return Ok(false),
-            }
-        }
-        let body = seen.body.take().and_then(|body| serde_json::from_slice::<Value>(&body).ok());
-        let same = body.is_some_and(|body| sent.is_in(&body));
-        if same {
-            let (uid, left) = (seen.uid.clone(), seen.fingerprint);
-            self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, inputs: sent.inputs, left });
-        }
-        Ok(same)
+        Upshot::retry((taken.failures >= PATIENCE).then(|| case.failed("Changing", message, seen.as_ref())))
     }
 
     /// `changed`: there was a copy before.
-    fn arrived(&self, case: &Case, taken: &Taken, seen: Seen, changed: bool) -> Result {
+    fn arrived(&self, case: &Case, taken: &Taken, seen: Seen, changed: bool) -> Upshot {
         self.place(case, Some(&seen.uid));
         let report = case.applied(Some(&seen));
         let Some(since) = taken.since else {
             // Somebody there wants it otherwise: the longer that goes on, the longer is the pause before it is put right.
-            return if changed { Result::retry(Some(report)) } else { Result::done(report) };
+            return if changed { Upshot::retry(Some(report)) } else { Upshot::done(report) };
         };
         let now = self.shared.hub.env.clock.elapsed();
         self.shared.hub.metrics.copies.arrived(now.saturating_sub(since));
-        Result::done(report)
+        Upshot::done(report)
     }
 
-    fn conflict(&self, case: &Case, place: &Place<'_>) -> Result {
+    fn conflict(&self, case: &Case, place: &Place<'_>) -> Upshot {
         self.shared.hub.metrics.copies.wrote("conflict");
         let name = place.item.name();
         let message = format!(
@@ -522,22 +479,22 @@ impl Session {
             case.assignment.spec.object.kind,
             api::ADOPT_ANNOTATION
         );
-        Result::retry(Some(case.failed(reason::CONFLICT, message, None)))
+        Upshot::retry(Some(case.failed(reason::CONFLICT, message, None)))
     }
 
     /// A refusal is said at once; what may pass by itself, when it does not.
-    fn failure(&self, case: &Case, taken: &Taken, error: &Error, seen: Option<&Seen>) -> Result {
+    fn failure(&self, case: &Case, taken: &Taken, error: &Error, seen: Option<&Seen>) -> Upshot {
         let is_late = taken.failures >= PATIENCE;
         let is_refusal = error.code().is_some_and(|code| !matches!(code, 401 | 409 | 429 | 503 | 504))
             && (is_late || !is_early(error));
         self.shared.hub.metrics.copies.wrote(if is_refusal { "refused" } else { "failed" });
         if is_refusal {
-            return Result::retry(Some(case.failed(reason::REFUSED, error.to_string(), seen)));
+            return Upshot::retry(Some(case.failed(reason::REFUSED, error.to_string(), seen)));
         }
         if !error.is_answer() {
             self.doubt();
         }
-        Result::retry(is_late.then(|| case.failed(error.reason(), error.to_string(), seen)))
+        Upshot::retry(is_late.then(|| case.failed(error.reason(), error.to_string(), seen)))
     }
 
     /// Tells views which copy the object has here.

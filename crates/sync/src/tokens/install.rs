@@ -44,7 +44,12 @@ impl Session {
                     }
                 }
             };
+            let before = (self.tokens.is_decided(), self.tokens.has_no_policies());
             self.tokens.installed(outcome);
+            if before != (self.tokens.is_decided(), self.tokens.has_no_policies()) {
+                // Pods waited for it, or are made otherwise now.
+                self.copies.look_again(None);
+            }
             self.note_tokens();
             client.env().clock.sleep(pause).await;
         }
@@ -59,7 +64,7 @@ impl Session {
         let served = served(client).await.map_err(|error| refusal(&error))?;
         let version = |resource: &str| served.get(resource).copied();
         let (Some(mutating), Some(validating)) = (version(MUTATING), version(VALIDATING)) else {
-            return Err(not_served(&self.known.lock().learned.version));
+            return Err(not_served());
         };
         let path = format!("/api/v1/namespaces/{NAMESPACE}");
         let namespace = client.get(&path).await.map_err(|error| refusal(&error))?;
@@ -91,9 +96,9 @@ impl Session {
     }
 }
 
-fn not_served(version: &str) -> Lack {
+fn not_served() -> Lack {
     let message = format!(
-        "it serves no MutatingAdmissionPolicies (its version is {version}; they are on by default from 1.36): what is \
+        "it serves no MutatingAdmissionPolicies (they are on by default from Kubernetes 1.36): what is \
          placed there gets the hub's tokens all the same, and pods that others make in namespaces of workspaces get the \
          cluster's own. Upgrade it, or turn them on: --feature-gates=MutatingAdmissionPolicy=true \
          --runtime-config={GROUP}/v1beta1=true"

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod apart;
+mod churn;
 mod hand;
 mod kept;
 mod made;

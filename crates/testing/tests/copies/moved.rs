@@ -3,11 +3,11 @@
 use anyhow::Result;
 use api::assignment::{Report, Target};
 use serde_json::json;
-use testing::simulated::TestClusters;
+use testing::{hub::eventually, simulated::TestClusters};
 
 use crate::{
-    hand::{DEPLOYMENT, Hand, access, draining, share},
-    world::World,
+    hand::{CONFIG_MAP, DEPLOYMENT, Hand, access, draining, is_there, share, target},
+    world::{Members, World, ready},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,5 +47,33 @@ async fn a_copy_goes_when_those_that_stay_do_well() -> Result<()> {
     hand.until(&DEPLOYMENT, "shop", "web", "us", runs).await?;
     hand.until(&DEPLOYMENT, "shop", "web", "eu", Report::is_gone).await?;
     assert_eq!(eu.get(&DEPLOYMENT.path("shop", "web")).await?.code, 404);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_stays_while_a_cluster_that_is_to_have_it_does_not_answer() -> Result<()> {
+    let world = World::start().await?;
+    let (here, there) = (Members::start(&["one"]).await?, Members::start(&["one"]).await?);
+    world.join("eu", &here.access("one")).await?;
+    world.join("us", &there.access("one")).await?;
+    let hand = Hand::new(&world);
+    hand.namespace("shop", &["eu", "us"]).await?;
+    hand.config_map("shop", "settings", json!({"a": "1"}), &["eu", "us"]).await?;
+    for cluster in ["eu", "us"] {
+        hand.until_applied(&CONFIG_MAP, "shop", "settings", cluster).await?;
+    }
+    world.cuts.cut(there.hub.peer.address);
+    eventually("it is noticed", || async {
+        let cluster = world.cluster("us").await?;
+        Ok((ready(&cluster)["status"] == "False").then_some(()))
+    })
+    .await?;
+    hand.assign(&CONFIG_MAP, "shop", "settings", &[draining("eu"), target("us")]).await?;
+    hand.config_map("shop", "last", json!({}), &["eu"]).await?;
+    hand.until_applied(&CONFIG_MAP, "shop", "last", "eu").await?;
+    assert!(is_there(&here, "one", &CONFIG_MAP.path("shop", "settings")).await?);
+    world.cuts.heal(there.hub.peer.address);
+    hand.until(&CONFIG_MAP, "shop", "settings", "eu", Report::is_gone).await?;
+    assert!(is_there(&there, "one", &CONFIG_MAP.path("shop", "settings")).await?);
     Ok(())
 }

@@ -46,3 +46,17 @@ async fn a_cluster_may_want_the_workspace_before_every_name() -> Result<()> {
     assert!(report.message.contains("give it a shorter name"), "{}", report.message);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_its_namespace_says_so() -> Result<()> {
+    let (world, members) = one_cluster().await?;
+    let hand = Hand::new(&world);
+    hand.make(&NAMESPACE, "", json!({"metadata": {"name": "shop"}})).await?;
+    hand.config_map("shop", "settings", json!({}), &["eu-1"]).await?;
+    let waits = |it: &api::assignment::Report| it.reason == "NamespaceMissing";
+    hand.until(&CONFIG_MAP, "shop", "settings", "eu-1", waits).await?;
+    assert!(!is_there(&members, "one", &NAMESPACE.path("", "shop")).await?);
+    hand.namespace("shop", &["eu-1"]).await?;
+    hand.until_applied(&CONFIG_MAP, "shop", "settings", "eu-1").await?;
+    Ok(())
+}

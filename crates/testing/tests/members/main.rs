@@ -9,4 +9,5 @@ mod joining;
 mod sessions;
 mod showing;
 mod talking;
+mod trips;
 mod world;

@@ -65,6 +65,49 @@ fn until_in_force(operator: &Operator, cluster: &RealCluster) {
     });
 }
 
+/// A pod that is placed there by the hub has what its spec says, in the words of the workspace, and is left alone then.
+fn a_placed_pod_is_what_was_sent(operator: &Operator, cluster: &RealCluster) {
+    let prefixed = json!({"spec": {"namespaces": "Prefixed"}}).to_string();
+    operator.hub(&["patch", "cluster", "real-1", "--type=merge", "-p", &prefixed]).ok();
+    operator.hub(&["create", "namespace", "lab"]).ok();
+    operator.hub(&["annotate", "namespace", "lab", "hanse.io/clusters=real-1"]).ok();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "placed", "namespace": "lab"},
+        "spec": {
+            "volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "jwt"}}]}}],
+            "containers": [{
+                "name": "main", "image": "i", "volumeMounts": [{"name": "t", "mountPath": "/t"}],
+                "env": [{"name": "NS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+            }],
+        },
+    });
+    operator.create(&operator.kubeconfig(), &pod);
+    let get = ["get", "pod", "-n", "default-lab", "placed", "-o", "json"];
+    let there = eventually("it is placed", || match operator.kubectl(&cluster.kubeconfig, &get) {
+        said if said.done => Ok(said.text),
+        said => Err(said.text + &operator.hub(&["get", "assignments", "-n", "lab", "-o", "yaml"]).text),
+    });
+    assert!(!there.contains("\"serviceAccountToken\""), "{there}");
+    let there: Value = serde_json::from_str(&there).expect("a pod");
+    let env = there["spec"]["containers"][0]["env"].as_array().cloned().unwrap_or_default();
+    assert!(env.contains(&json!({"name": "NS", "value": "lab"})), "{env:?}");
+    let path = "jsonpath={.status.clusters[0].applied}{.status.clusters[0].reason}";
+    let reports = ["get", "assignment", "pods.placed", "-n", "lab", "-o", path];
+    eventually("it is reported", || match operator.hub(&reports) {
+        said if said.done && said.text == "true" => Ok(()),
+        said => Err(said.text + &operator.hub(&["get", "assignments", "-n", "lab", "-o", "yaml"]).text),
+    });
+    // Whatever makes the session look again, it finds what it sent.
+    operator.hub(&["label", "pod", "-n", "lab", "placed", "a=b"]).ok();
+    eventually("a change arrives", || {
+        let text = operator.kubectl(&cluster.kubeconfig, &get).text;
+        let now: Value = serde_json::from_str(&text).unwrap_or_default();
+        let is_same = now["metadata"]["uid"] == there["metadata"]["uid"] && now["spec"] == there["spec"];
+        if now["metadata"]["labels"]["a"] == "b" && is_same { Ok(()) } else { Err(text) }
+    });
+    assert_eq!(operator.hub(&reports).ok(), "true");
+}
+
 #[test]
 fn pods_of_a_real_cluster_are_given_the_hubs_tokens() {
     let cluster =
@@ -81,6 +124,8 @@ fn pods_of_a_real_cluster_are_given_the_hubs_tokens() {
     until_tokens(&operator, "Installed");
     until_in_force(&operator, &cluster);
     pods_are_completed(&operator, &cluster);
+
+    a_placed_pod_is_what_was_sent(&operator, &cluster);
 
     let secret = ["get", "secret", "-n", NAMESPACE, "hanse-token-default", "-o", "json"];
     let before = eventually("there is a token", || match operator.kubectl(&cluster.kubeconfig, &secret) {

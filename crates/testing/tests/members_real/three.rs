@@ -47,7 +47,8 @@ fn pods(operator: &Operator) -> (BTreeMap<String, String>, Pods) {
         let name = text(&pod["metadata"]["name"]);
         uids.insert(name.clone(), text(&pod["metadata"]["uid"]));
         let cluster = text(&pod["metadata"]["labels"]["hanse.io/cluster"]);
-        places.insert(name, (cluster, text(&pod["spec"]["nodeName"])));
+        assert_eq!(text(&pod["spec"]["nodeName"]), cluster, "its node here is its cluster");
+        places.insert(name, (cluster, text(&pod["metadata"]["annotations"]["hanse.io/node"])));
     }
     (uids, places)
 }
@@ -120,7 +121,8 @@ fn workloads_show(operator: &Operator, clusters: &[RealCluster]) -> Pods {
         for pod in names {
             let row = table.lines().find(|line| line.contains(&pod)).unwrap_or_default();
             assert!(row.contains("1/1") && row.contains("Running"), "{table}");
-            assert!(row.contains(&format!("{name}-node")), "{table}");
+            assert!(row.contains(&format!(" {name} ")), "{table}");
+            assert!(pods[&pod].1.starts_with(&format!("{name}-node")), "{pods:?}");
         }
     }
     pods

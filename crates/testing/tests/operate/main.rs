@@ -7,6 +7,7 @@ mod access;
 mod backup;
 mod install;
 mod look;
+mod older;
 mod restart;
 
 use std::{

@@ -4,6 +4,8 @@
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+mod placed;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -73,7 +75,7 @@ fn pods_show(operator: &Operator) {
     let row = table.lines().find(|line| line.starts_with("web")).unwrap_or_default();
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert!(cells.get(5).is_some_and(|address| address.starts_with("198.1")), "{table}");
-    assert_eq!(cells.get(6), Some(&"worker"), "{table}");
+    assert_eq!(cells.get(6), Some(&"real-1"), "{table}");
     assert!(container_runs());
     // Kubernetes' own clients learn of the cluster what they would of a node.
     let node = operator.hub(&["get", "node", "real-1"]).ok();
@@ -100,7 +102,14 @@ fn it_is_described(operator: &Operator) {
         if events.contains("Started") && events.contains("Scheduled") { Ok(()) } else { Err(events) }
     });
     let described = operator.hub(&["describe", "pod", "web"]).ok();
-    for part in [IMAGE, "containerd://", "hanse.io/cluster=real-1", "Started", "worker/198.1"] {
+    for part in [
+        IMAGE,
+        "containerd://",
+        "hanse.io/cluster=real-1",
+        "Started",
+        "real-1/198.1",
+        "hanse.io/node: worker",
+    ] {
         assert!(described.contains(part), "{part}: {described}");
     }
 }
@@ -264,4 +273,5 @@ fn containers_of_a_real_kubelet_are_used_through_the_hub() {
     commands_run_inside(&operator);
     deleting_kills_the_container(&operator);
     pods_talk_to_the_hub(&operator, &cluster);
+    placed::an_operator_runs_as_a_workload(&operator, &cluster);
 }

@@ -1,0 +1,392 @@
+//! Who decides, how often it is decided, and what a decision leaves behind.
+
+use anyhow::Result;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    app::{self, NS},
+    history::What,
+    world::{
+        CLUSTERS, World, apply, assignment_path, condition, deployment_path, path, pods_path, shares, text,
+    },
+};
+
+const NAMESPACE: &str = "/api/v1/namespaces/shop";
+
+async fn in_m1(members: &[&str]) -> Result<World> {
+    let world = World::start(members).await?;
+    world.namespace(NS).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1"})).await?;
+    world.apply_all(&app::web()).await?;
+    world.until_rolled_out("web", 3).await?;
+    Ok(world)
+}
+
+fn on(cluster: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": name},
+        "spec": {"select": [{"kinds": ["Deployment"], "namespaces": [NS]}], "clusters": {"names": [cluster]}},
+    })
+}
+
+async fn until_decided(world: &World, layer: &str, cluster: &str) -> Result<()> {
+    let is_so = |it: &Value| {
+        it["spec"]["decision"]["layer"] == layer
+            && shares(it).iter().map(|it| it.0.as_str()).collect::<Vec<_>>() == [cluster]
+    };
+    let assignment = assignment_path(&app::deployment("web", 1));
+    world.until(&assignment, &format!("{layer} decides for {cluster}"), is_so).await?;
+    world.until_rolled_out("web", 1).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_1_layers_of_policy_and_the_one_that_decided_is_named() -> Result<()> {
+    let world = World::start(&["m1", "m2"]).await?;
+    world.namespace(NS).await?;
+    world.apply(&app::deployment("web", 1)).await?;
+    world.until_rolled_out("web", 1).await?;
+    let assignment = world.assignment(&app::deployment("web", 1)).await?;
+    assert_eq!(assignment["spec"]["decision"]["layer"], "Default");
+    apply(&world.client, "/clusters/root", &on("m1", "global")).await?;
+    until_decided(&world, "Root", "m1").await?;
+    world.apply(&on("m2", "local")).await?;
+    until_decided(&world, "Workspace", "m2").await?;
+    let assignment = world.assignment(&app::deployment("web", 1)).await?;
+    assert_eq!(assignment["spec"]["decision"]["policy"], "local");
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1"})).await?;
+    until_decided(&world, "Namespace", "m1").await?;
+    world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m2"})).await?;
+    until_decided(&world, "Object", "m2").await?;
+    // And back again, layer by layer.
+    world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": null})).await?;
+    until_decided(&world, "Namespace", "m1").await?;
+    Ok(())
+}
+
+/// Clusters come and change that are no business of what runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_3_unrelated_clusters_move_nothing() -> Result<()> {
+    let world = World::start(&["m1", "m2"]).await?;
+    world.namespace(NS).await?;
+    world.apply_all(&app::web()).await?;
+    world.until_rolled_out("web", 3).await?;
+    let home = shares(&world.assignment(&app::deployment("web", 3)).await?)[0].0.clone();
+    let other = if home == "m1" { "m2" } else { "m1" };
+    world.barrier(NS, 0, &["m1", "m2"]).await?;
+    let (here, there) = (world.here.mark(), world.there.mark());
+    world.patch(&format!("{CLUSTERS}/{other}"), json!({"metadata": {"labels": {"new": "label"}}})).await?;
+    world.patch(&format!("{CLUSTERS}/{other}"), json!({"spec": {"unschedulable": true}})).await?;
+    world.patch(&format!("{CLUSTERS}/{other}"), json!({"spec": {"unschedulable": false}})).await?;
+    world.clusters.simulation.add("m3", sim::ClusterOptions::default()).await?;
+    world.join("m3").await?;
+    world.barrier(NS, 1, &["m1", "m2", "m3"]).await?;
+    let moved = world.here.since(here).into_iter();
+    let moved = moved
+        .filter(|it| it.resource == "assignments" && it.namespace == NS && !it.name.contains("barrier-"));
+    // A namespace is wherever anything of it is, so that the barrier brings it to m3.
+    let moved: Vec<_> = moved.filter(|it| it.name != format!("namespaces.{NS}")).collect();
+    assert_eq!(moved, []);
+    let mut writes = world.writes_to_copies(there);
+    writes.retain(|it| !it.name.contains("barrier-") && it.resource != "namespaces");
+    assert_eq!(writes, []);
+    Ok(())
+}
+
+/// Whatever roles allow; and Assignments can be found by the cluster they name.
+#[tokio::test(flavor = "multi_thread")]
+async fn s1_1_assignments_are_written_by_hanse_alone() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    let assignment = assignment_path(&app::deployment("web", 3));
+    let before = world.get(&assignment).await?;
+    let patch = json!({"spec": {"clusters": [{"name": "m2", "uid": "x"}]}});
+    let refused = [
+        world.client.merge_patch(&assignment, &patch).await?,
+        world
+            .client
+            .merge_patch(&format!("{assignment}/status"), &json!({"status": {"clusters": []}}))
+            .await?,
+        world.client.put(&assignment, &before).await?,
+        world.client.delete(&assignment).await?,
+        world
+            .client
+            .call(Method::DELETE, &format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments"), &[], "")
+            .await?,
+    ];
+    for answer in refused {
+        assert!([403, 405, 422].contains(&answer.code.as_u16()), "{}: {}", answer.code, answer.text());
+    }
+    assert_eq!(world.get(&assignment).await?["spec"], before["spec"]);
+    let by_cluster = |cluster: &str| {
+        format!(
+            "/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments?labelSelector=cluster.hanse.io/{cluster}"
+        )
+    };
+    assert!(!crate::world::items(&world.client, &by_cluster("m1")).await?.is_empty());
+    assert!(crate::world::items(&world.client, &by_cluster("m2")).await?.is_empty());
+    Ok(())
+}
+
+/// A move, seen by somebody who watches: along the arrows, and the old one goes when the new one is available.
+#[tokio::test(flavor = "multi_thread")]
+async fn s1_2_states_change_along_their_arrows_only() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    let list = format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments");
+    let version = text(&world.get(&list).await?, "/metadata/resourceVersion").to_owned();
+    let mut watch = world.client.watch(&format!("{list}?watch=true&resourceVersion={version}")).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m2"})).await?;
+    let states = |it: &Value| -> Vec<(String, String)> {
+        let clusters = it["spec"]["clusters"].as_array().into_iter().flatten();
+        clusters.map(|it| (text(it, "/name").to_owned(), text(it, "/state").to_owned())).collect()
+    };
+    let mut seen: Vec<Vec<(String, String)>> = Vec::new();
+    loop {
+        let event = watch.expect().await?;
+        if event["object"]["spec"]["object"]["kind"] != "Deployment" {
+            continue;
+        }
+        let now = states(&event["object"]);
+        if seen.last() != Some(&now) {
+            seen.push(now.clone());
+        }
+        if now.iter().all(|(name, _)| name == "m2") {
+            break;
+        }
+    }
+    let runs = |state: &str| state == "Assigned" || state == "Ready";
+    for step in &seen {
+        for (name, state) in step {
+            let fits = if name == "m2" { runs(state) } else { state == "Draining" };
+            assert!(fits, "{seen:?}");
+        }
+    }
+    let first = seen.first().map(Vec::len);
+    assert_eq!(first, Some(2), "both at once, in one write: {seen:?}");
+    // m1 let go of it only when m2 had it all, by their own records.
+    let m2_web = world.member("m2").await?.get(&deployment_path("web")).await?;
+    assert_eq!(m2_web["status"]["availableReplicas"], 3);
+    world.member("m1").await?.until_gone(&deployment_path("web")).await?;
+    Ok(())
+}
+
+/// A cluster that something has left leaves no trace on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn d03_nothing_of_a_cluster_stays_on_an_object_that_left_it() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m1,m2"})).await?;
+    let web = app::deployment("web", 3);
+    world
+        .until(&assignment_path(&web), "both", |it| {
+            it["status"]["clusters"].as_array().is_some_and(|it| it.len() == 2)
+        })
+        .await?;
+    world.until_rolled_out("web", 3).await?;
+    world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m1"})).await?;
+    let only_m1 = |it: &Value| shares(it).len() == 1;
+    let assignment = world.until(&assignment_path(&web), "m2 is left", only_m1).await?;
+    assert!(!assignment["spec"]["clusters"].to_string().contains("m2"));
+    let assignment = world
+        .until(&assignment_path(&web), "nothing is said of it", |it| {
+            !it["status"].to_string().contains("\"m2\"")
+        })
+        .await?;
+    assert!(!assignment["metadata"]["labels"].to_string().contains("m2"), "{}", assignment["metadata"]);
+    world.until_rolled_out("web", 3).await?;
+    let web = world
+        .until(&deployment_path("web"), "nor on the object", |it| !it["status"].to_string().contains("m2"))
+        .await?;
+    assert!(!web["metadata"]["managedFields"].to_string().contains("m2"));
+    world.member("m2").await?.until_gone(&deployment_path("web")).await
+}
+
+/// Annotations and labels that come, change and go: each is a change, in both directions; a status is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn d04_what_changes_a_copy_and_what_does_not() -> Result<()> {
+    let world = in_m1(&["m1"]).await?;
+    let member = world.member("m1").await?;
+    let settings = app::config_map("settings", "one");
+    for value in [json!("a"), json!("b"), Value::Null] {
+        let patch = json!({"metadata": {"annotations": {"example.com/x": value}, "labels": {"x": value}}});
+        world.patch(&path(&settings), patch).await?;
+        let follows = |it: &Value| {
+            it["metadata"]["annotations"]["example.com/x"] == value && it["metadata"]["labels"]["x"] == value
+        };
+        member.until(&path(&settings), &format!("it follows to {value}"), follows).await?;
+    }
+    // Hanse's own do not travel.
+    world.annotate(&path(&settings), json!({"hanse.io/note": "here"})).await?;
+    world.barrier(NS, 0, &["m1"]).await?;
+    let mark = world.there.mark();
+    world
+        .patch(&format!("{}/status", deployment_path("web")), json!({"status": {"collisionCount": 7}}))
+        .await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    let mut writes = world.writes_to_copies(mark);
+    writes.retain(|it| !it.name.contains("barrier-"));
+    assert_eq!(writes, []);
+    assert!(!member.get(&path(&settings)).await?.to_string().contains("hanse.io/note"));
+    world.until_rolled_out("web", 3).await?;
+    Ok(())
+}
+
+/// Somebody's finalizer holds an object that is to go, while it is spread over two clusters.
+#[tokio::test(flavor = "multi_thread")]
+async fn d06_an_object_that_waits_for_a_finalizer_makes_no_work() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1,m2"})).await?;
+    world.member("m2").await?.until_there(&deployment_path("web")).await?;
+    world.patch(&deployment_path("web"), json!({"metadata": {"finalizers": ["example.com/hold"]}})).await?;
+    world.client.delete(&deployment_path("web")).await?;
+    world
+        .until(&deployment_path("web"), "it is being deleted", |it| {
+            it["metadata"]["deletionTimestamp"].is_string()
+        })
+        .await?;
+    world.barrier(NS, 0, &["m1", "m2"]).await?;
+    let (here, there) = (world.here.mark(), world.there.mark());
+    world.barrier(NS, 1, &["m1", "m2"]).await?;
+    world.barrier(NS, 2, &["m1", "m2"]).await?;
+    let about_web = |it: &crate::history::Deed| it.name == "web" || it.name == "deployments.apps.web";
+    let deeds: Vec<_> =
+        world.here.since(here).into_iter().chain(world.there.since(there)).filter(about_web).collect();
+    assert_eq!(deeds, []);
+    world.patch(&deployment_path("web"), json!({"metadata": {"finalizers": null}})).await?;
+    world.until_gone(&deployment_path("web")).await?;
+    for member in ["m1", "m2"] {
+        world.member(member).await?.until_gone(&deployment_path("web")).await?;
+    }
+    Ok(())
+}
+
+/// A member that comes and goes: X5, what is not there is not looked at. And D7's other half: who waits is woken.
+#[tokio::test(flavor = "multi_thread")]
+async fn d07_x5_a_flapping_member_concerns_those_who_are_there_or_wait_for_it() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    for number in 0..30 {
+        world.apply(&app::config_map(&format!("more-{number}"), "x")).await?;
+    }
+    // What nothing names is wherever workloads of its namespace are, so that this one has its own.
+    world.namespace("elsewhere").await?;
+    let mut waiting = app::deployment("waiting", 1);
+    waiting["metadata"]["namespace"] = json!("elsewhere");
+    waiting["metadata"]["annotations"] = json!({"hanse.io/clusters": "m2"});
+    world.barrier(NS, 0, &["m1"]).await?;
+    let (here, there) = (world.here.mark(), world.there.mark());
+    let is_lost = |it: &Value| api::cluster::condition(it, "Ready").is_some_and(|it| it["status"] != "True");
+    for round in 0..5 {
+        world.clusters.simulation.stop("m2").await?;
+        world.until(&format!("{CLUSTERS}/m2"), "it is lost", is_lost).await?;
+        if round == 4 {
+            world.apply(&waiting).await?;
+        }
+        world.clusters.simulation.resume("m2").await?;
+        world.until_ready("m2").await?;
+    }
+    // Who named it has it as soon as it is back.
+    world.until(&path(&waiting), "it runs", |it| it["status"]["readyReplicas"] == 1).await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    let of_others = |it: &crate::history::Deed| it.namespace == NS && !it.name.contains("barrier-");
+    let deeds: Vec<_> = world.here.since(here).into_iter().filter(of_others).collect();
+    assert_eq!(deeds, [], "in the hub");
+    let m1: Vec<_> = world.deeds("m1", there)?.into_iter().filter(of_others).collect();
+    assert_eq!(m1, [], "in m1");
+    Ok(())
+}
+
+/// To another cluster and back, before and after it got there: nothing that pods need is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn d12_there_and_back_again_misses_nothing() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    for (round, wait) in [false, true, false, true].into_iter().enumerate() {
+        world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m2"})).await?;
+        if wait {
+            let m2 = world.member("m2").await?;
+            m2.until(&deployment_path("web"), "it got there", |it| it["status"]["readyReplicas"] == 3)
+                .await?;
+        }
+        world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1"})).await?;
+        let is_back = |it: &Value| shares(it) == [("m1".to_owned(), 3)];
+        world
+            .until(
+                &assignment_path(&app::deployment("web", 3)),
+                &format!("round {round}: it is back"),
+                is_back,
+            )
+            .await?;
+        world.until_rolled_out("web", 3).await?;
+    }
+    let (m1, m2) = (world.member("m1").await?, world.member("m2").await?);
+    for object in app::web() {
+        m1.until_there(&path(&object)).await?;
+        m2.until_gone(&path(&object)).await?;
+    }
+    let runs = |it: &Value| {
+        it["items"]
+            .as_array()
+            .is_some_and(|pods| pods.len() == 3 && pods.iter().all(|it| it["status"]["phase"] == "Running"))
+    };
+    m1.until(&pods_path(), "its pods run", runs).await?;
+    Ok(())
+}
+
+/// Objects that are applied in the moment after their namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn d13_what_is_made_just_after_its_namespace_is_placed() -> Result<()> {
+    let world = World::start(&["m1", "m2"]).await?;
+    let mut all = Vec::new();
+    for number in 0..20 {
+        let name = format!("quick-{number}");
+        let mut object = app::config_map("settings", "one");
+        object["metadata"]["namespace"] = json!(name);
+        let mut web = app::deployment("web", 1);
+        web["metadata"]["namespace"] = json!(name);
+        world.namespace(&name).await?;
+        world.apply(&object).await?;
+        world.apply(&web).await?;
+        all.extend([object, web]);
+    }
+    for object in &all {
+        let applied = |it: &Value| it["status"]["clusters"][0]["applied"] == true;
+        world.until(&assignment_path(object), "it is placed", applied).await?;
+    }
+    Ok(())
+}
+
+/// A member is unjoined, its work is done elsewhere, and it is joined again: nothing there is revived, made or ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn d08_a_member_that_is_joined_again_revives_nothing() -> Result<()> {
+    let world = World::start(&["m1", "m2"]).await?;
+    world.namespace(NS).await?;
+    world.apply_all(&app::web()).await?;
+    world.until_rolled_out("web", 3).await?;
+    let home = shares(&world.assignment(&app::deployment("web", 3)).await?)[0].0.clone();
+    let other = if home == "m1" { "m2" } else { "m1" };
+    let pods = world.member(&home).await?.pods(NS).await?;
+    let hub = crate::world::sync_client(&crate::world::access(&world.hub, api::DEFAULT));
+    let request = sync::unjoin::Request {
+        name: &home,
+        hub: &hub,
+        member: None,
+        forget: false,
+        delete_namespaces: false,
+    };
+    sync::unjoin::unjoin(&request).await?;
+    world.until_gone(&format!("{CLUSTERS}/{home}")).await?;
+    world
+        .member(other)
+        .await?
+        .until(&deployment_path("web"), "it runs elsewhere", |it| it["status"]["readyReplicas"] == 3)
+        .await?;
+    let mark = world.there.mark();
+    world.join(&home).await?;
+    world.barrier(NS, 1, &["m1", "m2"]).await?;
+    let revived = world.deeds(&home, mark)?.into_iter();
+    let revived =
+        revived.filter(|it| it.namespace == NS && it.what != What::Status && !it.name.contains("barrier-"));
+    assert_eq!(revived.collect::<Vec<_>>(), []);
+    assert_eq!(world.member(&home).await?.pods(NS).await?, pods);
+    assert_eq!(shares(&world.assignment(&app::deployment("web", 3)).await?), [(other.to_owned(), 3)]);
+    let web = world.get(&deployment_path("web")).await?;
+    assert_eq!((&web["status"]["replicas"], condition(&web, "Synced")), (&json!(3), Value::Null));
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! Something is deleted: in all ways there are, and under another's name.
+
+use anyhow::{Context, Result};
+use http::Method;
+use serde_json::{Value, json};
+use sync::unjoin;
+
+use crate::{
+    app::{self, NS},
+    history::What,
+    world::{
+        CLUSTERS, World, access, apply, assignment_path, condition, deployment_path, path, pods_path, shares,
+        sync_client, text,
+    },
+};
+
+const NAMESPACE: &str = "/api/v1/namespaces/shop";
+
+/// A world where `web` runs in m1.
+async fn running() -> Result<World> {
+    let world = World::start(&["m1", "m2"]).await?;
+    world.namespace(NS).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1"})).await?;
+    world.apply_all(&app::web()).await?;
+    world.until_rolled_out("web", 3).await?;
+    Ok(world)
+}
+
+async fn delete(world: &World, path: &str, propagation: &str) -> Result<()> {
+    let options = json!({"propagationPolicy": propagation}).to_string();
+    let json = [("content-type", "application/json")];
+    let answer = world.client.call(Method::DELETE, path, &json, options).await?;
+    anyhow::ensure!(answer.code.is_success(), "{path}: {}", answer.text());
+    Ok(())
+}
+
+/// What of the namespace in the member is a copy, by its marks.
+async fn copies(world: &World, member: &str) -> Result<Vec<String>> {
+    let member = world.member(member).await?;
+    let mut found = Vec::new();
+    for kind in ["deployments", "replicasets"] {
+        found.extend(member.items(&format!("/apis/apps/v1/namespaces/{NS}/{kind}")).await?);
+    }
+    for kind in ["services", "configmaps", "secrets", "pods"] {
+        found.extend(member.items(&format!("/api/v1/namespaces/{NS}/{kind}")).await?);
+    }
+    let is_copy = |it: &&Value| it["metadata"]["annotations"][api::SOURCE_ANNOTATION].is_string();
+    Ok(found.iter().filter(is_copy).map(|it| text(it, "/metadata/name").to_owned()).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_deleting_in_the_background_leaves_nothing_marked() -> Result<()> {
+    let world = running().await?;
+    let member = world.member("m1").await?;
+    for object in app::web() {
+        delete(&world, &path(&object), "Background").await?;
+    }
+    for object in app::web() {
+        world.until_gone(&path(&object)).await?;
+        world.until_gone(&assignment_path(&object)).await?;
+        member.until_gone(&path(&object)).await?;
+    }
+    member.until(&pods_path(), "no pod is left", |it| it["items"] == json!([])).await?;
+    world.until(&pods_path(), "no pod shows", |it| it["items"] == json!([])).await?;
+    assert_eq!(copies(&world, "m1").await?, [""; 0]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_foreground_ends_only_after_the_pods_are_gone_in_members() -> Result<()> {
+    let world = running().await?;
+    let member = world.member("m1").await?;
+    let pods = member.pods(NS).await?;
+    let mark = world.there.mark();
+    delete(&world, &deployment_path("web"), "Foreground").await?;
+    world.until_gone(&deployment_path("web")).await?;
+    // The member's history at this moment.
+    let ended = world.deeds("m1", mark)?;
+    for (uid, _) in &pods {
+        let is_end = ended.iter().any(|deed| deed.what == What::Removed && deed.uid == *uid);
+        assert!(is_end, "pod {uid} was there when the Deployment had gone: {ended:?}");
+    }
+    assert!(!member.has(&deployment_path("web")).await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_orphans_go_on_running() -> Result<()> {
+    let world = running().await?;
+    let member = world.member("m1").await?;
+    let pods = member.pods(NS).await?;
+    let mark = world.there.mark();
+    delete(&world, &deployment_path("web"), "Orphan").await?;
+    world.until_gone(&deployment_path("web")).await?;
+    member.until_gone(&deployment_path("web")).await?;
+    world.until_gone(&assignment_path(&app::deployment("web", 3))).await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    assert_eq!(member.pods(NS).await?, pods);
+    let sets = member.items(&format!("/apis/apps/v1/namespaces/{NS}/replicasets")).await?;
+    assert_eq!(sets.len(), 1);
+    let ends =
+        world.deeds("m1", mark)?.into_iter().filter(|deed| deed.is_end() && deed.resource != "deployments");
+    assert_eq!(ends.collect::<Vec<_>>(), []);
+    Ok(())
+}
+
+/// What was deleted is not what was made under its name meanwhile: here and there (X2).
+#[tokio::test(flavor = "multi_thread")]
+async fn d05_deleting_and_making_again_never_removes_the_new_one() -> Result<()> {
+    let world = running().await?;
+    let member = world.member("m1").await?;
+    let settings = app::config_map("settings", "one");
+    let mut last = Value::Null;
+    for round in 0..20 {
+        delete(&world, &path(&settings), "Background").await?;
+        // It may take a moment until the name is free.
+        world.until_gone(&path(&settings)).await?;
+        last = world.apply(&app::config_map("settings", &round.to_string())).await?;
+    }
+    let uid = last["metadata"]["uid"].clone();
+    let is_new = |it: &Value| it["metadata"]["annotations"][api::SOURCE_ANNOTATION] == uid;
+    let copy = member.until(&path(&settings), "the last one arrived", is_new).await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    let now = member.get(&path(&settings)).await?;
+    assert_eq!((&now["metadata"]["uid"], &now["data"]["key"]), (&copy["metadata"]["uid"], &json!("19")));
+    Ok(())
+}
+
+/// While nobody looked, somebody put another in the place of the copy. It is not ours to delete (X2).
+#[tokio::test(flavor = "multi_thread")]
+async fn d05_another_object_in_the_place_of_a_copy_is_not_deleted() -> Result<()> {
+    let world = running().await?;
+    let member = world.member("m1").await?;
+    let settings = app::config_map("settings", "theirs");
+    world.cut("m1")?;
+    member.client.delete(&path(&settings)).await?;
+    let theirs = member.create(&settings).await?;
+    let mark = world.there.mark();
+    delete(&world, &path(&settings), "Background").await?;
+    world.heal("m1")?;
+    world.until_gone(&assignment_path(&settings)).await?;
+    world.until_ready("m1").await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    let now = member.get(&path(&settings)).await?;
+    assert_eq!(now["metadata"]["uid"], theirs["metadata"]["uid"]);
+    let touched = world.deeds("m1", mark)?.into_iter().filter(|deed| deed.name == "settings");
+    assert_eq!(touched.collect::<Vec<_>>(), []);
+    Ok(())
+}
+
+/// Also what `bad_input` says of conflicting owners.
+#[tokio::test(flavor = "multi_thread")]
+async fn x2_a_foreign_object_is_never_overwritten_and_the_conflict_is_told() -> Result<()> {
+    let world = World::start(&["m1"]).await?;
+    let member = world.member("m1").await?;
+    member.create(&app::namespace(NS)).await?;
+    let theirs = member.create(&app::deployment("web", 1)).await?;
+    let mark = world.there.mark();
+    world.namespace(NS).await?;
+    world.apply(&app::deployment("web", 3)).await?;
+
+    let is_told = |it: &Value| {
+        let synced = condition(it, "Synced");
+        synced["reason"] == "Conflict" && text(&synced, "/message").contains(api::ADOPT_ANNOTATION)
+    };
+    world.until(&deployment_path("web"), "the conflict is told, with what to do", is_told).await?;
+    let about_it = |list: &Value| {
+        let mut events = list["items"].as_array().into_iter().flatten();
+        events.any(|it| it["reason"] == "Conflict" && it["involvedObject"]["name"] == "web")
+    };
+    world.until(&format!("{NAMESPACE}/events"), "as an event too", about_it).await?;
+    let is_theirs = |deed: &crate::history::Deed| deed.resource == "deployments" && deed.what != What::Status;
+    let touched =
+        || -> Result<Vec<_>> { Ok(world.deeds("m1", mark)?.into_iter().filter(is_theirs).collect()) };
+    assert_eq!(touched()?, []);
+
+    // Deleting ours is no reason to delete theirs.
+    delete(&world, &deployment_path("web"), "Background").await?;
+    world.until_gone(&deployment_path("web")).await?;
+    world.until_gone(&assignment_path(&app::deployment("web", 3))).await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    assert_eq!(touched()?, []);
+
+    // Told to, it is taken over, as the object that it is.
+    let mut web = app::deployment("web", 3);
+    web["metadata"]["annotations"] = json!({api::ADOPT_ANNOTATION: "true"});
+    world.apply(&web).await?;
+    world.until_rolled_out("web", 3).await?;
+    let now = member.get(&deployment_path("web")).await?;
+    assert_eq!(now["metadata"]["uid"], theirs["metadata"]["uid"]);
+    Ok(())
+}
+
+async fn forget(world: &World, cluster: &str) -> Result<()> {
+    let hub = sync_client(&access(&world.hub, api::DEFAULT));
+    let request =
+        unjoin::Request { name: cluster, hub: &hub, member: None, forget: true, delete_namespaces: false };
+    unjoin::unjoin(&request).await?;
+    world.until_gone(&format!("{CLUSTERS}/{cluster}")).await
+}
+
+/// The member is gone for good, or seems to be.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_11_deleting_a_namespace_with_a_dead_member() -> Result<()> {
+    let world = running().await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1,m2"})).await?;
+    let m2 = world.member("m2").await?;
+    m2.until_there(&deployment_path("web")).await?;
+    world.until_rolled_out("web", 3).await?;
+    let pods = world.member("m1").await?.pods(NS).await?;
+    world.clusters.simulation.stop("m1").await?;
+    let mark = world.there.mark();
+
+    delete(&world, NAMESPACE, "Background").await?;
+
+    // Where it can, it goes; and it says for whom it waits.
+    m2.until_gone(NAMESPACE).await?;
+    let waits_for_m1 = |it: &Value| {
+        it["items"].as_array().is_some_and(|all| {
+            !all.is_empty() && all.iter().all(|it| shares(it).iter().all(|(name, _)| name == "m1"))
+        })
+    };
+    let assignments = format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments");
+    world.until(&assignments, "only m1 is left", waits_for_m1).await?;
+    let says_so = |it: &Value| {
+        let conditions = it["status"]["conditions"].as_array().into_iter().flatten();
+        it["status"]["phase"] == "Terminating"
+            && conditions.into_iter().any(|it| text(it, "/message").contains("hanse.io/copies in"))
+    };
+    world.until(NAMESPACE, "it says what keeps it", says_so).await?;
+
+    // Somebody says that the member does not come back.
+    forget(&world, "m1").await?;
+    world.until_gone(NAMESPACE).await?;
+
+    // It does after all. The hub has no memory of what was there, so nothing is deleted, and nothing starts again.
+    world.clusters.simulation.resume("m1").await?;
+    world.join("m1").await?;
+    world.namespace("other").await?;
+    world.barrier("other", 1, &["m1", "m2"]).await?;
+    let m1 = world.member("m1").await?;
+    assert_eq!(m1.pods(NS).await?, pods);
+    // What is applied again is what runs there, and goes with it.
+    world.namespace(NS).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1"})).await?;
+    world.apply_all(&app::web()).await?;
+    world.until_rolled_out("web", 3).await?;
+    let now = m1.pods(NS).await?;
+    assert!(now.is_superset(&pods), "they go on: {now:?}, {pods:?}");
+    let made = world.deeds("m1", mark)?.into_iter();
+    let made = made.filter(|deed| deed.namespace == NS && deed.what == What::Made && deed.resource == "pods");
+    assert_eq!(made.count(), now.len() - pods.len());
+    delete(&world, NAMESPACE, "Background").await?;
+    world.until_gone(NAMESPACE).await?;
+    m1.until_gone(NAMESPACE).await.context("what was left goes with it")
+}
+
+/// A workspace is deleted while a member that has something of it is dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn d14_deleting_a_workspace_does_not_wait_for_ever_for_a_dead_member() -> Result<()> {
+    let world = World::start(&["m1"]).await?;
+    let workspaces = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
+    world.client.post(workspaces, &json!({"metadata": {"name": "team"}})).await?;
+    let team = "/clusters/team";
+    apply(&world.client, team, &app::namespace(NS)).await?;
+    apply(&world.client, team, &app::deployment("web", 1)).await?;
+    world
+        .until(&format!("{team}{}", deployment_path("web")), "it runs", |it| {
+            it["status"]["readyReplicas"] == 1
+        })
+        .await?;
+    world.clusters.simulation.stop("m1").await?;
+    let gone = world.client.delete(&format!("{workspaces}/team")).await?;
+    assert!(gone.code.is_success(), "{}", gone.text());
+    forget(&world, "m1").await?;
+    world.until_gone(&format!("{workspaces}/team")).await
+}

@@ -1,0 +1,308 @@
+//! What members say comes back onto the object that was applied.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::{
+    app::{self, NS},
+    world::{
+        World, assignment_path, condition, deployment_path, is_rolled_out, items, path, pods_path, shares,
+        text,
+    },
+};
+
+const NAMESPACE: &str = "/api/v1/namespaces/shop";
+
+async fn spread(members: &[&str]) -> Result<World> {
+    let world = World::start(members).await?;
+    world.namespace(NS).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": members.join(",")})).await?;
+    Ok(world)
+}
+
+/// What rollout status waits for is waited for here; kubectl itself is asked by tests/kubectl/roundtrip.
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_1_everything_of_an_application_without_any_placement_object() -> Result<()> {
+    let world = World::start(&["m1"]).await?;
+    world.member("m1").await?.provide_volumes().await?;
+    world.namespace(NS).await?;
+    world.apply_all(&app::everything()).await?;
+    world.until_rolled_out("web", 3).await?;
+    let member = world.member("m1").await?;
+    for object in app::everything() {
+        match text(&object, "/kind") {
+            // Rights are the workspace's own.
+            "Role" | "RoleBinding" => assert!(!member.has(&path(&object)).await?, "{object}"),
+            _ => drop(member.until_there(&path(&object)).await?),
+        }
+    }
+    Ok(())
+}
+
+fn widgets() -> Value {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        },
+    });
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "versions": [version],
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        },
+    })
+}
+
+fn widget() -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "one", "namespace": NS},
+        "spec": {"size": 3},
+    })
+}
+
+fn widgets_everywhere() -> Value {
+    json!({
+        "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": "widgets"},
+        "spec": {"select": [{"apiGroups": ["example.com"], "kinds": ["Widget"]}], "strategy": "Duplicate"},
+    })
+}
+
+/// Served: as in one cluster.
+async fn until_served(client: &testing::client::Client) -> Result<()> {
+    let path = "/apis/example.com/v1/namespaces/default/widgets";
+    crate::world::until(client, path, "it is served", |it| it["items"].is_array()).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_2_a_kind_that_no_member_serves_is_said_to_be_nowhere_until_one_does() -> Result<()> {
+    let world = World::start(&["m1"]).await?;
+    world.namespace(NS).await?;
+    world.apply(&widgets()).await?;
+    until_served(&world.client).await?;
+    world.apply(&widgets_everywhere()).await?;
+    world.apply(&widget()).await?;
+
+    let says_why = |it: &Value| {
+        let decision = &it["spec"]["decision"];
+        let verdicts = decision["verdicts"].as_array().into_iter().flatten();
+        !text(decision, "/message").is_empty()
+            && verdicts.into_iter().any(|it| it["cluster"] == "m1" && text(it, "/message").contains("serve"))
+    };
+    world.until(&assignment_path(&widget()), "it is said why it is nowhere", says_why).await?;
+    Ok(())
+}
+
+/// Also U1.3 of kinds that nobody knows: what all say is said, and of conditions the worst.
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_2_u1_3_objects_of_ones_own_kinds_are_placed_and_summed_up() -> Result<()> {
+    let world = World::start(&["m1", "m2"]).await?;
+    world.namespace(NS).await?;
+    let (m1, m2) = (world.member("m1").await?, world.member("m2").await?);
+    for member in [&m1, &m2] {
+        member.create(&widgets()).await?;
+        until_served(&member.client).await?;
+        // Sessions have no rights to kinds that nobody knows, until the member's admin gives them.
+        let rule = json!({"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["*"]});
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "widgets"},
+            "rules": [rule],
+        });
+        member.create(&role).await?;
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "widgets"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "widgets"},
+            "subjects": [{"kind": "ServiceAccount", "name": "hanse-session", "namespace": "hanse-system"}],
+        });
+        member.create(&binding).await?;
+    }
+    world.apply(&widgets()).await?;
+    until_served(&world.client).await?;
+    // A hub that comes later knows at once what members serve; this one is told when it asks again.
+    let mut world = world;
+    world.restart_hub(false).await?;
+    for name in ["m1", "m2"] {
+        let serves = |it: &Value| it["status"]["apis"].to_string().contains("widgets");
+        world.until(&format!("{}/{name}", crate::world::CLUSTERS), "it is known to serve it", serves).await?;
+    }
+    world.apply(&widgets_everywhere()).await?;
+    world.apply(&widget()).await?;
+
+    for (member, ready) in [(&m1, "True"), (&m2, "False")] {
+        let copy = member.until_there(&path(&widget())).await?;
+        assert_eq!(copy["spec"], json!({"size": 3}));
+        let condition = json!({
+            "type": "Ready", "status": ready, "reason": "Because", "message": "so it is",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = json!({"status": {"phase": "Up", "conditions": [condition]}});
+        member.client.merge_patch(&format!("{}/status", path(&widget())), &status).await?;
+    }
+    let is_summed = |it: &Value| {
+        let ready = condition(it, "Ready");
+        it["status"]["phase"] == "Up" && ready["status"] == "False" && text(&ready, "/message").contains("m2")
+    };
+    world.until(&path(&widget()), "what all say is said, and the worst condition", is_summed).await?;
+    Ok(())
+}
+
+/// One row for each kind: what its member says by itself, or, where there is no controller, is told to say.
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_3_the_status_of_every_kind_comes_back() -> Result<()> {
+    let world = spread(&["m1"]).await?;
+    let mut balanced = app::service("balanced");
+    balanced["spec"]["type"] = json!("LoadBalancer");
+    let address = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    // Some time, by the clock of the member.
+    const ANY: Value = Value::Null;
+    let rows: Vec<(Value, Option<Value>, &str, Value)> = vec![
+        (app::deployment("web", 3), None, "/status/readyReplicas", json!(3)),
+        (app::stateful_set("db", 2), None, "/status/readyReplicas", json!(2)),
+        (app::daemon_set("agent"), None, "/status/numberReady", json!(2)),
+        (app::replica_set("set", 2), None, "/status/readyReplicas", json!(2)),
+        (app::job("once"), None, "/status/succeeded", json!(1)),
+        (app::cron_job("often"), None, "/status/lastScheduleTime", ANY),
+        (app::pod("bare"), None, "/status/phase", json!("Running")),
+        (app::claim("data"), None, "/status/phase", json!("Bound")),
+        (balanced, Some(address.clone()), "/status/loadBalancer/ingress/0/ip", json!("192.0.2.1")),
+        (app::ingress("web"), Some(address), "/status/loadBalancer/ingress/0/ip", json!("192.0.2.1")),
+        (app::autoscaler("web"), None, "/status/currentReplicas", json!(3)),
+        (app::budget("web"), None, "/status/currentHealthy", json!(3)),
+    ];
+    let member = world.member("m1").await?;
+    member.provide_volumes().await?;
+    for (object, _, _, _) in &rows {
+        world.apply(object).await?;
+    }
+    for (object, told, pointer, expected) in &rows {
+        member.until_there(&path(object)).await?;
+        if let Some(status) = told {
+            let path = format!("{}/status", path(object));
+            member.client.merge_patch(&path, &json!({"status": status})).await?;
+        }
+        let what = format!("{pointer} of {} is {expected}", text(object, "/kind"));
+        world
+            .until(&path(object), &what, |it| {
+                it.pointer(pointer)
+                    .is_some_and(|found| found == expected || (*expected == ANY && !found.is_null()))
+            })
+            .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_4_counters_are_sums_and_the_generation_is_that_of_the_last_to_follow() -> Result<()> {
+    let world = spread(&["m1", "m2"]).await?;
+    world.apply(&app::deployment("web", 4)).await?;
+    let web = world.until_rolled_out("web", 4).await?;
+    assert_eq!(condition(&web, "Available")["status"], "True");
+    world.cut("m2")?;
+    let mut newer = app::deployment("web", 4);
+    newer["spec"]["template"]["spec"]["containers"][0]["image"] = json!("example.com/main:2");
+    world.apply(&newer).await?;
+    let m1 = world.member("m1").await?;
+    let has_newer =
+        |it: &Value| it["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/main:2";
+    let follows = |it: &Value| has_newer(it) && is_rolled_out(it, 2);
+    m1.until(&deployment_path("web"), "m1 follows", follows).await?;
+    let says_m2 = |it: &Value| text(&condition(it, "Progressing"), "/message").contains("m2");
+    let web = world.until(&deployment_path("web"), "it says that m2 is behind", says_m2).await?;
+    assert_eq!(web["metadata"]["generation"], 2);
+    assert_eq!(web["status"]["observedGeneration"], 1, "m2 has not followed: {}", web["status"]);
+    world.heal("m2")?;
+    world.until_rolled_out("web", 4).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_5_the_status_in_each_cluster_can_be_read() -> Result<()> {
+    let world = spread(&["m1", "m2"]).await?;
+    world.apply(&app::deployment("web", 4)).await?;
+    world.until_rolled_out("web", 4).await?;
+    let assignment = world.assignment(&app::deployment("web", 4)).await?;
+    assert_eq!(shares(&assignment), [("m1".to_owned(), 2), ("m2".to_owned(), 2)]);
+    let reports = assignment["status"]["clusters"].as_array().context("no reports")?;
+    for report in reports {
+        assert_eq!(
+            (&report["applied"], &report["status"]["readyReplicas"]),
+            (&json!(true), &json!(2)),
+            "{report}"
+        );
+    }
+    assert_eq!(reports.len(), 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_6_pods_show_with_unique_names_their_owners_and_their_cluster() -> Result<()> {
+    let world = spread(&["m1", "m2"]).await?;
+    world.apply(&app::deployment("web", 4)).await?;
+    let web = world.until_rolled_out("web", 4).await?;
+    world
+        .until(&pods_path(), "four pods", |it| it["items"].as_array().is_some_and(|it| it.len() == 4))
+        .await?;
+    let pods = items(&world.client, &pods_path()).await?;
+    let mut names: Vec<&str> = pods.iter().map(|pod| text(pod, "/metadata/name")).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 4);
+    let sets = items(&world.client, &format!("/apis/apps/v1/namespaces/{NS}/replicasets")).await?;
+    let [set] = sets.as_slice() else { anyhow::bail!("one ReplicaSet shows: {sets:?}") };
+    assert_eq!(set["metadata"]["ownerReferences"][0]["uid"], web["metadata"]["uid"]);
+    assert_eq!(set["status"]["readyReplicas"], 4, "summed up");
+    for pod in &pods {
+        let owner = &pod["metadata"]["ownerReferences"][0];
+        assert_eq!((&owner["kind"], &owner["uid"]), (&json!("ReplicaSet"), &set["metadata"]["uid"]), "{pod}");
+        let cluster = text(pod, "/metadata/labels/hanse.io~1cluster");
+        assert!(["m1", "m2"].contains(&cluster), "{pod}");
+        let there = world.member(cluster).await?.pods(NS).await?;
+        let uid = text(pod, "/metadata/uid");
+        assert!(there.iter().any(|it| it.0 == uid), "it is the member's own");
+    }
+    Ok(())
+}
+
+/// Nothing of ours is where a user's tools would find a difference.
+#[tokio::test(flavor = "multi_thread")]
+async fn x3_the_hubs_bookkeeping_is_not_on_the_users_objects() -> Result<()> {
+    let world = spread(&["m1", "m2"]).await?;
+    world.apply_all(&app::web()).await?;
+    world.until_rolled_out("web", 3).await?;
+    for object in app::web() {
+        let stored = world.get(&path(&object)).await?;
+        let metadata = &stored["metadata"];
+        for key in ["annotations", "labels", "finalizers", "ownerReferences"] {
+            assert!(metadata[key].is_null(), "{key}: {metadata}");
+        }
+        let managers = metadata["managedFields"].as_array().context("no managers")?;
+        let of_users = managers.iter().filter(|it| it["subresource"].is_null());
+        let names: Vec<&str> = of_users.map(|it| text(it, "/manager")).collect();
+        assert_eq!(names, ["kubectl"], "{metadata}");
+        if text(&object, "/kind") == "Deployment" {
+            assert_eq!(metadata["generation"], 1);
+        }
+    }
+    Ok(())
+}
+
+/// What is said of a share is true of the share alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_4_a_share_says_nothing_of_the_whole() -> Result<()> {
+    let world = spread(&["m1", "m2"]).await?;
+    world.apply(&app::deployment("web", 4)).await?;
+    world.until_rolled_out("web", 4).await?;
+    for member in ["m1", "m2"] {
+        let copy = world.member(member).await?.get(&deployment_path("web")).await?;
+        assert!(is_rolled_out(&copy, 2), "{}", copy["status"]);
+    }
+    Ok(())
+}

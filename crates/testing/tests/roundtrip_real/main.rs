@@ -1,0 +1,289 @@
+//! The round trip on three real control planes with kwok, by the real program and kubectl. What was written in a
+//! member is what its own audit log says.
+
+#![allow(clippy::disallowed_methods)] // Tests run on the real machine.
+
+#[path = "../roundtrip/app.rs"]
+#[allow(dead_code)] // Others use the rest of it.
+mod app;
+mod link;
+mod world;
+
+use serde_json::{Value, json};
+use testing::operator::eventually;
+
+use world::{MEMBERS, World, told};
+
+/// One world for all of them, since control planes take their time to start; each has a namespace of its own.
+#[test]
+fn scenarios_on_three_real_clusters() {
+    let mut world = World::start();
+    scenario_01_first_apply_without_placement_objects(&world);
+    scenario_02_applying_the_same_again_writes_nothing(&world);
+    scenario_06_spread_two_to_one_and_scale(&world);
+    scenario_07_honest_status(&world);
+    scenario_10_deletion_in_all_ways(&world);
+    d05_x2_the_same_name_is_not_the_same_object(&world);
+    scenario_12_a_partition_with_restarts(&mut world);
+    x2_every_delete_names_the_uid(&world);
+}
+
+/// The same objects in another namespace.
+fn in_namespace(namespace: &str, mut objects: Vec<Value>) -> Vec<Value> {
+    objects.iter_mut().for_each(|it| it["metadata"]["namespace"] = json!(namespace));
+    objects
+}
+
+fn running(world: &World, namespace: &str) -> Vec<usize> {
+    MEMBERS.iter().map(|member| world.pods(member, namespace).len()).collect()
+}
+
+fn home(world: &World, namespace: &str, name: &str) -> String {
+    let assignment = format!("deployments.apps.{name}");
+    let ask = ["get", "-n", namespace, "assignment", &assignment, "-o", "jsonpath={.spec.clusters[*].name}"];
+    world.k(&ask).ok()
+}
+
+fn scenario_01_first_apply_without_placement_objects(world: &World) {
+    world.k(&["create", "ns", "shop"]).ok();
+    world.apply("app.json", &in_namespace("shop", app::web()));
+    world.rolled_out("shop", "web");
+    let table = eventually("three pods run", || {
+        let said = world.k(&["get", "pods", "-n", "shop", "--no-headers"]).ok();
+        let rows = said.lines().filter(|line| line.contains("Running")).count();
+        if rows == 3 { Ok(said) } else { Err(said) }
+    });
+    let names: std::collections::BTreeSet<&str> =
+        table.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names.len(), 3, "{table}");
+    let generations = world
+        .k(&[
+            "get",
+            "deploy",
+            "web",
+            "-n",
+            "shop",
+            "-o",
+            "jsonpath={.metadata.generation}/{.status.observedGeneration}",
+        ])
+        .ok();
+    assert_eq!(generations.split_once('/').map(|it| it.0 == it.1), Some(true), "{generations}");
+    let mut counts = running(world, "shop");
+    counts.sort_unstable();
+    assert_eq!(counts, [0, 0, 3], "one of them runs all");
+}
+
+fn scenario_02_applying_the_same_again_writes_nothing(world: &World) {
+    let file = world.file("app.json", &in_namespace("shop", app::web()));
+    world.k(&["apply", "--server-side", "--force-conflicts", "-f", &file]).ok();
+    world.barrier("shop", 1, &MEMBERS);
+    let member = home(world, "shop", "web");
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    let versions = || {
+        let here = world.until_in("shop", "deploy", "web", "it is there", |it| it["spec"].is_object());
+        (version(&here), version(&world.there(&member, "shop", "deploy", "web")))
+    };
+    let before = versions();
+    let writes: Vec<usize> = world.members.iter().map(|it| it.session_writes().len()).collect();
+    for round in 0..20 {
+        world.k(&["apply", "-f", &file]).ok();
+        world.k(&["apply", "--server-side", "--force-conflicts", "-f", &file]).ok();
+        if round % 5 == 0 {
+            world.k(&["diff", "-f", &file]).ok();
+        }
+    }
+    world.barrier("shop", 2, &MEMBERS);
+    for (member, before) in world.members.iter().zip(writes) {
+        let mut new = member.session_writes().split_off(before);
+        new.retain(|it| it["objectRef"]["name"] != "barrier-2" && it["objectRef"]["resource"] != "events");
+        assert!(new.is_empty(), "{}: {:?}", member.name, told(&new));
+    }
+    // A client-side apply after a server-side one writes its annotation once: what is stored is what both say.
+    assert_eq!(versions().1, before.1, "the copy");
+}
+
+fn two_to_one(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": format!("two-to-one-{namespace}")},
+        "spec": {
+            "select": [{"kinds": ["Deployment"], "namespaces": [namespace]}],
+            "clusters": {"names": ["m1", "m2"]},
+            "strategy": "Divide",
+            "divide": {"by": "Weight", "rebalance": true, "shares": [
+                {"cluster": "m1", "weight": 2}, {"cluster": "m2", "weight": 1},
+            ]},
+        },
+    })
+}
+
+fn scenario_06_spread_two_to_one_and_scale(world: &World) {
+    world.k(&["create", "ns", "spread"]).ok();
+    world.apply("placement.json", &[two_to_one("spread")]);
+    world.apply("spread.json", &in_namespace("spread", vec![app::deployment("web", 3)]));
+    world.rolled_out("spread", "web");
+    world.k(&["scale", "-n", "spread", "deploy/web", "--replicas=7"]).ok();
+    world.rolled_out("spread", "web");
+    let table = world.k(&["get", "deploy", "web", "-n", "spread", "--no-headers"]).ok();
+    assert!(table.contains("7/7"), "{table}");
+    assert_eq!(running(world, "spread"), [5, 2, 0]);
+}
+
+/// Nodes that kwok pretends to be pull no images: in m2 no node is good enough instead.
+fn scenario_07_honest_status(world: &World) {
+    world.k(&["create", "ns", "honest"]).ok();
+    let broken = json!({
+        "apiVersion": "hanse.io/v1alpha1", "kind": "Override", "metadata": {"name": "no-node-in-m2"},
+        "spec": {
+            "select": [{"kinds": ["Deployment"], "namespaces": ["honest"]}],
+            "clusters": {"names": ["m2"]},
+            "patches": [{"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {"no-such": "node"}}],
+        },
+    });
+    world.apply("honest-policy.json", &[two_to_one("honest"), broken]);
+    world.apply("honest.json", &in_namespace("honest", vec![app::deployment("web", 7)]));
+    let condition = |it: &Value, kind: &str| -> Value {
+        let all = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|it| it["type"] == kind).unwrap_or_default()
+    };
+    world.until_in("honest", "deploy", "web", "five of seven, and m2 is named", |it| {
+        let progressing = condition(it, "Progressing");
+        it["status"]["readyReplicas"] == 5
+            && it["status"]["unavailableReplicas"] == 2
+            && condition(it, "Available")["status"] == "False"
+            && progressing["message"].as_str().is_some_and(|it| it.contains("m2"))
+    });
+    let table = world.k(&["get", "deploy", "web", "-n", "honest", "--no-headers"]).ok();
+    assert!(table.contains("5/7"), "{table}");
+    eventually("the member's event shows", || {
+        let said = world.k(&["get", "events", "-n", "honest"]).ok();
+        if said.contains("FailedScheduling") { Ok(()) } else { Err(said) }
+    });
+}
+
+fn scenario_10_deletion_in_all_ways(world: &World) {
+    world.k(&["create", "ns", "ends"]).ok();
+    world.k(&["annotate", "ns", "ends", "hanse.io/clusters=m1"]).ok();
+    let names = ["background", "foreground", "orphan"];
+    world.apply("ends.json", &in_namespace("ends", names.map(|name| app::deployment(name, 2)).to_vec()));
+    names.iter().for_each(|name| world.rolled_out("ends", name));
+    let of = |name: &str| format!("app={name}");
+
+    world.k(&["delete", "-n", "ends", "deploy/foreground", "--cascade=foreground"]).ok();
+    let left =
+        world.m("m1", &["get", "pods,rs,deploy", "-n", "ends", "-l", &of("foreground"), "-o", "name"]).ok();
+    assert_eq!(left.trim().replace("No resources found in ends namespace.", ""), "", "it returned only then");
+
+    world.k(&["delete", "-n", "ends", "deploy/background"]).ok();
+    world.until_gone_there("m1", "ends", &["pods,rs,deploy", "-l", &of("background")]);
+    world.until_gone_there("m1", "ends", &["deploy/background"]);
+
+    let uids = || {
+        world
+            .m(
+                "m1",
+                &[
+                    "get",
+                    "rs,pods",
+                    "-n",
+                    "ends",
+                    "-l",
+                    &of("orphan"),
+                    "-o",
+                    "jsonpath={.items[*].metadata.uid}",
+                ],
+            )
+            .ok()
+    };
+    let before = uids();
+    world.k(&["delete", "-n", "ends", "deploy/orphan", "--cascade=orphan"]).ok();
+    world.until_gone_there("m1", "ends", &["deploy/orphan"]);
+    world.barrier("ends", 1, &["m1"]);
+    assert_eq!(uids(), before, "the ReplicaSet and its pods stay");
+}
+
+fn d05_x2_the_same_name_is_not_the_same_object(world: &World) {
+    world.m("m1", &["create", "ns", "shared"]).ok();
+    world.m("m1", &["create", "configmap", "settings", "-n", "shared", "--from-literal=of=theirs"]).ok();
+    let theirs = world.there("m1", "shared", "configmap", "settings");
+    world.k(&["create", "ns", "shared"]).ok();
+    let ours = |name: &str, value: usize| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"round": value.to_string()},
+            "metadata": {"name": name, "namespace": "shared", "annotations": {"hanse.io/clusters": "m1"}},
+        })
+    };
+    world.apply("ours.json", &[ours("settings", 0)]);
+    eventually("the conflict is told, with what to do", || {
+        let said = world.k(&["get", "events", "-n", "shared"]).ok();
+        if said.contains("Conflict") && said.contains("hanse.io/adopt") { Ok(()) } else { Err(said) }
+    });
+    world.k(&["delete", "configmap", "settings", "-n", "shared"]).ok();
+    world.barrier("shared", 1, &["m1"]);
+    assert_eq!(world.there("m1", "shared", "configmap", "settings"), theirs, "it was left alone");
+
+    // Deleted and made again, over and over: the last one stays.
+    for round in 0..10 {
+        world.k(&["delete", "configmap", "again", "-n", "shared", "--ignore-not-found"]).ok();
+        world.apply("again.json", &[ours("again", round)]);
+    }
+    let last = world.k(&["get", "configmap", "again", "-n", "shared", "-o", "jsonpath={.metadata.uid}"]).ok();
+    let copy = eventually("the last one arrives", || {
+        let copy = world.there("m1", "shared", "configmap", "again");
+        match copy["metadata"]["annotations"]["hanse.io/source-uid"] == last {
+            true => Ok(copy),
+            false => Err(copy.to_string()),
+        }
+    });
+    world.barrier("shared", 2, &["m1"]);
+    let now = world.there("m1", "shared", "configmap", "again");
+    assert_eq!((&now["metadata"]["uid"], &now["data"]["round"]), (&copy["metadata"]["uid"], &json!("9")));
+}
+
+fn scenario_12_a_partition_with_restarts(world: &mut World) {
+    let member = home(world, "shop", "web");
+    let others: Vec<&str> = MEMBERS.into_iter().filter(|it| *it != member).collect();
+    world.barrier("shop", 3, &MEMBERS);
+    let (pods, writes) = (world.pods(&member, "shop"), world.member(&member).session_writes().len());
+
+    world.member(&member).link.cut();
+    let is_lost = |it: &Value| {
+        let conditions = it["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] != "True")
+    };
+    world.until("cluster", &member, "it is lost", is_lost);
+    for _ in 0..2 {
+        // Everything that it had seen is gone with it.
+        let _ = std::fs::remove_dir_all(world.operator.data.join("views"));
+        let _ = std::fs::remove_file(world.operator.data.join("views"));
+        world.operator.restart_hub().expect("it starts again");
+        world.barrier("spread", 10, &others);
+    }
+    world.operator.restart_hub().expect("it starts again");
+    world.member(&member).link.heal();
+    world.until("cluster", &member, "it is back", |it| !is_lost(it) && it["status"]["conditions"].is_array());
+    world.barrier("shop", 4, &MEMBERS);
+
+    assert_eq!(world.pods(&member, "shop"), pods);
+    let mut new = world.member(&member).session_writes().split_off(writes);
+    new.retain(|it| {
+        it["verb"] == "delete" || it["verb"] == "deletecollection" || it["objectRef"]["namespace"] == "shop"
+    });
+    new.retain(|it| it["objectRef"]["name"] != "barrier-4" && it["objectRef"]["resource"] != "events");
+    assert!(new.is_empty(), "{:?}", told(&new));
+    world.rolled_out("shop", "web");
+}
+
+/// By what the members were sent, all the time.
+fn x2_every_delete_names_the_uid(world: &World) {
+    let mut deletes = 0;
+    for member in &world.members {
+        for event in member.session_writes() {
+            assert_ne!(event["verb"], "deletecollection", "{event}");
+            if event["verb"] == "delete" {
+                deletes += 1;
+                assert!(event["requestObject"]["preconditions"]["uid"].is_string(), "{event}");
+            }
+        }
+    }
+    assert!(deletes > 0, "some were deleted");
+}

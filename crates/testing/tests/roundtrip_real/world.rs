@@ -1,0 +1,215 @@
+//! A hub as a process, kubectl, and three real control planes whose nodes kwok pretends to be.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testing::{
+    operator::{Operator, Said, eventually},
+    real::{Options, RealCluster},
+};
+
+use crate::link::Link;
+
+pub const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
+const SESSION: &str = "system:serviceaccount:hanse-system:hanse-session";
+/// All that sessions write, with what they sent; of others, that they did.
+const AUDIT: &str = r#"{
+  "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+  "rules": [
+    {"level": "None", "verbs": ["get", "list", "watch"]},
+    {"level": "Request", "users": ["system:serviceaccount:hanse-system:hanse-session"]},
+    {"level": "Metadata"}
+  ]
+}"#;
+
+pub struct Member {
+    pub name: &'static str,
+    pub cluster: RealCluster,
+    pub link: Link,
+    audit: PathBuf,
+}
+
+pub struct World {
+    pub operator: Operator,
+    pub members: Vec<Member>,
+    directory: TempDir,
+}
+
+impl World {
+    pub fn start() -> World {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path();
+        let members: Vec<Member> = thread::scope(|scope| {
+            let starting = MEMBERS.map(|name| scope.spawn(move || Member::start(name, place)));
+            starting.into_iter().map(|it| it.join().expect("it starts")).collect()
+        });
+        let operator = Operator::start(members[0].cluster.kubectl()).expect("the hub starts");
+        let world = World { operator, members, directory };
+        for member in &world.members {
+            let kubeconfig = member.kubeconfig_by_link(world.directory.path()).display().to_string();
+            world.operator.hanse(&["join", member.name, "--kubeconfig", &kubeconfig, "--region", "eu"]).ok();
+        }
+        for name in MEMBERS {
+            world.until("cluster", name, "it is known", |it| {
+                it["status"]["nodes"]["ready"] == 1 && it["status"]["apis"][0].is_object()
+            });
+        }
+        world
+    }
+
+    pub fn member(&self, name: &str) -> &Member {
+        self.members.iter().find(|it| it.name == name).expect("it is one of them")
+    }
+
+    /// kubectl with the hub.
+    pub fn k(&self, args: &[&str]) -> Said {
+        self.operator.hub(args)
+    }
+
+    /// kubectl with a member, as its own admin.
+    pub fn m(&self, member: &str, args: &[&str]) -> Said {
+        self.operator.kubectl(&self.member(member).cluster.kubeconfig, args)
+    }
+
+    /// Writes objects to a file for kubectl.
+    pub fn file(&self, name: &str, objects: &[Value]) -> String {
+        let path = self.directory.path().join(name);
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        std::fs::write(&path, list.to_string()).expect("a file");
+        path.display().to_string()
+    }
+
+    pub fn apply(&self, name: &str, objects: &[Value]) {
+        self.k(&["apply", "-f", &self.file(name, objects)]).ok();
+    }
+
+    /// Waits until an object of the hub is as it should be.
+    pub fn until(&self, kind: &str, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        self.until_in("default", kind, name, what, holds)
+    }
+
+    pub fn until_in(
+        &self,
+        namespace: &str,
+        kind: &str,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
+        eventually(&format!("{kind} {name}: {what}"), || {
+            let said = self.k(&["get", "-n", namespace, kind, name, "-o", "json"]);
+            let object: Value = serde_json::from_str(&said.text).unwrap_or_default();
+            if holds(&object) { Ok(object) } else { Err(said.text) }
+        })
+    }
+
+    pub fn rolled_out(&self, namespace: &str, name: &str) {
+        self.k(&["rollout", "status", "-n", namespace, &format!("deploy/{name}"), "--timeout=300s"]).ok();
+    }
+
+    /// An object of a member, or nothing.
+    pub fn there(&self, member: &str, namespace: &str, kind: &str, name: &str) -> Value {
+        let said = self.m(member, &["get", "-n", namespace, kind, name, "-o", "json"]);
+        serde_json::from_str(&said.text).unwrap_or_default()
+    }
+
+    pub fn until_gone_there(&self, member: &str, namespace: &str, what: &[&str]) {
+        let ask: Vec<&str> = ["get", "-n", namespace, "-o", "name", "--ignore-not-found"]
+            .into_iter()
+            .chain(what.iter().copied())
+            .collect();
+        eventually(&format!("{what:?} is gone in {member}"), || match self.m(member, &ask) {
+            said if said.done && said.text.trim().is_empty() => Ok(()),
+            said => Err(said.text),
+        });
+    }
+
+    /// The UIDs of running pods, with how often their first container was restarted.
+    pub fn pods(&self, member: &str, namespace: &str) -> BTreeSet<String> {
+        let list = self.m(member, &["get", "pods", "-n", namespace, "-o", "json"]).ok();
+        let list: Value = serde_json::from_str(&list).expect("a list");
+        let lives = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+        let pods = list["items"].as_array().into_iter().flatten().filter(lives);
+        pods.map(|pod| {
+            let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
+            format!("{} {restarts}", pod["metadata"]["uid"])
+        })
+        .collect()
+    }
+
+    /// Waits until something that is applied now is in all these members.
+    pub fn barrier(&self, namespace: &str, number: usize, members: &[&str]) {
+        let name = format!("barrier-{number}");
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": name, "namespace": namespace, "annotations": {"hanse.io/clusters": members.join(",")},
+            },
+        });
+        self.apply("barrier.json", &[object]);
+        for member in members {
+            eventually(&format!("{name} is in {member}"), || {
+                match self.there(member, namespace, "configmap", &name)["metadata"]["uid"].is_string() {
+                    true => Ok(()),
+                    false => Err("it is not there".to_owned()),
+                }
+            });
+        }
+    }
+}
+
+impl Member {
+    fn start(name: &'static str, directory: &Path) -> Member {
+        let (policy, audit) =
+            (directory.join(format!("{name}.policy")), directory.join(format!("{name}.audit")));
+        std::fs::write(&policy, AUDIT).expect("a file");
+        let options = Options {
+            controller_manager: true,
+            nodes: vec![format!("{name}-node")],
+            fsync: false,
+            apiserver_args: vec![
+                format!("--audit-policy-file={}", policy.display()),
+                format!("--audit-log-path={}", audit.display()),
+            ],
+            ..Options::default()
+        };
+        let cluster =
+            RealCluster::start(options).unwrap_or_else(|error| panic!("{name} does not start: {error:#}"));
+        let address =
+            cluster.url.strip_prefix("https://").and_then(|it| it.parse().ok()).expect("an address");
+        Member { name, cluster, link: Link::to(address), audit }
+    }
+
+    fn kubeconfig_by_link(&self, directory: &Path) -> PathBuf {
+        let text = std::fs::read_to_string(&self.cluster.kubeconfig).expect("a kubeconfig");
+        let path = directory.join(format!("{}.kubeconfig", self.name));
+        let linked = text.replace(&self.cluster.url, &format!("https://{}", self.link.address));
+        assert_ne!(text, linked, "the kubeconfig names the server");
+        std::fs::write(&path, linked).expect("a file");
+        path
+    }
+
+    /// What the session wrote so far, by the member's own audit log, but for what it knows of itself.
+    pub fn session_writes(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.audit).expect("an audit log");
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|it| it["user"]["username"] == SESSION).collect()
+    }
+}
+
+/// In words, for failures.
+pub fn told(events: &[Value]) -> Vec<String> {
+    let one = |it: &Value| {
+        let object = &it["objectRef"];
+        format!(
+            "{} {} {}/{}: {}",
+            it["verb"], object["resource"], object["namespace"], object["name"], it["responseStatus"]["code"]
+        )
+    };
+    events.iter().map(one).collect()
+}
