@@ -4,6 +4,9 @@
 //! The stored one shows, and the copy does not: it stands behind it, for whoever wants its log or a command in it. A copy
 //! of something that is not stored, or not any more, shows as any object of a member does. Which of the two is heard of
 //! first makes no difference.
+//!
+//! The annotation is a claim of whoever made the object, a template of pods for one. A copy has the namespace and the name
+//! of what it is a copy of: what claims something else shows, and nobody is led to it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -73,9 +76,9 @@ impl Known {
         copies.into_iter().filter_map(hidden).collect()
     }
 
-    /// Whether it is a copy of what is stored, and must not show by itself.
-    pub fn is_behind(&self, kind: Kind, source: Option<&CompactString>) -> bool {
-        source.is_some_and(|source| self.copies.stored_at(kind, source).is_some())
+    /// Whether it is a copy of what is stored, and must not show by itself. `wish`: where it would by its own name.
+    pub fn is_behind(&self, kind: Kind, source: Option<&CompactString>, wish: &ItemKey) -> bool {
+        source.is_some_and(|source| self.copies.stored_at(kind, source) == Some(wish))
     }
 
     /// A member has it, showing or not.
@@ -106,7 +109,7 @@ impl View {
             return;
         }
         for (cluster, own) in known.copies.of(kind, uid) {
-            self.step_behind(known, &cluster, kind, &own, step);
+            self.step_behind(known, &cluster, kind, &own, item, step);
         }
     }
 
@@ -128,9 +131,20 @@ impl View {
         }
     }
 
-    /// What shows goes behind what is stored.
-    fn step_behind(&self, known: &mut Known, cluster: &str, kind: Kind, own: &ItemKey, step: &mut Step) {
+    /// What shows goes behind what is stored, if that is at the place where it would show by its own name.
+    fn step_behind(
+        &self,
+        known: &mut Known,
+        cluster: &str,
+        kind: Kind,
+        own: &ItemKey,
+        stored: &ItemKey,
+        step: &mut Step,
+    ) {
         let Some(item) = known.seen(cluster, kind).names.get(own).cloned() else { return };
+        if ItemKey::new(item.namespace(), own.name()) != *stored {
+            return;
+        }
         let Some(part) = known.part(kind, &item, cluster).cloned() else { return };
         let shown = part.alone.as_deref().cloned().or_else(|| self.draft(kind, &item, step));
         let draft = shown.and_then(|shown| renamed(&shown, own.name(), own.name()));

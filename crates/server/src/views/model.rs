@@ -255,15 +255,16 @@ impl Bench {
         self.store.commit_now(&id(), &Commit { guards: vec![], writes }).unwrap();
     }
 
-    fn is_stored(&self, uid: &str) -> bool {
-        self.truth.iter().any(|((whose, ..), (stored, _))| whose.is_none() && stored == uid)
+    /// Whether a member's object of this name is a copy of what is stored: one of another name is none, whatever it says.
+    fn is_copy(&self, name: usize, source: &str) -> bool {
+        self.truth.get(&(None, 0, name)).is_some_and(|(stored, _)| stored == source)
     }
 
     /// What should show: all there is but the copies of what is stored.
     fn expected(&self) -> Truth {
         let shows = |(whose, namespace, name): &(Option<usize>, usize, usize)| {
             let source = whose.and_then(|cluster| self.sources.get(&(cluster, *namespace, *name)));
-            !source.is_some_and(|source| self.is_stored(source))
+            !source.is_some_and(|source| self.is_copy(*name, source))
         };
         self.truth.clone().into_iter().filter(|(place, _)| shows(place)).collect()
     }
@@ -302,7 +303,10 @@ impl Bench {
                 None => self.view.copies(&key),
             };
             let uids: BTreeSet<String> = targets.iter().map(|target| target.uid.clone()).collect();
-            let of_copies = self.sources.iter().filter(|(_, source)| **source == object.head.uid);
+            let of_copies = self
+                .sources
+                .iter()
+                .filter(|((.., name), source)| **source == object.head.uid && self.is_copy(*name, source));
             let place =
                 |(cluster, namespace, name): &(usize, usize, usize)| (Some(*cluster), *namespace, *name);
             let copies = of_copies.filter_map(|(there, _)| self.truth.get(&place(there)));

@@ -333,7 +333,7 @@ impl View {
     ) {
         let name = reported.key();
         let source = source_of(kind, &reported.tree);
-        let goes_behind = known.is_behind(kind, source.as_ref());
+        let goes_behind = known.is_behind(kind, source.as_ref(), &reported.wish());
         let last = known.latest(cluster, kind, &name);
         let is_same = last.as_ref().is_some_and(|last| last.uid == reported.identity.uid);
         let is_copy_as_before = last.as_ref().is_some_and(|last| last.source == source);

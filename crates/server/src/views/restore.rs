@@ -91,7 +91,7 @@ impl View {
         let mut draft = render::mark(&draft.preview(), Some(since)).unwrap_or(draft);
         let namespace = draft.head().namespace.clone();
         let part = part_of(kind, whose, &draft);
-        if known.is_behind(kind, part.source.as_ref()) {
+        if known.is_behind(kind, part.source.as_ref(), &ItemKey::new(&namespace, &part.name)) {
             return self.put_behind(known, kind, Hidden { part, draft }, step);
         }
         let mut item = ItemKey::new(&namespace, &draft.head().name);

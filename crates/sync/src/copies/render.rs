@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::assignment::{State, Target};
-use kinds::{Kind, Problem, Share, Split, overrides::Change};
+use kinds::{Kind, Pods, Problem, Share, Split, overrides::Change};
 use serde_json::{Map, Value, json};
 
 /// All that a copy is made from.
@@ -42,6 +42,9 @@ pub fn render(recipe: &Recipe<'_>) -> Result<Option<Value>, Problem> {
         kinds::overrides::apply(&mut copy, changes)?;
     }
     finish(&mut copy, recipe);
+    if let Pods::Template(path) = recipe.kind.pods {
+        disclaim(&mut copy, path);
+    }
     Ok(Some(copy))
 }
 
@@ -96,6 +99,17 @@ fn finish(copy: &mut Value, recipe: &Recipe<'_>) {
     let mut annotations = without_own(metadata.remove("annotations"));
     annotations.insert(api::SOURCE_ANNOTATION.into(), json!(recipe.source_uid));
     metadata.insert("annotations".into(), Value::Object(annotations));
+}
+
+/// Takes out of a template what only copies may say of themselves: pods that are made from it are no copies of anything.
+fn disclaim(copy: &mut Value, template: &str) {
+    for map in ["labels", "annotations"] {
+        let pointer = format!("/{}/metadata/{map}", template.replace('.', "/"));
+        let Some(map) = copy.pointer_mut(&pointer).and_then(Value::as_object_mut) else { continue };
+        for key in [api::WORKSPACE_LABEL, api::NAMESPACE_LABEL, api::SOURCE_ANNOTATION] {
+            map.remove(key);
+        }
+    }
 }
 
 /// Labels or annotations, without those that Hanse gave a meaning in the hub.
@@ -192,6 +206,43 @@ mod tests {
         assert_eq!(copy["metadata"]["labels"][api::WORKSPACE_LABEL], "team");
         let missing = [change("replace", "/spec/paused", json!(true))];
         assert!(rendered(&targets, 0, &[&missing]).is_err(), "there is nothing to replace");
+    }
+
+    #[test]
+    fn pods_made_from_a_template_cannot_say_that_they_are_copies() {
+        let metadata = json!({
+            "labels": {"app": "web", "hanse.io/workspace": "other", "hanse.io/kept": "yes"},
+            "annotations": {"note": "x", "hanse.io/source-uid": "another's"},
+        });
+        let left = json!({"labels": {"app": "web", "hanse.io/kept": "yes"}, "annotations": {"note": "x"}});
+        let template = json!({"metadata": metadata, "spec": {}});
+        let rows = [
+            ("apps", "Deployment", json!({"template": template}), "/spec/template"),
+            ("apps", "StatefulSet", json!({"template": template}), "/spec/template"),
+            (
+                "batch",
+                "CronJob",
+                json!({"jobTemplate": {"spec": {"template": template}}}),
+                "/spec/jobTemplate/spec/template",
+            ),
+        ];
+        let targets = [target("a", State::Assigned, None)];
+        for (group, name, spec, path) in rows {
+            let object = json!({"kind": name, "metadata": {"name": "web", "uid": "u"}, "spec": spec});
+            let recipe = Recipe {
+                kind: &kinds::of(group, name),
+                object: &object,
+                targets: &targets,
+                own: &targets[0],
+                changes: &[],
+                workspace: "team",
+                namespace: "shop",
+                name: "web",
+                source_uid: "u",
+            };
+            let copy = render(&recipe).unwrap().unwrap();
+            assert_eq!(copy.pointer(path).unwrap()["metadata"], left, "{name}");
+        }
     }
 
     #[test]
