@@ -279,6 +279,10 @@ impl Session {
     }
 
     fn adopts(&self, case: &Case) -> bool {
+        // Whose the cluster is decides about its namespaces.
+        if case.is_namespace && self.place.0 != case.errand.workspace {
+            return false;
+        }
         case.object.as_deref().is_some_and(adopts) || self.hub_namespace(case).as_deref().is_some_and(adopts)
     }
 

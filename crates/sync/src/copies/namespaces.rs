@@ -87,6 +87,17 @@ pub enum NoHome {
          annotation hanse.io/adopt: \"true\" on the namespace to take it over"
     )]
     Taken(CompactString),
+    /// Whoever has the cluster decides about its namespaces, and nobody else.
+    #[error(
+        "the cluster has a namespace {0} already that is not of this workspace: give yours another name, or ask whoever \
+         has the cluster to delete it there or to label it for this workspace"
+    )]
+    Others(CompactString),
+    #[error(
+        "the namespace would be called {0} in the cluster, a name that is kept for the cluster itself: give it another \
+         name, or use a cluster where it can keep its own"
+    )]
+    Reserved(CompactString),
 }
 
 #[derive(Deserialize)]
@@ -116,6 +127,11 @@ fn read(object: &[u8]) -> Option<(CompactString, Namespace)> {
 
 fn is_reserved(namespace: &str) -> bool {
     namespace == "default" || namespace.starts_with("kube-")
+}
+
+/// Whether a name with the workspace before it would be one that clusters have for themselves.
+fn is_the_clusters(mapped: &str) -> bool {
+    mapped == api::SYSTEM_NAMESPACE || mapped.starts_with("kube-")
 }
 
 impl Namespaces {
@@ -175,8 +191,9 @@ impl Namespaces {
     pub fn home(&self, asked: &Asked<'_>) -> Result<Home, NoHome> {
         let same = CompactString::from(asked.namespace);
         let mapped = format_compact!("{}-{}", asked.workspace, asked.namespace);
+        let is_the_clusters = is_the_clusters(&mapped);
         // Whatever was chosen once stays.
-        for name in [&same, &mapped] {
+        for name in [Some(&same), Some(&mapped).filter(|_| !is_the_clusters)].into_iter().flatten() {
             if self.is_of(name, asked) {
                 return Ok(self.made(name.clone()));
             }
@@ -192,10 +209,16 @@ impl Namespaces {
         if mapped.len() > LONGEST {
             return Err(NoHome::TooLong(mapped));
         }
+        if is_the_clusters {
+            return Err(NoHome::Reserved(mapped));
+        }
         match self.there.get(&mapped) {
-            Some(it) if it.workspace.is_some() || !asked.adopt => Err(NoHome::Taken(mapped)),
-            Some(_) => Ok(Home::Made { name: mapped, ready: false }),
             None => Ok(self.made(mapped)),
+            Some(_) if !asked.own => Err(NoHome::Others(mapped)),
+            Some(it) if it.workspace.is_none() && asked.adopt => {
+                Ok(Home::Made { name: mapped, ready: false })
+            }
+            Some(_) => Err(NoHome::Taken(mapped)),
         }
     }
 }
@@ -250,11 +273,42 @@ mod tests {
             (
                 vec![("web", None, None), ("team-web", None, None)],
                 asked("web", false, false),
-                Err(NoHome::Taken("team-web".into())),
+                Err(NoHome::Others("team-web".into())),
             ),
+            (vec![("team-web", None, None)], asked("web", true, true), Err(NoHome::Taken("team-web".into()))),
         ];
         for (there, asked, home) in rows {
             assert_eq!(with(&there).home(&asked), home, "{there:?} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn only_who_has_the_cluster_takes_over_its_namespaces() {
+        let there = [("web", None, None), ("team-web", None, None)];
+        let adopting = |own, prefixed| Asked { adopt: true, ..asked("web", own, prefixed) };
+        let made = Home::Made { name: "team-web".into(), ready: false };
+        assert_eq!(with(&there).home(&adopting(true, true)), Ok(made));
+        let refused = with(&there).home(&adopting(false, false)).expect_err("it is another's");
+        assert_eq!(refused, NoHome::Others("team-web".into()));
+        let labelled = [("team-web", Some("other"), None)];
+        let refused = with(&labelled).home(&adopting(true, true)).expect_err("it is another's");
+        assert_eq!(refused, NoHome::Taken("team-web".into()));
+    }
+
+    #[test]
+    fn a_workspace_before_a_name_makes_none_of_the_clusters_own() {
+        for (workspace, namespace) in [("kube", "system"), ("kube", "new"), ("hanse", "system")] {
+            let mapped = format!("{workspace}-{namespace}");
+            let own_label = Some(workspace);
+            for there in [vec![], vec![(&*mapped, None, None)], vec![(&*mapped, own_label, Some(namespace))]]
+            {
+                for own in [false, true] {
+                    let asked = Asked { workspace, adopt: true, ..asked(namespace, own, true) };
+                    let refused = with(&there).home(&asked).expect_err("it is the cluster's");
+                    assert_eq!(refused, NoHome::Reserved((&*mapped).into()), "{there:?}");
+                    assert!(refused.to_string().contains("give it another name"), "{refused}");
+                }
+            }
         }
     }
 
