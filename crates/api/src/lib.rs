@@ -24,6 +24,9 @@ pub const SYSTEM_NAMESPACE: &str = "hanse-system";
 
 /// On a namespace of a member: the workspace that its objects show in. On a copy: the workspace of its object.
 pub const WORKSPACE_LABEL: &str = "hanse.io/workspace";
+/// Beside [`WORKSPACE_LABEL`] on what Hanse makes in a member: the id of that workspace. One that is made later under the
+/// same name has another.
+pub const WORKSPACE_ID_LABEL: &str = "hanse.io/workspace-id";
 /// On a namespace of a member that has another name in its workspace: that name.
 pub const NAMESPACE_LABEL: &str = "hanse.io/namespace";
 /// On a copy in a member, an annotation: the UID of the object it was made from. [`WORKSPACE_LABEL`] says whose it is.

@@ -3,6 +3,8 @@
 //! Those of a namespace without the label `hanse.io/workspace` show where the `Cluster` is; those of a labelled one in
 //! the workspace of that name, and nowhere while there is none. The label is a claim of whoever holds the member, so it
 //! counts only for clusters of the platform's own workspaces: nobody else may put objects into a workspace of others.
+//! What Hanse made for a workspace says also which it was, by its id: one that is made later under the same name sees
+//! nothing of what is left of the former.
 //!
 //! A namespace that is labelled for a workspace may have another name there, by the label `hanse.io/namespace`. Several
 //! may have the same name there: all of them show, in one namespace, and views make the names of objects unique.
@@ -61,6 +63,8 @@ struct State {
 struct Claim {
     /// The name of a workspace.
     workspace: Option<CompactString>,
+    /// The id of the workspace that it was made for.
+    id: Option<CompactString>,
     /// What it is called there, if that is something else.
     namespace: Option<CompactString>,
 }
@@ -80,11 +84,12 @@ struct Named {
 fn read(object: &[u8]) -> Option<(CompactString, Claim)> {
     let Named { name, mut labels } = serde_json::from_slice::<Wire>(object).ok()?.metadata;
     let workspace = labels.remove(api::WORKSPACE_LABEL).filter(|name| !name.is_empty());
+    let id = labels.remove(api::WORKSPACE_ID_LABEL).filter(|id| workspace.is_some() && !id.is_empty());
     // By itself it says nothing; and what cannot be the name of a namespace is none.
     let namespace = labels
         .remove(api::NAMESPACE_LABEL)
         .filter(|other| workspace.is_some() && *other != name && names::is_dns1123_label(other).is_empty());
-    Some((name, Claim { workspace, namespace }))
+    Some((name, Claim { workspace, id, namespace }))
 }
 
 /// Whether clusters of a workspace may show in those of others.
@@ -120,7 +125,14 @@ impl Homes {
         };
         let Some(name) = claim.workspace else { return Home::Shown(self.own.clone(), None) };
         let found = state.resolved.entry(name).or_insert_with_key(|name| self.resolve(name)).clone();
+        let found = found.filter(|found| claim.id.is_none_or(|id| id == found.0));
         found.map_or(Home::Hidden, |workspace| Home::Shown(workspace, claim.namespace))
+    }
+
+    /// Whether a namespace may be of this workspace, by its id; `None`: nothing is known of the namespace yet.
+    pub fn is_for(&self, namespace: &str, workspace: &WorkspaceId) -> Option<bool> {
+        let state = self.state.lock();
+        Some(state.claims.get(namespace)?.id.as_ref().is_none_or(|id| *id == workspace.0))
     }
 
     fn resolve(&self, name: &str) -> Option<WorkspaceId> {
@@ -154,12 +166,14 @@ impl Homes {
         }
     }
 
-    pub fn end_list(&self) {
+    /// True if one of them is known as another than it was.
+    #[must_use]
+    pub fn end_list(&self) -> bool {
         let mut state = self.state.lock();
         let new = std::mem::take(&mut state.listing);
-        let moved = new.iter().any(|(name, claim)| state.claims.get(name).is_some_and(|old| old != claim));
+        let another = new.iter().any(|(name, claim)| state.claims.get(name).is_some_and(|old| old != claim));
         // Of those that went unseen, objects may still be shown.
-        let moved = moved || state.claims.keys().any(|name| !new.contains_key(name));
+        let moved = another || state.claims.keys().any(|name| !new.contains_key(name));
         let awaited = state.awaited.iter().any(|name| new.contains_key(name));
         let first = !std::mem::replace(&mut state.complete, true);
         state.claims = new;
@@ -168,17 +182,22 @@ impl Homes {
         if moved || awaited || first {
             self.list_again();
         }
+        another
     }
 
-    pub fn put(&self, object: &[u8]) {
-        let Some((name, claim)) = read(object) else { return };
+    /// As [`Homes::end_list`], of one.
+    #[must_use]
+    pub fn put(&self, object: &[u8]) -> bool {
+        let Some((name, claim)) = read(object) else { return false };
         let mut state = self.state.lock();
         let was_awaited = state.awaited.remove(&name);
         let old = state.claims.insert(name, claim.clone());
         drop(state);
-        if was_awaited || old.is_some_and(|old| old != claim) {
+        let another = old.is_some_and(|old| old != claim);
+        if was_awaited || another {
             self.list_again();
         }
+        another
     }
 
     /// All objects must be listed again.

@@ -27,13 +27,18 @@ impl Sink for NamespaceSink {
     }
 
     fn end(&mut self) {
-        self.0.homes.end_list();
+        if self.0.homes.end_list() {
+            // Who gets tokens there goes by what is known here.
+            self.0.tokens.look_at_everything();
+        }
         self.0.namespaces_end();
         self.0.news.notify_one();
     }
 
     fn put(&mut self, object: &[u8]) {
-        self.0.homes.put(object);
+        if self.0.homes.put(object) {
+            self.0.tokens.look_at_everything();
+        }
         self.0.namespace_put(object);
     }
 

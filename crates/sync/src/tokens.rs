@@ -130,6 +130,12 @@ impl Session {
     async fn settle(&self, client: &Client, namespace: &CompactString) -> Outcome {
         let Some(owner) = self.tokens.owner(namespace) else { return Outcome::Nothing };
         let Some(space) = self.space_of(&owner) else { return Outcome::Nothing };
+        match self.homes.is_for(namespace, space.id()) {
+            Some(true) => {}
+            // It was made for a workspace that had this name before.
+            Some(false) => return Outcome::Nothing,
+            None => return Outcome::Later,
+        }
         let node = match self.binding(&space) {
             Binding::Account => String::new(),
             Binding::Node(uid) => uid,

@@ -25,7 +25,8 @@ pub const MARKS: [&str; 6] = [CLUSTER, CLUSTERS, NAME, NAMESPACE, NODE, STALE];
 
 /// Whether a label or annotation is the hub's own, here or in clusters.
 pub fn is_own(key: &str) -> bool {
-    MARKS.contains(&key) || matches!(key, api::SOURCE_ANNOTATION | api::WORKSPACE_LABEL)
+    MARKS.contains(&key)
+        || matches!(key, api::SOURCE_ANNOTATION | api::WORKSPACE_LABEL | api::WORKSPACE_ID_LABEL)
 }
 
 /// Where an object comes from, and where it shows.

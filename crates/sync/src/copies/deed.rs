@@ -172,7 +172,7 @@ impl Session {
             targets: &case.assignment.spec.clusters,
             own: &case.own,
             changes: &chosen.changes(),
-            workspace: case.space.name(),
+            workspace: (case.space.name(), &case.errand.workspace.0),
             namespace: if case.is_namespace { "" } else { place.item.namespace() },
             name: place.item.name(),
             source_uid: case.source_uid(),

@@ -291,6 +291,7 @@ impl Session {
         let own = self.place.0 == case.errand.workspace;
         let asked = Asked {
             workspace: case.space.name(),
+            id: &case.errand.workspace.0,
             namespace: case.errand.item.namespace(),
             own,
             prefixed: self.wanted.borrow().prefixed,

@@ -26,7 +26,9 @@ impl Session {
         looked: bool,
     ) -> Result<There, Error> {
         let Some(seen) = seen else { return Ok(if looked { There::Absent } else { There::Unseen }) };
-        let is_of_workspace = seen.workspace == case.space.name();
+        // What a workspace of that name left behind is not of the one there is now.
+        let is_of_workspace = seen.workspace == case.space.name()
+            && (seen.workspace_id.is_empty() || seen.workspace_id == case.errand.workspace.0);
         if !is_of_workspace || seen.source.is_empty() {
             return Ok(There::Foreign { uid: seen.uid.clone() });
         }

@@ -14,6 +14,8 @@ pub struct Namespace {
     /// The workspace that it is labelled with, and the name it has there if that is another.
     pub workspace: Option<CompactString>,
     pub namespace: Option<CompactString>,
+    /// The id of that workspace, which is another one if it was made anew. What others label has none.
+    pub id: Option<CompactString>,
     pub deleting: bool,
 }
 
@@ -45,6 +47,7 @@ impl Told {
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub workspace: &'a str,
+    pub id: &'a str,
     pub namespace: &'a str,
     /// The cluster is of this very workspace.
     pub own: bool,
@@ -120,6 +123,7 @@ fn read(object: &[u8]) -> Option<(CompactString, Namespace)> {
     let namespace = Namespace {
         workspace: label(api::WORKSPACE_LABEL),
         namespace: label(api::NAMESPACE_LABEL),
+        id: label(api::WORKSPACE_ID_LABEL),
         deleting: metadata.deletion_timestamp.is_some(),
     };
     Some((metadata.name, namespace))
@@ -177,8 +181,10 @@ impl Namespaces {
     }
 
     fn is_of(&self, name: &str, asked: &Asked<'_>) -> bool {
-        self.there.get(name).map(|it| Told::of(name, it)).is_some_and(|it| {
-            it.workspace.as_deref() == Some(asked.workspace) && it.namespace == asked.namespace
+        self.there.get(name).is_some_and(|it| {
+            it.workspace.as_deref() == Some(asked.workspace)
+                && it.id.as_deref().is_none_or(|id| id == asked.id)
+                && Told::of(name, it).namespace == asked.namespace
         })
     }
 
@@ -245,7 +251,7 @@ mod tests {
     }
 
     fn asked<'a>(namespace: &'a str, own: bool, prefixed: bool) -> Asked<'a> {
-        Asked { workspace: "team", namespace, own, prefixed, adopt: false }
+        Asked { workspace: "team", id: "0123", namespace, own, prefixed, adopt: false }
     }
 
     #[test]
@@ -280,6 +286,26 @@ mod tests {
         for (there, asked, home) in rows {
             assert_eq!(with(&there).home(&asked), home, "{there:?} {asked:?}");
         }
+    }
+
+    #[test]
+    fn what_a_workspace_of_that_name_left_is_not_of_the_next() {
+        let labelled = |id: &str| json!({api::WORKSPACE_LABEL: "team", api::WORKSPACE_ID_LABEL: id});
+        let of = |name: &str, mut labels: serde_json::Value, namespace: Option<&str>| {
+            if let Some(namespace) = namespace {
+                labels[api::NAMESPACE_LABEL] = json!(namespace);
+            }
+            json!({"metadata": {"name": name, "labels": labels}}).to_string()
+        };
+        let mut all = with(&[]);
+        all.put(of("web", labelled("0123"), None).as_bytes());
+        let own = Home::Made { name: "web".into(), ready: true };
+        assert_eq!(all.home(&asked("web", false, false)), Ok(own));
+        all.put(of("web", labelled("former"), None).as_bytes());
+        let mapped = Home::Made { name: "team-web".into(), ready: false };
+        assert_eq!(all.home(&asked("web", false, false)), Ok(mapped));
+        all.put(of("team-web", labelled("former"), Some("web")).as_bytes());
+        assert_eq!(all.home(&asked("web", false, false)), Err(NoHome::Others("team-web".into())));
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub struct Recipe<'a> {
     pub own: &'a Target,
     /// In the order in which they are made.
     pub changes: &'a [&'a [Change]],
-    /// The name of the workspace.
-    pub workspace: &'a str,
+    /// The name of the workspace, and its id.
+    pub workspace: (&'a str, &'a str),
     /// In the member; empty for a namespace itself.
     pub namespace: &'a str,
     /// In the member.
@@ -90,7 +90,8 @@ fn finish(copy: &mut Value, recipe: &Recipe<'_>) {
         false => drop(metadata.insert("namespace".into(), json!(recipe.namespace))),
     }
     let mut labels = without_own(metadata.remove("labels"));
-    labels.insert(api::WORKSPACE_LABEL.into(), json!(recipe.workspace));
+    labels.insert(api::WORKSPACE_LABEL.into(), json!(recipe.workspace.0));
+    labels.insert(api::WORKSPACE_ID_LABEL.into(), json!(recipe.workspace.1));
     let has_other_name = recipe.namespace.is_empty() && recipe.object["metadata"]["name"] != recipe.name;
     if has_other_name {
         labels.insert(api::NAMESPACE_LABEL.into(), recipe.object["metadata"]["name"].clone());
@@ -106,7 +107,9 @@ fn disclaim(copy: &mut Value, template: &str) {
     for map in ["labels", "annotations"] {
         let pointer = format!("/{}/metadata/{map}", template.replace('.', "/"));
         let Some(map) = copy.pointer_mut(&pointer).and_then(Value::as_object_mut) else { continue };
-        for key in [api::WORKSPACE_LABEL, api::NAMESPACE_LABEL, api::SOURCE_ANNOTATION] {
+        for key in
+            [api::WORKSPACE_LABEL, api::WORKSPACE_ID_LABEL, api::NAMESPACE_LABEL, api::SOURCE_ANNOTATION]
+        {
             map.remove(key);
         }
     }
@@ -149,7 +152,7 @@ mod tests {
             targets,
             own: &targets[own],
             changes,
-            workspace: "team",
+            workspace: ("team", "0123"),
             namespace: "team-shop",
             name: "web",
             source_uid: "u",
@@ -166,7 +169,7 @@ mod tests {
                 "apiVersion": "apps/v1", "kind": "Deployment",
                 "metadata": {
                     "name": "web", "namespace": "team-shop",
-                    "labels": {"app": "web", "hanse.io/workspace": "team"},
+                    "labels": {"app": "web", "hanse.io/workspace": "team", "hanse.io/workspace-id": "0123"},
                     "annotations": {"note": "x", "hanse.io/source-uid": "u"},
                 },
                 "spec": {"replicas": 2, "template": {"metadata": {"labels": {"hanse.io/kept": "yes"}}}},
@@ -211,7 +214,9 @@ mod tests {
     #[test]
     fn pods_made_from_a_template_cannot_say_that_they_are_copies() {
         let metadata = json!({
-            "labels": {"app": "web", "hanse.io/workspace": "other", "hanse.io/kept": "yes"},
+            "labels": {
+                "app": "web", "hanse.io/workspace": "other", "hanse.io/workspace-id": "x", "hanse.io/kept": "yes",
+            },
             "annotations": {"note": "x", "hanse.io/source-uid": "another's"},
         });
         let left = json!({"labels": {"app": "web", "hanse.io/kept": "yes"}, "annotations": {"note": "x"}});
@@ -235,7 +240,7 @@ mod tests {
                 targets: &targets,
                 own: &targets[0],
                 changes: &[],
-                workspace: "team",
+                workspace: ("team", "0123"),
                 namespace: "shop",
                 name: "web",
                 source_uid: "u",
@@ -260,7 +265,7 @@ mod tests {
             targets: &targets,
             own: &targets[0],
             changes: &[],
-            workspace: "team",
+            workspace: ("team", "0123"),
             namespace: "",
             name,
             source_uid: "u",
@@ -272,7 +277,8 @@ mod tests {
                 "name": "team-shop", "annotations": {"hanse.io/source-uid": "u"},
                 "labels": {
                     "pod-security.kubernetes.io/enforce": "baseline",
-                    "hanse.io/workspace": "team", "hanse.io/namespace": "shop",
+                    "hanse.io/workspace": "team", "hanse.io/workspace-id": "0123",
+                    "hanse.io/namespace": "shop",
                 },
             })
         );

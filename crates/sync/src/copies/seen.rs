@@ -46,8 +46,9 @@ pub struct Seen {
     pub uid: CompactString,
     pub resource_version: CompactString,
     pub generation: i64,
-    /// The workspace it is labelled with, and the UID that it says it was made from.
+    /// The workspace it is labelled with, its id there if it says one, and the UID that it says it was made from.
     pub workspace: CompactString,
+    pub workspace_id: CompactString,
     pub source: CompactString,
     pub deleting: bool,
     pub finalizers: Vec<CompactString>,
@@ -72,6 +73,7 @@ impl Seen {
             resource_version: text(&metadata["resourceVersion"]),
             generation: metadata["generation"].as_i64().unwrap_or(0),
             workspace: text(&metadata["labels"][api::WORKSPACE_LABEL]),
+            workspace_id: text(&metadata["labels"][api::WORKSPACE_ID_LABEL]),
             source: text(&metadata["annotations"][api::SOURCE_ANNOTATION]),
             deleting: metadata["deletionTimestamp"].is_string(),
             finalizers: finalizers.map(text).collect(),

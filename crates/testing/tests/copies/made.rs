@@ -19,7 +19,10 @@ async fn an_assigned_object_is_in_its_cluster_and_says_whose_it_is() -> Result<(
     let made = copy(&members, "one", &path, |_| true).await?;
     let source = hand.get(&path).await?;
     assert_eq!(made["data"], json!({"a": "1"}));
-    assert_eq!(made["metadata"]["labels"], json!({"hanse.io/workspace": "default"}));
+    assert_eq!(
+        made["metadata"]["labels"],
+        json!({"hanse.io/workspace": "default", "hanse.io/workspace-id": "default"})
+    );
     assert_eq!(made["metadata"]["annotations"]["hanse.io/source-uid"], source["metadata"]["uid"]);
     let namespace = copy(&members, "one", "/api/v1/namespaces/shop", |_| true).await?;
     assert_eq!(namespace["metadata"]["labels"]["team"], "blue");

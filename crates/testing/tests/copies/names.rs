@@ -5,7 +5,7 @@ use api::assignment::reason;
 use serde_json::json;
 
 use crate::{
-    hand::{CONFIG_MAP, Hand, NAMESPACE, copy, is_there, one_cluster},
+    hand::{CONFIG_MAP, Hand, NAMESPACE, copy, is_there, one_cluster, target},
     world::CLUSTERS,
 };
 
@@ -28,6 +28,51 @@ async fn namespaces_of_another_workspace_get_another_name_where_theirs_is_taken(
         assert_eq!(labels.get("hanse.io/namespace"), other.as_ref());
     }
     assert!(!is_there(&members, "one", &CONFIG_MAP.path("shop", "settings")).await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_former_workspace_of_that_name_left_is_left_alone() -> Result<()> {
+    let (world, members) = one_cluster().await?;
+    let former = json!({api::WORKSPACE_LABEL: "team", api::WORKSPACE_ID_LABEL: "0123456789abcdef"});
+    members
+        .post("one", "/api/v1/namespaces", json!({"metadata": {"name": "shop", "labels": former}}))
+        .await?;
+    let team = Hand::of(&world, "team").await?;
+    team.namespace("shop", &["eu-1"]).await?;
+    team.config_map("shop", "settings", json!({}), &["eu-1"]).await?;
+    copy(&members, "one", &CONFIG_MAP.path("team-shop", "settings"), |_| true).await?;
+    assert!(!is_there(&members, "one", &CONFIG_MAP.path("shop", "settings")).await?);
+    // So it is with a copy, though there is no object any more that it was made from.
+    let metadata = json!({"name": "left", "labels": former, "annotations": {api::SOURCE_ANNOTATION: "gone"}});
+    members.post("one", "/api/v1/namespaces/team-shop/configmaps", json!({"metadata": metadata})).await?;
+    team.config_map("shop", "left", json!({}), &["eu-1"]).await?;
+    team.until(&CONFIG_MAP, "shop", "left", "eu-1", |it| it.reason == reason::CONFLICT).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_not_the_cluster_does_not_take_over_its_namespaces() -> Result<()> {
+    let (world, members) = one_cluster().await?;
+    let (cert, kube) = (Hand::of(&world, "cert").await?, Hand::of(&world, "kube").await?);
+    for name in ["manager", "cert-manager", "system"] {
+        members.post("one", "/api/v1/namespaces", json!({"metadata": {"name": name}})).await?;
+    }
+    for (hand, namespace, words) in
+        [(&cert, "manager", "whoever has the cluster"), (&kube, "system", "kept for the cluster itself")]
+    {
+        let adopt = json!({api::ADOPT_ANNOTATION: "true"});
+        hand.make(&NAMESPACE, "", json!({"metadata": {"name": namespace, "annotations": adopt}})).await?;
+        hand.assign(&NAMESPACE, namespace, namespace, &[target("eu-1")]).await?;
+        let conflict = |it: &api::assignment::Report| it.reason == reason::CONFLICT;
+        let report = hand.until(&NAMESPACE, namespace, namespace, "eu-1", conflict).await?;
+        assert!(report.message.contains(words), "{}", report.message);
+    }
+    for name in ["cert-manager", "kube-system"] {
+        let labels =
+            copy(&members, "one", &NAMESPACE.path("", name), |_| true).await?["metadata"]["labels"].clone();
+        assert_eq!(labels.get(api::WORKSPACE_LABEL), None, "{name}");
+    }
     Ok(())
 }
 

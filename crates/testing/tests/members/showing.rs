@@ -101,6 +101,34 @@ async fn a_namespace_shows_in_the_workspace_it_is_labelled_for() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_former_workspace_of_that_name_left_does_not_show() -> Result<()> {
+    let (world, members) = (World::start().await?, Members::start(&["one"]).await?);
+    mk_workspace(&world, "team").await?;
+    let id = world.hub.peer.hub.space("team").map_err(|it| anyhow::anyhow!("{it:?}"))?.id().to_string();
+    members.mk_node("one", "node").await?;
+    for (name, id) in [("of-the-former", "0123456789abcdef"), ("of-this-one", &id)] {
+        let labels = json!({api::WORKSPACE_LABEL: "team", api::WORKSPACE_ID_LABEL: id});
+        mk_namespace(&members, name, labels).await?;
+        members.mk_pod("one", name, "web", "node").await?;
+    }
+    world.join("eu-1", &members.access("one")).await?;
+    until_pods(&world, "team", &["of-this-one/web"]).await?;
+    assert_eq!(pods(&world, "default").await?, [""; 0]);
+    // Made anew under the same name, it sees nothing of that either.
+    let path = "/clusters/root/apis/hanse.io/v1alpha1/workspaces/team";
+    world.admin.delete(path).await?;
+    eventually("the workspace is gone", || async {
+        Ok((world.admin.get(path).await?.code == 404).then_some(()))
+    })
+    .await?;
+    mk_workspace(&world, "team").await?;
+    mk_namespace(&members, "new", json!({api::WORKSPACE_LABEL: "team"})).await?;
+    members.mk_pod("one", "new", "api", "node").await?;
+    until_pods(&world, "team", &["new/api"]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_shows_by_the_name_that_its_workspace_has_for_it() -> Result<()> {
     let (world, members) = (World::start().await?, Members::start(&["one"]).await?);
     mk_workspace(&world, "acme").await?;
