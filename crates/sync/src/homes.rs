@@ -10,7 +10,7 @@
 //! may have the same name there: all of them show, in one namespace, and views make the names of objects unique.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -33,29 +33,54 @@ pub enum Home {
     Unknown,
 }
 
+/// The id of the workspace of a name, if there is one.
+type Find = Box<dyn Fn(&str) -> Option<WorkspaceId> + Send + Sync>;
+
 /// The namespaces of one member.
 pub struct Homes {
-    hub: Arc<Hub>,
+    find: Find,
     own: WorkspaceId,
     state: Mutex<State>,
     /// Counts up when objects that were reported, or were not, belong elsewhere now: all must be listed again.
     generation: watch::Sender<u64>,
 }
 
-/// Objects in more namespaces than this, of which nothing is known, wait for the next list.
+/// Once objects were seen in more namespaces than this of which nothing is known, any that comes is one of them.
 const MOST_AWAITED: usize = 10_000;
+/// Of so many that went last it is still known where they showed: what was in them may be told to be gone later, by
+/// another stream.
+const MOST_GONE: usize = 1_000;
 
 #[derive(Default)]
 struct State {
     /// False until the namespaces were listed once.
     complete: bool,
     claims: HashMap<CompactString, Claim>,
+    /// Of these, the ones that went, the latest last.
+    gone: VecDeque<CompactString>,
     /// Had objects before anything was known of them.
     awaited: HashSet<CompactString>,
     /// What labels led to when they were last looked at; few have one.
     resolved: HashMap<CompactString, Option<WorkspaceId>>,
     /// Of a list under way.
     listing: HashMap<CompactString, Claim>,
+}
+
+impl State {
+    /// There are more that are waited for than are known by name.
+    fn is_any_awaited(&self) -> bool {
+        self.awaited.len() >= MOST_AWAITED
+    }
+
+    /// Whether objects were seen before this namespace was.
+    fn take_awaited(&mut self, name: &CompactString) -> bool {
+        if self.is_any_awaited() && !self.claims.contains_key(name) {
+            // All is listed again, so that those that are still missing are known then.
+            self.awaited.clear();
+            return true;
+        }
+        self.awaited.remove(name)
+    }
 }
 
 /// What the labels of a namespace say.
@@ -99,7 +124,11 @@ pub fn may_choose(own: &WorkspaceId) -> bool {
 
 impl Homes {
     pub fn new(hub: Arc<Hub>, own: WorkspaceId) -> Homes {
-        Homes { hub, own, state: Mutex::default(), generation: watch::channel(0).0 }
+        Homes::with(Box::new(move |name| Some(hub.space(name).ok()?.id().clone())), own)
+    }
+
+    fn with(find: Find, own: WorkspaceId) -> Homes {
+        Homes { find, own, state: Mutex::default(), generation: watch::channel(0).0 }
     }
 
     pub fn generation(&self) -> watch::Receiver<u64> {
@@ -136,7 +165,7 @@ impl Homes {
     }
 
     fn resolve(&self, name: &str) -> Option<WorkspaceId> {
-        let found = self.hub.space(name).ok().map(|space| space.id().clone())?;
+        let found = (self.find)(name)?;
         (found == self.own || may_choose(&self.own)).then_some(found)
     }
 
@@ -174,10 +203,15 @@ impl Homes {
         let another = new.iter().any(|(name, claim)| state.claims.get(name).is_some_and(|old| old != claim));
         // Of those that went unseen, objects may still be shown.
         let moved = another || state.claims.keys().any(|name| !new.contains_key(name));
-        let awaited = state.awaited.iter().any(|name| new.contains_key(name));
+        let awaited = state.is_any_awaited() || state.awaited.iter().any(|name| new.contains_key(name));
         let first = !std::mem::replace(&mut state.complete, true);
+        // Others may come after this list, and their objects came before it.
+        match state.is_any_awaited() {
+            true => state.awaited.clear(),
+            false => state.awaited.retain(|name| !new.contains_key(name)),
+        }
         state.claims = new;
-        state.awaited.clear();
+        state.gone.clear();
         drop(state);
         if moved || awaited || first {
             self.list_again();
@@ -190,7 +224,8 @@ impl Homes {
     pub fn put(&self, object: &[u8]) -> bool {
         let Some((name, claim)) = read(object) else { return false };
         let mut state = self.state.lock();
-        let was_awaited = state.awaited.remove(&name);
+        let was_awaited = state.take_awaited(&name);
+        state.gone.retain(|gone| *gone != name);
         let old = state.claims.insert(name, claim.clone());
         drop(state);
         let another = old.is_some_and(|old| old != claim);
@@ -198,6 +233,20 @@ impl Homes {
             self.list_again();
         }
         another
+    }
+
+    pub fn removed(&self, object: &[u8]) {
+        let Some((name, _)) = read(object) else { return };
+        let mut state = self.state.lock();
+        if !state.claims.contains_key(&name) || state.gone.contains(&name) {
+            return;
+        }
+        state.gone.push_back(name);
+        if state.gone.len() > MOST_GONE
+            && let Some(oldest) = state.gone.pop_front()
+        {
+            state.claims.remove(&oldest);
+        }
     }
 
     /// All objects must be listed again.
@@ -208,9 +257,98 @@ impl Homes {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    /// Of a cluster of the platform, where there is the workspace `team`.
+    fn homes() -> Homes {
+        let find = |name: &str| (name == "team").then(|| WorkspaceId("0123".into()));
+        Homes::with(Box::new(find), WorkspaceId(api::DEFAULT.into()))
+    }
+
+    fn namespace(name: &str, labels: Value) -> Vec<u8> {
+        json!({"metadata": {"name": name, "labels": labels}}).to_string().into_bytes()
+    }
+
+    fn list(homes: &Homes, names: &[&str]) {
+        homes.begin_list();
+        names.iter().for_each(|name| homes.listed_one(&namespace(name, json!({}))));
+        assert!(!homes.end_list());
+    }
+
+    fn own() -> Home {
+        Home::Shown(WorkspaceId(api::DEFAULT.into()), None)
+    }
+
+    #[test]
+    fn what_was_made_for_a_workspace_shows_in_that_one_and_in_none_of_its_name() {
+        let rows = [
+            (json!({api::WORKSPACE_LABEL: "team"}), Home::Shown(WorkspaceId("0123".into()), None), true),
+            (
+                json!({api::WORKSPACE_LABEL: "team", api::WORKSPACE_ID_LABEL: "0123"}),
+                Home::Shown(WorkspaceId("0123".into()), None),
+                true,
+            ),
+            (json!({api::WORKSPACE_LABEL: "team", api::WORKSPACE_ID_LABEL: "former"}), Home::Hidden, false),
+            (json!({api::WORKSPACE_ID_LABEL: "former"}), own(), true),
+        ];
+        for (labels, home, is_for_it) in rows {
+            let homes = homes();
+            assert_eq!(homes.is_for("shop", &WorkspaceId("0123".into())), None);
+            assert!(!homes.put(&namespace("shop", labels.clone())));
+            assert_eq!(homes.of("shop"), home, "{labels}");
+            assert_eq!(homes.is_for("shop", &WorkspaceId("0123".into())), Some(is_for_it), "{labels}");
+        }
+    }
+
+    #[test]
+    fn objects_that_come_before_their_namespace_are_listed_again_when_it_comes() {
+        let homes = homes();
+        list(&homes, &["old"]);
+        assert_eq!(homes.of("new"), Home::Unknown);
+        // A list that began before the namespace was made says nothing against it.
+        let before = homes.current();
+        list(&homes, &["old"]);
+        assert_eq!(homes.current(), before);
+        assert!(!homes.put(&namespace("new", json!({}))));
+        assert_eq!((homes.current(), homes.of("new")), (before + 1, own()));
+        // So it is when a list brings it.
+        assert_eq!(homes.of("newer"), Home::Unknown);
+        list(&homes, &["old", "new", "newer"]);
+        assert_eq!(homes.current(), before + 2);
+    }
+
+    #[test]
+    fn objects_in_more_namespaces_than_are_remembered_are_not_forgotten() {
+        let homes = homes();
+        list(&homes, &[]);
+        for at in 0..=MOST_AWAITED {
+            assert_eq!(homes.of(&format!("n{at}")), Home::Unknown);
+        }
+        let before = homes.current();
+        assert!(!homes.put(&namespace(&format!("n{MOST_AWAITED}"), json!({}))));
+        assert_eq!(homes.current(), before + 1);
+    }
+
+    #[test]
+    fn namespaces_that_went_are_known_a_while() {
+        let homes = homes();
+        list(&homes, &[]);
+        let removed = |name: &str| {
+            let it = namespace(name, json!({}));
+            assert!(!homes.put(&it));
+            homes.removed(&it);
+        };
+        removed("first");
+        removed("again");
+        assert!(!homes.put(&namespace("again", json!({}))));
+        assert_eq!(homes.of("first"), own(), "what is in it may still be told to be gone");
+        (0..MOST_GONE).for_each(|at| removed(&format!("n{at}")));
+        assert_eq!(homes.of("first"), Home::Unknown);
+        assert_eq!(homes.of("again"), own());
+        assert_eq!(homes.state.lock().claims.len(), MOST_GONE + 1);
+    }
 
     #[test]
     fn a_namespace_has_another_name_only_in_a_workspace_it_is_labelled_for() {

@@ -348,6 +348,7 @@ impl Sessions {
         for Running { session, .. } in self.running.values() {
             session.guests.forget(workspace);
             session.homes.look_again();
+            session.shown.forget(workspace);
         }
     }
 }

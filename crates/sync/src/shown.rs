@@ -172,6 +172,11 @@ impl Shown {
         self.state.lock().over = true;
     }
 
+    /// The workspace is no more: nothing is joined to it again.
+    pub fn forget(&self, workspace: &WorkspaceId) {
+        self.state.lock().workspaces.remove(workspace);
+    }
+
     /// The cluster is not joined any more.
     pub fn leave(&self) {
         let mut state = self.state.lock();

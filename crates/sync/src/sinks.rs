@@ -42,8 +42,8 @@ impl Sink for NamespaceSink {
         self.0.namespace_put(object);
     }
 
-    /// What was in it may still be reported to be gone, by another stream; so it is known where it showed.
     fn removed(&mut self, object: &[u8]) {
+        self.0.homes.removed(object);
         self.0.namespace_removed(object);
     }
 }
