@@ -32,6 +32,7 @@ mod render;
 mod report;
 mod restore;
 mod sight;
+mod stored;
 mod streams;
 mod view;
 

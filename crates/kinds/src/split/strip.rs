@@ -66,9 +66,17 @@ pub(crate) fn job(copy: &mut Value) {
     members(copy, "spec.template.metadata.labels", &generated);
 }
 
-/// Nodes, priorities, overhead and tokens are the member's to choose, and it refuses pods that come with others.
+/// Nodes, priorities, overhead and tokens are the member's to choose, and it refuses pods that come with others. So it does
+/// with ephemeral containers, which it takes by another way.
 pub(crate) fn pod(copy: &mut Value) {
-    for path in ["spec.nodeName", "spec.priority", "spec.preemptionPolicy", "spec.overhead"] {
+    let paths = [
+        "spec.nodeName",
+        "spec.priority",
+        "spec.preemptionPolicy",
+        "spec.overhead",
+        "spec.ephemeralContainers",
+    ];
+    for path in paths {
         remove(copy, path);
     }
     let is_token = |item: &Value| text(item, "name").starts_with(TOKEN_VOLUME);

@@ -39,8 +39,9 @@ impl Forwarded<'_> {
     }
 
     /// Of a pod that is stored here and runs as a copy: the member decides, and when it has agreed the stored one is
-    /// deleted. In the other order the pod would be gone though a budget keeps it. If the hub stops in between, the copy
-    /// is made again and the eviction can be asked for again. A copy out of reach goes after the stored one, as ever.
+    /// deleted. In the other order the pod would be gone though a budget keeps it. If the hub stops in between, the pod is
+    /// lost, as it is with any copy that goes: what runs once is made once. A copy out of reach goes after the stored
+    /// one, as ever.
     pub(super) async fn evict_stored(&self, bytes: &Bytes) -> Result<Response<Body>, Status> {
         let key = self.context.key(self.name());
         let uid = self.object(&key)?.head.uid.to_string();

@@ -18,7 +18,7 @@ use store::Key;
 
 use super::{
     kinds::encoded,
-    render,
+    render, stored,
     view::{Target, View},
 };
 use crate::{
@@ -47,13 +47,10 @@ pub async fn write(context: &Context, verb: Verb, bytes: &Bytes) -> Option<Resul
     }
     let key = context.key(name);
     let targets = view.targets(&key);
-    if targets.is_empty() && verb == Verb::Create && context.target.subresource == "eviction" {
-        let copies = view.copies(&key);
-        if !copies.is_empty() {
-            return Some(Forwarded { context, view, targets: copies }.evict_stored(bytes).await);
-        }
-    }
     if targets.is_empty() {
+        if let Some(answer) = stored::write(context, view, &key, verb, bytes).await {
+            return Some(answer);
+        }
         // Who was never seen may have it: it is not absent. What is applied may be made.
         let absent = !is_apply(context, verb) && view.get(&key).is_none();
         return context.sight().err().filter(|_| absent).map(Err);
@@ -68,7 +65,7 @@ pub async fn write(context: &Context, verb: Verb, bytes: &Bytes) -> Option<Resul
     })
 }
 
-fn is_apply(context: &Context, verb: Verb) -> bool {
+pub(super) fn is_apply(context: &Context, verb: Verb) -> bool {
     let kind = negotiate::patch(&context.headers, context.shown.message().is_some());
     verb == Verb::Patch && matches!(kind, Ok(PatchKind::Apply))
 }
@@ -209,7 +206,12 @@ impl<'a> Forwarded<'a> {
     }
 
     /// What the object would be, in the stored spelling.
-    fn asked(&self, verb: Verb, bytes: &Bytes, object: &Object) -> Result<(Tree, Vec<String>), Status> {
+    pub(super) fn asked(
+        &self,
+        verb: Verb,
+        bytes: &Bytes,
+        object: &Object,
+    ) -> Result<(Tree, Vec<String>), Status> {
         let context = self.context;
         let decoded = match verb {
             Verb::Patch => match negotiate::patch(&context.headers, context.shown.message().is_some())? {
@@ -306,7 +308,7 @@ impl<'a> Forwarded<'a> {
     }
 
     /// Who writes, and whether it is meant.
-    fn query(&self, dry_run: bool) -> String {
+    pub(super) fn query(&self, dry_run: bool) -> String {
         let manager = self.context.query.get("fieldManager").filter(|manager| !manager.is_empty());
         let manager = manager.map(|manager| format!("fieldManager={}", encoded(manager)));
         let dry = dry_run.then(|| "dryRun=All".to_owned());
@@ -444,7 +446,7 @@ fn entries<'t>(tree: &'t Tree, map: &str) -> Option<&'t Tree> {
 }
 
 /// What makes `new` of `old`: entries that are new or other, and null for those that go.
-fn map_changes(old: Option<&Tree>, new: Option<&Tree>) -> Tree {
+pub(super) fn map_changes(old: Option<&Tree>, new: Option<&Tree>) -> Tree {
     let empty = Tree::new();
     let (old, new) = (old.unwrap_or(&empty), new.unwrap_or(&empty));
     let set = new.iter().filter(|(key, value)| old.get(*key) != Some(value));

@@ -176,6 +176,97 @@ async fn an_eviction_needs_the_member() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_eviction_waits_for_clusters_that_may_have_the_copy() -> Result<()> {
+    let world = World::start().await?;
+    let _eu = Cluster::joined(&world, "eu-1", &[]).await?;
+    let stored = create(&world.client, PODS, &mk_pod("web")).await?;
+    world.views().expect(&world.workspace(), "us-1");
+    let refused = world.client.post(&format!("{PODS}/web/eviction"), &eviction(json!({}))).await?;
+    assert_eq!(refused.code, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text());
+    assert!(refused.text().contains("not seen yet: cluster us-1"), "{}", refused.text());
+    assert_eq!(world.get(&format!("{PODS}/web")).await?["metadata"]["uid"], stored["metadata"]["uid"]);
+    // Once all was seen, it is the hub's own to decide.
+    world.views().leave(&world.workspace(), "us-1");
+    let evicted = world.client.post(&format!("{PODS}/web/eviction"), &eviction(json!({}))).await?;
+    assert_eq!(evicted.code, StatusCode::CREATED, "{}", evicted.text());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_copy_is_debugged_and_resized_before_the_stored_one() -> Result<()> {
+    let world = World::start().await?;
+    let (_, eu) = stored(&world).await?;
+    let path = format!("{PODS}/web");
+    let strategic = [("content-type", "application/strategic-merge-patch+json")];
+    let debug = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "example.com/debug"}]}});
+    let resize = json!({"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}});
+    let refused_here = json!({"spec": {"containers": [{"name": "main", "image": "example.com/other"}]}});
+    let containers = "/spec/ephemeralContainers/0/name";
+    let requests = "/spec/containers/0/resources/requests/cpu";
+    for (below, change, at, value) in
+        [("ephemeralcontainers", debug, containers, "debug"), ("resize", resize, requests, "2")]
+    {
+        let below = format!("{path}/{below}");
+        let dry = format!("{below}?dryRun=All");
+        let tried = world.client.call(Method::PATCH, &dry, &strategic, change.to_string()).await?;
+        assert_eq!(tried.code, StatusCode::OK, "{}", tried.text());
+        assert_eq!(eu.pod("web").await?.pointer(at), None, "it was only tried");
+        let done = world.client.call(Method::PATCH, &below, &strategic, change.to_string()).await?;
+        assert_eq!(done.code, StatusCode::OK, "{}", done.text());
+        assert_eq!(done.json().pointer(at), Some(&json!(value)));
+        assert_eq!(eu.pod("web").await?.pointer(at), Some(&json!(value)));
+        // What is not admitted here does not get there.
+        let asked = eu.was_asked();
+        let refused = world.client.call(Method::PATCH, &below, &strategic, refused_here.to_string()).await?;
+        assert!(!refused.code.is_success() || refused.json()["spec"] == done.json()["spec"]);
+        assert_eq!(eu.was_asked(), asked);
+    }
+    // What the member does not take is not stored.
+    eu.lose(&world);
+    let more = json!({"spec": {"ephemeralContainers": [{"name": "more", "image": "example.com/debug"}]}});
+    let below = format!("{path}/ephemeralcontainers");
+    let refused = world.client.call(Method::PATCH, &below, &strategic, more.to_string()).await?;
+    assert_eq!(refused.code, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text());
+    let stored = world.get(&path).await?;
+    assert_eq!(stored["spec"]["ephemeralContainers"].as_array().map(Vec::len), Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_runs_nowhere_is_resized_and_not_debugged() -> Result<()> {
+    let world = World::start().await?;
+    let eu = Cluster::joined(&world, "eu-1", &[]).await?;
+    create(&world.client, PODS, &mk_pod("web")).await?;
+    let asked = eu.was_asked();
+    let strategic = [("content-type", "application/strategic-merge-patch+json")];
+    let debug = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "example.com/debug"}]}});
+    let below = format!("{PODS}/web/ephemeralcontainers");
+    let refused = world.client.call(Method::PATCH, &below, &strategic, debug.to_string()).await?;
+    assert_eq!(refused.code, StatusCode::CONFLICT, "{}", refused.text());
+    assert!(refused.text().contains("it runs in no cluster now"), "{}", refused.text());
+    let resize = json!({"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}});
+    let below = format!("{PODS}/web/resize");
+    let done = world.client.call(Method::PATCH, &below, &strategic, resize.to_string()).await?;
+    assert_eq!(done.code, StatusCode::OK, "{}", done.text());
+    assert_eq!(eu.was_asked(), asked);
+    Ok(())
+}
+
+#[tokio::test]
+async fn pods_that_only_say_to_be_copies_show_and_lead_nobody_astray() -> Result<()> {
+    let world = World::start().await?;
+    let (stored, eu) = stored(&world).await?;
+    let mut pretender = mk_pod("pretender");
+    pretender["metadata"]["annotations"] = json!({api::SOURCE_ANNOTATION: stored["metadata"]["uid"]});
+    create(&eu.client, PODS, &pretender).await?;
+    eu.report_all(&world).await?;
+    assert_eq!(world.names(PODS).await?, ["pretender", "web"]);
+    world.client.get(&format!("{PODS}/web/log")).await?;
+    assert!(eu.last_asked().1.starts_with(&format!("{PODS}/web/log")), "{:?}", eu.last_asked());
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_a_copy_owns_is_owned_by_what_is_stored() -> Result<()> {
     let world = World::start().await?;
     let eu = Cluster::joined(&world, "eu-1", &[]).await?;
