@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use api::assignment::{Assignment, State, reason};
 use kinds::{Kind, MemberStatus};
-use machinery::schema::{Type, Types};
+use machinery::{
+    Object,
+    schema::{Type, Types},
+};
 use serde_json::{Value, json};
 
 use crate::record::share;
@@ -54,6 +57,17 @@ pub fn of(
     }
     kinds::stamp(&mut status, now);
     status.is_object().then_some(status)
+}
+
+/// Whether the object says that it is not in members as it should be.
+pub fn is_told(object: &Object) -> bool {
+    let text = SYNCED.as_bytes();
+    let mentions = object.body_slice().windows(text.len()).any(|window| window == text);
+    let conditions = || {
+        let tree = object.tree().ok()?;
+        Some(tree.get("status")?["conditions"].as_array()?.iter().any(|it| it["type"] == SYNCED))
+    };
+    mentions && conditions().unwrap_or(false)
 }
 
 /// What keeps the object from being in members as it should be: reason and message.
