@@ -116,7 +116,8 @@ fn tell(status: &mut Value, old: &Value, trouble: Option<(String, String)>, is_p
             || (is_pod && condition["type"] == SCHEDULED && condition["reason"] == "Unschedulable")
     };
     let before = old["conditions"].as_array().into_iter().flatten().find(|it| is_told(it)).cloned();
-    if let Some(conditions) = status["conditions"].as_array_mut() {
+    // Indexing would leave a null where there is nothing.
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|it| it["type"] != SYNCED);
     }
     let Some((reason, message)) = trouble else { return };
@@ -127,7 +128,7 @@ fn tell(status: &mut Value, old: &Value, trouble: Option<(String, String)>, is_p
         "type": kind, "status": "False", "reason": reason, "message": message,
         "lastTransitionTime": since.unwrap_or_else(|| json!(now)),
     });
-    match status["conditions"].as_array_mut() {
+    match status.get_mut("conditions").and_then(Value::as_array_mut) {
         Some(conditions) => {
             conditions.retain(|it| it["type"] != kind);
             conditions.push(condition);
@@ -182,6 +183,7 @@ mod tests {
         let status = status(&assignment, &deployment());
         assert_eq!((&status["readyReplicas"], &status["observedGeneration"]), (&json!(5), &json!(2)));
         assert!(!status.to_string().contains(SYNCED));
+        assert!(status.get("conditions").is_none_or(Value::is_array), "clients take null for an error");
     }
 
     #[test]

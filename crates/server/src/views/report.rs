@@ -113,6 +113,7 @@ impl Known {
         kind: Kind,
         wish: &ItemKey,
         owner: Option<&Placed>,
+        source: Option<&CompactString>,
     ) -> ItemKey {
         if let Some(owner) = owner.filter(|owner| kind.is_summed() && !owner.duplicated)
             && let Some(parts) = self.parts(kind, wish)
@@ -122,7 +123,9 @@ impl Known {
         {
             return wish.clone();
         }
-        let always = owner.is_some_and(|owner| owner.duplicated);
+        // What is left of a pod is not taken for the pod, nor for the one that takes its place.
+        let is_left_over = kind == Kind::Pods && source.is_some();
+        let always = is_left_over || owner.is_some_and(|owner| owner.duplicated);
         let namespace = wish.namespace();
         let taken = |name: &str| self.is_taken(kind, namespace, name);
         ItemKey::new(namespace, &names::shown_name(wish.name(), cluster, always, taken))
@@ -357,7 +360,9 @@ impl View {
         let item = match (goes_behind, item) {
             (true, _) => reported.wish(),
             (false, Some(item)) => item,
-            (false, None) => known.place_for(cluster, kind, &reported.wish(), owner.as_ref()),
+            (false, None) => {
+                known.place_for(cluster, kind, &reported.wish(), owner.as_ref(), source.as_ref())
+            }
         };
         let Some(kin) = known.kin(cluster) else { return };
         let Reported { identity, tree, .. } = reported;
