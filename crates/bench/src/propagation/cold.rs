@@ -77,8 +77,14 @@ async fn cold(hanse: &Path, load: &Load) -> Result<(Section, u64)> {
         ),
         &["", "Hanse"],
     );
+    let reading = fleet.reading()?;
     let created = fleet.each(count, |number| make(&fleet, number, replicas)).await?;
+    let usage = reading.until(fleet.reading()?);
     section.row("made in the hub, objects/s", &[&number(rate(count * 3, created))]);
+    section.row(
+        "CPU of the hub for each object made, ms",
+        &[&number(usage.server.as_secs_f64() * 1000.0 / (count * 3) as f64)],
+    );
     section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
     let (began, reading) = (Instant::now(), fleet.reading()?);
     fleet.join(|_| Map::new()).await?;
