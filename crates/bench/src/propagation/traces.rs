@@ -277,7 +277,11 @@ impl Trace {
         if self.has.len() >= self.wish.members {
             self.arrived.get_or_insert(now);
         }
-        if self.wish.ready.is_some_and(|(each, _)| status.observed_generation > 0 && status.ready_replicas >= each) {
+        if self
+            .wish
+            .ready
+            .is_some_and(|(each, _)| status.observed_generation > 0 && status.ready_replicas >= each)
+        {
             self.ready.insert(member);
             if self.ready.len() >= self.wish.members {
                 self.all_ready.get_or_insert(now);
@@ -371,9 +375,10 @@ mod tests {
     #[test]
     fn only_what_was_written_last_counts() {
         let traces = Traces::default();
-        let mut see = |mark: &str| {
-            let line =
-                format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a"}},"data":{{"mark":"{mark}"}}}}}}"#);
+        let see = |mark: &str| {
+            let line = format!(
+                r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a"}},"data":{{"mark":"{mark}"}}}}}}"#
+            );
             traces.see(Witness::Member(0), Kind::ConfigMap, line.as_bytes()).unwrap();
         };
         let wish = Wish { members: 1, ready: None, mark: Some("2".into()) };
