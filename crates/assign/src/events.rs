@@ -32,6 +32,17 @@ pub fn news(old: Option<&Assignment>, new: &Assignment) -> Option<(&'static str,
     (counted && is != was).then(|| ("Normal", "Placed", format!("on {is}")))
 }
 
+/// A deletion cannot come to its end while clusters do not answer.
+pub fn waits_for(clusters: &[&str]) -> (&'static str, &'static str, String) {
+    let names = clusters.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "it is deleted when nothing of it is left in {names}, which cannot be used now; if that is gone for good, \
+         `hanse unjoin {} --forget` lets go of it",
+        clusters.first().copied().unwrap_or("NAME")
+    );
+    ("Warning", "WaitingForCluster", message)
+}
+
 fn places(assignment: &Assignment) -> String {
     let staying: Vec<_> = assignment.spec.clusters.iter().filter(|it| it.state != State::Draining).collect();
     let name = |target: &&api::assignment::Target| match target.replicas {
@@ -55,11 +66,14 @@ pub fn event(
     let short: String = about.name.chars().take(200).collect();
     let name = format!("{short}.{}", uid.get(..8).unwrap_or("0"));
     let message = &message[..message.floor_char_boundary(LONGEST)];
+    // Events about what is in no namespace are in this one.
+    let is_namespace = about.kind == "Namespace" && about.group().is_empty();
+    let (namespace, of_object) = if is_namespace { ("default", "") } else { (namespace, namespace) };
     let event = json!({
         "kind": "Event", "apiVersion": "v1",
         "metadata": {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": now},
         "involvedObject": {
-            "kind": about.kind, "apiVersion": about.api_version, "namespace": namespace, "name": about.name,
+            "kind": about.kind, "apiVersion": about.api_version, "namespace": of_object, "name": about.name,
             "uid": about.uid,
         },
         "reason": reason, "message": message, "type": kind, "count": 1,

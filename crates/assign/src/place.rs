@@ -88,7 +88,8 @@ fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Ste
     new.spec.clusters.retain(is_left);
     let names: BTreeSet<String> = new.spec.clusters.iter().map(|target| target.uid.clone()).collect();
     new.status.clusters.retain(|report| names.contains(&report.uid));
-    if new.spec.propagation.is_none() {
+    let is_first = new.spec.propagation.is_none();
+    if is_first {
         let owner = space.get(&id.key).filter(|owner| owner.head.uid == old.spec.object.uid.as_str());
         let waits = owner.is_some_and(|owner| owner.head.finalizers.iter().any(|it| it == FOREGROUND));
         new.spec.propagation = Some(if waits { Propagation::Foreground } else { Propagation::Background });
@@ -102,7 +103,13 @@ fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Ste
             commit
         }));
     }
-    put(stored, &id.assignment(), &new)
+    let silent: Vec<&str> = new.spec.clusters.iter().map(|it| it.name.as_str()).collect();
+    let silent: Vec<&str> = silent.into_iter().filter(|it| !world.clusters.is_ready(space.id(), it)).collect();
+    let mut commit = put(stored, &id.assignment(), &new)?;
+    if let Some(commit) = commit.as_mut().filter(|_| is_first && !silent.is_empty()) {
+        commit.writes.push(events::event(&world.hub, id.namespace(), &old.spec.object, events::waits_for(&silent))?);
+    }
+    Ok(commit)
 }
 
 /// A pod that is being deleted and has no copy any more.

@@ -125,7 +125,7 @@ async fn make(fleet: &Fleet, number: usize, replicas: usize) -> Result<()> {
     });
     fleet.placement(&name, &json!({"select": [selection], "strategy": "Duplicate"})).await?;
     fleet.create(number, &config_map(&name, MEMBERS)).await?;
-    fleet.create(number, &deployment(&name, replicas, MEMBERS, (replicas, replicas * MEMBERS))).await
+    fleet.create(number, &deployment(&name, replicas, MEMBERS, (replicas, replicas))).await
 }
 
 /// When a tenth has arrived, some objects are changed, one after the other.

@@ -327,7 +327,7 @@ fn placement(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": name}, "spec": spec})
 }
 
-/// A Deployment that is to be in so many members, and its pods in each and in all of them.
+/// A Deployment that is to be in so many members, and how many pods are ready in each, and shown in the hub.
 pub fn deployment(name: &str, replicas: usize, members: usize, ready: (usize, usize)) -> Item {
     let body = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": {"app": name}},

@@ -65,11 +65,6 @@ impl Case {
         self.object.as_ref().map_or(0, |object| object.head.generation.max(1))
     }
 
-    fn is_pod(&self) -> bool {
-        let reference = &self.assignment.spec.object;
-        reference.group().is_empty() && reference.kind == "Pod"
-    }
-
     pub fn propagation(&self) -> Propagation {
         // A cluster that is left, with the object still there.
         self.assignment.spec.propagation.unwrap_or(Propagation::Background)
@@ -92,16 +87,15 @@ impl Case {
     }
 
     fn failed(&self, reason: &str, message: String, seen: Option<&Seen>) -> Report {
-        // Of a pod it must not be forgotten that there was a copy.
-        let known = self.known_report().filter(|_| seen.is_some() || self.is_pod());
-        Report {
-            generation: known.map_or(0, |known| known.generation),
-            copy_generation: seen.map_or(0, |seen| seen.generation),
-            reason: reason.to_owned(),
-            message,
-            status: seen.and_then(|seen| bounded_status(&seen.status).ok()).unwrap_or_default(),
-            ..self.report()
+        // What was said last stays: that there was a copy, and what became of it, must not be forgotten.
+        let known =
+            self.known_report().filter(|known| !known.is_gone()).cloned().unwrap_or_else(|| self.report());
+        let mut report = Report { applied: false, reason: reason.to_owned(), message, ..known };
+        if let Some(seen) = seen {
+            report.copy_generation = seen.generation;
+            report.status = bounded_status(&seen.status).unwrap_or_default();
         }
+        report
     }
 
     fn applied(&self, seen: Option<&Seen>) -> Report {
@@ -362,6 +356,11 @@ impl Session {
     }
 
     fn without_namespace(&self, case: &Case, wish: Wish, home: &Home, taken: &Taken) -> Upshot {
+        if wish != Wish::Keep && self.copies.state.lock().namespaces.is_there(home.name()) {
+            // What is in it goes with it.
+            let message = format!("the namespace {} is being deleted in the cluster", home.name());
+            return Upshot::retry(Some(case.waiting(message, None)));
+        }
         if wish != Wish::Keep {
             return Upshot::done(case.gone());
         }

@@ -149,6 +149,11 @@ impl Namespaces {
         (before.as_ref() != Some(&namespace)).then(|| Told::of(&name, &namespace))
     }
 
+    /// Also while it is being deleted.
+    pub fn is_there(&self, name: &str) -> bool {
+        self.there.contains_key(name)
+    }
+
     pub fn remove(&mut self, object: &[u8]) -> Option<Told> {
         let (name, _) = read(object)?;
         let namespace = self.there.remove(&name)?;
