@@ -184,7 +184,7 @@ impl World {
             }
         }
         let assignments = Collection::new(api::GROUP, api::assignment::PLURAL);
-        let is_assigned = |it: &WorkspaceId| store.list(it, &assignments, None).is_ok_and(|it| it.len() > 0);
+        let is_assigned = |it: &WorkspaceId| store.list(it, &assignments, None).is_ok_and(|it| !it.is_empty());
         self.asleep = self.clusters.is_empty() && !workspaces.iter().any(is_assigned);
         if self.asleep {
             return;
