@@ -44,8 +44,18 @@ pub fn look(world: &mut World, id: &Id) -> Step {
         (Some(object), Some(stored)) if object.head.deleting && is_pod(&object) => {
             dismiss(world, id, &stored)
         }
+        (Some(object), None) if has_ended(&object) && is_on_a_cluster(world, &space, &object)? => {
+            Ok(Some(removed(&object, &id.key)))
+        }
         (Some(object), stored) => assign(world, &space, id, &object, stored),
     }
+}
+
+/// Pods on nodes that are no clusters are their kubelets' to let go of.
+fn is_on_a_cluster(world: &World, space: &Space, pod: &Object) -> Result<bool, ObjectError> {
+    let tree = pod.tree()?;
+    let node = tree.get("spec").and_then(|spec| spec.get("nodeName")).and_then(Value::as_str);
+    Ok(node.is_some_and(|node| world.clusters.uid(space.id(), node).is_some()))
 }
 
 fn is_pod(object: &Object) -> bool {
@@ -97,11 +107,7 @@ fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Ste
         let ended =
             space.get(&id.key).filter(|it| it.head.uid == old.spec.object.uid.as_str() && has_ended(it));
         return Ok(commit.map(|mut commit| {
-            commit.writes.extend(ended.map(|pod| Write {
-                key: id.key.clone(),
-                expect: Expect::At(pod.revision),
-                change: Change::Remove,
-            }));
+            commit.writes.extend(ended.into_iter().flat_map(|pod| removed(&pod, &id.key).writes));
             commit
         }));
     }

@@ -581,6 +581,8 @@ fn is_as_it_was(event: &Event) -> bool {
     let (was, is) = (&old.head, &new.head);
     was.generation > 0
         && (was.generation, &was.uid, was.deleting) == (is.generation, &is.uid, is.deleting)
+        // It may wait for nothing else any more.
+        && (!is.deleting || was.finalizers == is.finalizers)
         && described(old) == described(new)
 }
 
