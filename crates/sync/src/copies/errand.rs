@@ -81,7 +81,7 @@ impl Case {
         object.tree().ok()?.get("metadata")?["deletionGracePeriodSeconds"].as_i64().filter(|it| *it > 0)
     }
 
-    fn is_duplicated(&self) -> bool {
+    pub fn is_duplicated(&self) -> bool {
         let spec = &self.assignment.spec;
         spec.decision.strategy == Some(api::assignment::Strategy::Duplicate) && spec.clusters.len() > 1
     }

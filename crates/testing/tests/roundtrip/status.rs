@@ -274,7 +274,6 @@ async fn u1_6_pods_show_with_unique_names_their_owners_and_their_cluster() -> Re
 
 /// ReplicaSets of one Deployment that have the same name in two clusters are one to whoever looks.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a ReplicaSet that is seen before it is known whose it is keeps a name of its own"]
 async fn u1_6_equal_replica_sets_show_as_one() -> Result<()> {
     let world = spread(&["m1", "m2"]).await?;
     world.apply(&app::deployment("web", 4)).await?;
