@@ -254,6 +254,29 @@ async fn bad_input_unknown_clusters() -> Result<()> {
     world
         .until(&deployment_path("web"), "it runs where it can", |it| it["status"]["readyReplicas"] == 3)
         .await?;
+    // What runs stays where it is while there is no other place for it.
+    let m1 = world.member("m1").await?;
+    let pods = m1.pods(NS).await?;
+    world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "nowhere"})).await?;
+    until_synced_is(&world, &deployment_path("web"), "Pending", &["nowhere"]).await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    assert_eq!(m1.pods(NS).await?, pods);
+    Ok(())
+}
+
+/// What waits for a label is placed when a cluster has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a2_2_a_label_of_a_cluster_wakes_who_waits_for_it() -> Result<()> {
+    let world = World::start(&["m1"]).await?;
+    world.namespace(NS).await?;
+    let mut web = app::deployment("web", 2);
+    web["spec"]["template"]["spec"]["nodeSelector"] = json!({"disk": "fast"});
+    world.apply(&web).await?;
+    until_synced_is(&world, &deployment_path("web"), "Unplaced", &["m1"]).await?;
+    let cluster = "/apis/hanse.io/v1alpha1/clusters/m1";
+    world.patch(cluster, json!({"metadata": {"labels": {"disk": "fast"}}})).await?;
+    let is_assigned = |it: &Value| !crate::world::shares(it).is_empty();
+    world.until(&assignment_path(&web), "it has a place", is_assigned).await?;
     Ok(())
 }
 

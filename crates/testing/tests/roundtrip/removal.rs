@@ -277,3 +277,26 @@ async fn d14_deleting_a_workspace_does_not_wait_for_ever_for_a_dead_member() -> 
     forget(&world, "m1").await?;
     world.until_gone(&format!("{workspaces}/team")).await
 }
+
+/// What a workspace has in members goes with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_a_workspace_leaves_nothing_in_members() -> Result<()> {
+    let world = World::start(&["m1"]).await?;
+    let workspaces = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
+    world.client.post(workspaces, &json!({"metadata": {"name": "team"}})).await?;
+    let team = "/clusters/team";
+    apply(&world.client, team, &app::namespace(NS)).await?;
+    apply(&world.client, team, &app::deployment("web", 1)).await?;
+    let runs = |it: &Value| it["status"]["readyReplicas"] == 1;
+    world.until(&format!("{team}{}", deployment_path("web")), "it runs", runs).await?;
+    let m1 = world.member("m1").await?;
+    let is_ours = |it: &Value| it["metadata"]["labels"]["hanse.io/workspace"] == "team";
+    assert!(m1.items("/api/v1/namespaces").await?.iter().any(is_ours));
+    let gone = world.client.delete(&format!("{workspaces}/team")).await?;
+    assert!(gone.code.is_success(), "{}", gone.text());
+    world.until_gone(&format!("{workspaces}/team")).await?;
+    let left = m1.items("/api/v1/namespaces").await?;
+    let is_alive = |it: &&Value| is_ours(it) && it["metadata"]["deletionTimestamp"].is_null();
+    assert!(!left.iter().any(|it| is_alive(&it)), "{left:?}");
+    Ok(())
+}
