@@ -11,7 +11,7 @@ use machinery::Object;
 use placement::{Cluster, Directory, cluster::Condition};
 use serde_json::Value;
 use server::hub::{default_id, root_id};
-use store::WorkspaceId;
+use store::{Key, WorkspaceId};
 
 /// What has become of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub enum Turn {
 struct Joined {
     uid: CompactString,
     cluster: Cluster,
+    /// The namespace and name of the Secret with its credential.
+    secret: (String, String),
 }
 
 #[derive(Default)]
@@ -55,7 +57,10 @@ impl Clusters {
     pub fn observe(&mut self, home: &WorkspaceId, name: &str, object: Option<&Object>) -> Turn {
         let read = object.and_then(|object| {
             let tree = Value::Object(object.tree().ok()?);
-            Some(Joined { uid: object.head.uid.clone(), cluster: Cluster::read(&tree)? })
+            let named =
+                |field: &str| tree["spec"]["secretRef"][field].as_str().unwrap_or_default().to_owned();
+            let secret = (named("namespace"), named("name"));
+            Some(Joined { uid: object.head.uid.clone(), cluster: Cluster::read(&tree)?, secret })
         });
         let here = self.joined.entry(home.clone()).or_default();
         let old = here.remove(name);
@@ -143,6 +148,20 @@ impl Clusters {
                 }
             }
         }
+    }
+
+    /// The names of those that are joined in a workspace.
+    pub fn names(&self, home: &WorkspaceId) -> Vec<CompactString> {
+        self.joined.get(home).map(|here| here.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Whether it is a Secret by which a cluster is reached.
+    pub fn is_credential(&self, home: &WorkspaceId, key: &Key) -> bool {
+        let is_it = |(namespace, name): &(String, String)| {
+            namespace == key.item.namespace() && name == key.item.name()
+        };
+        key.collection.parts() == ("", "secrets")
+            && self.joined.get(home).is_some_and(|here| here.values().any(|it| is_it(&it.secret)))
     }
 
     pub fn is_empty(&self) -> bool {

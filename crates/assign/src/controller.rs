@@ -44,8 +44,6 @@ enum Outcome {
     /// Somebody was faster: look again.
     Overtaken,
     Failed(String),
-    /// A pause is over.
-    Rested,
 }
 
 type Pending = FuturesUnordered<BoxFuture<'static, (Task, Outcome)>>;
@@ -54,11 +52,14 @@ struct Controller {
     hub: Arc<Hub>,
     world: World,
     pending: Pending,
+    /// Those that failed, until they are tried again.
+    resting: FuturesUnordered<BoxFuture<'static, Task>>,
 }
 
 impl Controller {
     fn new(hub: Arc<Hub>) -> Controller {
-        Controller { world: World::new(hub.clone()), hub, pending: FuturesUnordered::new() }
+        let world = World::new(hub.clone());
+        Controller { world, hub, pending: FuturesUnordered::new(), resting: FuturesUnordered::new() }
     }
 
     async fn run(mut self, mut feed: store::Feed) {
@@ -78,6 +79,7 @@ impl Controller {
                 Some((task, outcome)) = self.pending.next(), if !self.pending.is_empty() => {
                     self.finish(task, outcome);
                 }
+                Some(task) = self.resting.next(), if !self.resting.is_empty() => self.world.queue.retry(task),
                 item = feed.next(), if !busy => self.read(item).await,
                 () = std::future::ready(()), if busy => {}
             }
@@ -148,21 +150,21 @@ impl Controller {
                 self.world.queue.done(task);
             }
             Outcome::Overtaken => {
-                self.give_back(&task.0);
+                self.give_back(&task);
                 self.world.queue.retry(task);
             }
             Outcome::Failed(why) => {
-                self.give_back(&task.0);
+                self.give_back(&task);
                 self.rest(task, &why);
             }
-            Outcome::Rested => self.world.queue.retry(task),
         }
     }
 
     /// What was held for a decision that was not written down is held again with the next.
-    fn give_back(&mut self, id: &Id) {
-        for (uid, name, amounts) in self.world.holds.dropped(id, |_| false) {
-            self.world.clusters.release(&uid, &name, &amounts);
+    fn give_back(&mut self, (id, aspect): &Task) {
+        if *aspect == Aspect::Place {
+            let returned = self.world.holds.dropped(id, |_| false);
+            self.world.give_back(returned);
         }
     }
 
@@ -170,9 +172,9 @@ impl Controller {
         let pause = self.world.queue.failed(&task);
         tracing::warn!(key = ?task.0.key, workspace = %task.0.workspace, why, ?pause, "cannot be placed now");
         let clock = self.hub.env.clock.clone();
-        self.pending.push(Box::pin(async move {
+        self.resting.push(Box::pin(async move {
             clock.sleep(pause).await;
-            (task, Outcome::Rested)
+            task
         }));
     }
 }
@@ -187,11 +189,15 @@ fn sum(world: &mut World, id: &Id) -> Result<Option<Commit>, ObjectError> {
     let Some(space) = world.hub.space_by_id(&id.workspace).filter(|_| !id.is_namespace()) else {
         return Ok(None);
     };
-    let (Some(object), Some(stored)) = (space.get(&id.key), space.get(&id.assignment())) else {
-        return Ok(None);
+    let Some(object) = space.get(&id.key) else { return Ok(None) };
+    let assignment = match space.get(&id.assignment()) {
+        Some(stored) => Assignment::read(&stored)?,
+        // What was said of it before is not so any more.
+        None if status::is_told(&object) => Assignment::default(),
+        None => return Ok(None),
     };
-    let assignment = Assignment::read(&stored)?;
-    if assignment.spec.object.uid != object.head.uid.as_str() {
+    let source = assignment.spec.object.uid.as_str();
+    if !source.is_empty() && source != object.head.uid.as_str() {
         return Ok(None);
     }
     let Some((group, _, name)) = kind_of(&object) else { return Ok(None) };

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use compact_str::CompactString;
 use kinds::Resources;
 use machinery::admission::amounts;
+use store::WorkspaceId;
 
 use crate::queue::Id;
 
@@ -82,10 +83,24 @@ impl Holds {
     }
 }
 
+impl Holds {
+    /// Those of a workspace that is gone. Answers what need not be held any more.
+    pub fn forget(&mut self, workspace: &WorkspaceId) -> Vec<Returned> {
+        let mut returned = Vec::new();
+        for (uid, here) in &mut self.0 {
+            let gone: Vec<Id> = here.keys().filter(|id| id.workspace == *workspace).cloned().collect();
+            let holds = gone.iter().filter_map(|id| here.remove(id));
+            returned.extend(holds.map(|hold| (uid.clone(), hold.cluster, hold.amounts)));
+        }
+        self.0.retain(|_, here| !here.is_empty());
+        returned
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use machinery::quantity::Quantity;
-    use store::{Key, WorkspaceId};
+    use store::Key;
 
     use super::*;
 

@@ -44,8 +44,18 @@ pub fn look(world: &mut World, id: &Id) -> Step {
         (Some(object), Some(stored)) if object.head.deleting && is_pod(&object) => {
             dismiss(world, id, &stored)
         }
+        (Some(object), None) if has_ended(&object) && is_on_a_cluster(world, &space, &object)? => {
+            Ok(Some(removed(&object, &id.key)))
+        }
         (Some(object), stored) => assign(world, &space, id, &object, stored),
     }
+}
+
+/// Pods on nodes that are no clusters are their kubelets' to let go of.
+fn is_on_a_cluster(world: &World, space: &Space, pod: &Object) -> Result<bool, ObjectError> {
+    let tree = pod.tree()?;
+    let node = tree.get("spec").and_then(|spec| spec.get("nodeName")).and_then(Value::as_str);
+    Ok(node.is_some_and(|node| world.clusters.uid(space.id(), node).is_some()))
 }
 
 fn is_pod(object: &Object) -> bool {
@@ -59,6 +69,12 @@ fn dismiss(world: &World, id: &Id, stored: &Object) -> Step {
     let_go(world, id, stored, &assignment)
 }
 
+/// Whether the workspace is being deleted.
+fn is_going(world: &World, space: &Space) -> bool {
+    let key = Key::new(api::GROUP, "workspaces", "", space.name());
+    world.hub.store.get(&server::hub::root_id(), &key).is_some_and(|workspace| workspace.head.deleting)
+}
+
 fn belongs(stored: &Object, object: &Object) -> Result<bool, ObjectError> {
     Ok(Assignment::read(stored)?.spec.object.uid == object.head.uid.as_str())
 }
@@ -66,14 +82,16 @@ fn belongs(stored: &Object, object: &Object) -> Result<bool, ObjectError> {
 /// An Assignment that is being deleted goes when nothing is left in any cluster.
 fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Step {
     let old = Assignment::read(stored)?;
-    for (uid, name, amounts) in world.holds.dropped(id, |_| false) {
-        world.clusters.release(&uid, &name, &amounts);
-    }
+    let returned = world.holds.dropped(id, |_| false);
+    world.give_back(returned);
     world.waiting.forget(id);
     let mut new = old.clone();
+    let workspace_goes = is_going(world, space);
     let is_left = |target: &Target| {
-        world.clusters.is_joined(&target.uid)
-            && !old.report(&target.uid).is_some_and(|report| report.is_gone())
+        // A workspace does not wait for clusters that cannot be asked; what they have stays there, hidden.
+        let is_awaited = !workspace_goes || world.clusters.is_ready(space.id(), &target.name);
+        let is_gone = old.report(&target.uid).is_some_and(|report| report.is_gone());
+        world.clusters.is_joined(&target.uid) && is_awaited && !is_gone
     };
     new.spec.clusters.retain(is_left);
     let names: BTreeSet<String> = new.spec.clusters.iter().map(|target| target.uid.clone()).collect();
@@ -89,19 +107,21 @@ fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Ste
         let ended =
             space.get(&id.key).filter(|it| it.head.uid == old.spec.object.uid.as_str() && has_ended(it));
         return Ok(commit.map(|mut commit| {
-            commit.writes.extend(ended.map(|pod| Write {
-                key: id.key.clone(),
-                expect: Expect::At(pod.revision),
-                change: Change::Remove,
-            }));
+            commit.writes.extend(ended.into_iter().flat_map(|pod| removed(&pod, &id.key).writes));
             commit
         }));
     }
     let silent: Vec<&str> = new.spec.clusters.iter().map(|it| it.name.as_str()).collect();
-    let silent: Vec<&str> = silent.into_iter().filter(|it| !world.clusters.is_ready(space.id(), it)).collect();
+    let silent: Vec<&str> =
+        silent.into_iter().filter(|it| !world.clusters.is_ready(space.id(), it)).collect();
     let mut commit = put(stored, &id.assignment(), &new)?;
     if let Some(commit) = commit.as_mut().filter(|_| is_first && !silent.is_empty()) {
-        commit.writes.push(events::event(&world.hub, id.namespace(), &old.spec.object, events::waits_for(&silent))?);
+        commit.writes.push(events::event(
+            &world.hub,
+            id.namespace(),
+            &old.spec.object,
+            events::waits_for(&silent),
+        )?);
     }
     Ok(commit)
 }
@@ -171,6 +191,9 @@ fn assign(
 ) -> Step {
     let namespace = space.get(&Key::new("", "namespaces", "", id.namespace()));
     // What is being deleted stays where it is until it is gone.
+    if is_going(world, space) {
+        return Ok(None);
+    }
     if object.head.deleting || namespace.is_none_or(|namespace| namespace.head.deleting) {
         return Ok(None);
     }
@@ -191,8 +214,8 @@ fn assign(
         // That it was gone once says nothing of a copy that is to be made.
         target.is_some_and(|target| target.state == State::Draining || !report.is_gone())
     });
-    let gone: Vec<_> = world.holds.dropped(id, |uid| targets.iter().any(|target| target.uid == uid));
-    gone.iter().for_each(|(uid, name, amounts)| world.clusters.release(uid, name, amounts));
+    let returned = world.holds.dropped(id, |uid| targets.iter().any(|target| target.uid == uid));
+    world.give_back(returned);
     let commit = match (stored, &old) {
         (Some(_), Some(old)) if is_as_it_was(old, &new) => return Ok(None),
         (Some(stored), _) => put(&stored, &id.assignment(), &new)?,
@@ -273,8 +296,9 @@ fn decided(
     old: Option<&Assignment>,
 ) -> Result<Option<Assignment>, ObjectError> {
     let Some(known) = world.namespace(id).and_then(|it| it.get(&id.key)) else {
-        // Nothing selects it any more.
-        return Ok(old.and_then(|old| unassigned(world, space, id, object, old)));
+        // Nothing selects it any more; or it is not understood, and all stays as it is.
+        let is_unselected = world.is_unselected(space, &id.key, object);
+        return Ok(old.filter(|_| is_unselected).and_then(|old| unassigned(world, space, id, object, old)));
     };
     let subject = known.subject.clone();
     let tree = Value::Object(object.tree()?);

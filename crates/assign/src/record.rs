@@ -46,8 +46,8 @@ pub fn targets(
     let mut targets: Vec<Target> = Vec::new();
     for (name, share) in shares {
         let was = before.iter().find(|it| it.name == *name && is_joined(&it.uid));
-        // One of which nothing is known now is the one it was.
-        let Some(uid) = uid(name).or_else(|| was.map(|was| was.uid.clone())) else { continue };
+        // It is the one it was, as long as that is joined, whatever else has its name now.
+        let Some(uid) = was.map(|was| was.uid.clone()).or_else(|| uid(name)) else { continue };
         targets.push(Target {
             name: name.clone(),
             uid,

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use api::assignment::{Assignment, State, reason};
 use kinds::{Kind, MemberStatus};
-use machinery::schema::{Type, Types};
+use machinery::{
+    Object,
+    schema::{Type, Types},
+};
 use serde_json::{Value, json};
 
 use crate::record::share;
@@ -56,6 +59,17 @@ pub fn of(
     status.is_object().then_some(status)
 }
 
+/// Whether the object says that it is not in members as it should be.
+pub fn is_told(object: &Object) -> bool {
+    let text = SYNCED.as_bytes();
+    let mentions = object.body_slice().windows(text.len()).any(|window| window == text);
+    let conditions = || {
+        let tree = object.tree().ok()?;
+        Some(tree.get("status")?["conditions"].as_array()?.iter().any(|it| it["type"] == SYNCED))
+    };
+    mentions && conditions().unwrap_or(false)
+}
+
 /// What keeps the object from being in members as it should be: reason and message.
 fn trouble(assignment: &Assignment) -> Option<(String, String)> {
     let decision = &assignment.spec.decision;
@@ -102,7 +116,8 @@ fn tell(status: &mut Value, old: &Value, trouble: Option<(String, String)>, is_p
             || (is_pod && condition["type"] == SCHEDULED && condition["reason"] == "Unschedulable")
     };
     let before = old["conditions"].as_array().into_iter().flatten().find(|it| is_told(it)).cloned();
-    if let Some(conditions) = status["conditions"].as_array_mut() {
+    // Indexing would leave a null where there is nothing.
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|it| it["type"] != SYNCED);
     }
     let Some((reason, message)) = trouble else { return };
@@ -113,7 +128,7 @@ fn tell(status: &mut Value, old: &Value, trouble: Option<(String, String)>, is_p
         "type": kind, "status": "False", "reason": reason, "message": message,
         "lastTransitionTime": since.unwrap_or_else(|| json!(now)),
     });
-    match status["conditions"].as_array_mut() {
+    match status.get_mut("conditions").and_then(Value::as_array_mut) {
         Some(conditions) => {
             conditions.retain(|it| it["type"] != kind);
             conditions.push(condition);
@@ -168,6 +183,7 @@ mod tests {
         let status = status(&assignment, &deployment());
         assert_eq!((&status["readyReplicas"], &status["observedGeneration"]), (&json!(5), &json!(2)));
         assert!(!status.to_string().contains(SYNCED));
+        assert!(status.get("conditions").is_none_or(Value::is_array), "clients take null for an error");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use placement::{Decision, Directory, Layer, Stance};
+use store::WorkspaceId;
 
 use crate::{clusters::Turn, queue::Id};
 
@@ -25,8 +26,10 @@ pub struct Waiting {
     by_cluster: HashMap<String, HashSet<Id>>,
     /// Those whose policy may want clusters that they are not on.
     broad: HashSet<Id>,
-    /// Where objects are.
+    /// Where objects are, by cluster.
     assigned: HashMap<String, HashSet<Id>>,
+    /// The same by object.
+    places: HashMap<Id, Vec<String>>,
 }
 
 impl Waiting {
@@ -82,18 +85,36 @@ impl Waiting {
         }
     }
 
-    /// Something of it is in that cluster.
-    pub fn entered(&mut self, id: &Id, cluster: &str) {
-        self.assigned.entry(cluster.to_owned()).or_default().insert(id.clone());
+    /// Where there is something of it now.
+    pub fn places(&mut self, id: &Id, clusters: Vec<String>) {
+        for name in self.places.remove(id).into_iter().flatten().filter(|name| !clusters.contains(name)) {
+            if let Some(ids) = self.assigned.get_mut(&name) {
+                ids.remove(id);
+                if ids.is_empty() {
+                    self.assigned.remove(&name);
+                }
+            }
+        }
+        for name in &clusters {
+            self.assigned.entry(name.clone()).or_default().insert(id.clone());
+        }
+        if !clusters.is_empty() {
+            self.places.insert(id.clone(), clusters);
+        }
     }
 
-    /// Nothing of it is in that cluster any more.
-    pub fn left(&mut self, id: &Id, cluster: &str) {
-        if let Some(ids) = self.assigned.get_mut(cluster) {
-            ids.remove(id);
-            if ids.is_empty() {
-                self.assigned.remove(cluster);
-            }
+    /// Those that there is something of in a cluster.
+    pub fn assigned_to(&self, cluster: &str) -> impl Iterator<Item = &Id> {
+        self.assigned.get(cluster).into_iter().flatten()
+    }
+
+    /// Nothing of a workspace is left.
+    pub fn forget_workspace(&mut self, workspace: &WorkspaceId) {
+        let known = self.places.keys().chain(self.lacks.keys()).chain(&self.pending).chain(&self.broad);
+        let ids: HashSet<Id> = known.filter(|id| id.workspace == *workspace).cloned().collect();
+        for id in ids {
+            self.forget(&id);
+            self.places(&id, Vec::new());
         }
     }
 
@@ -111,7 +132,9 @@ impl Waiting {
             Turn::Room => waiting(true).cloned().collect(),
             Turn::Ready => waiting(false).cloned().collect(),
             Turn::New => self.pending.iter().chain(&self.broad).cloned().collect(),
-            Turn::Other => waiting(false).chain(&self.broad).chain(assigned()).cloned().collect(),
+            Turn::Other => {
+                waiting(false).chain(&self.pending).chain(&self.broad).chain(assigned()).cloned().collect()
+            }
             Turn::Gone => assigned().cloned().collect(),
         }
     }
@@ -121,7 +144,7 @@ impl Waiting {
 mod tests {
     use placement::{Cluster, Input, decide};
     use serde_json::json;
-    use store::{Key, WorkspaceId};
+    use store::Key;
 
     use super::*;
 
@@ -180,5 +203,12 @@ mod tests {
         assert_eq!(woken("wide", Turn::Nothing), "");
         waiting.forget(&id("b"));
         assert_eq!(waiting.concerned("lost", Turn::Ready).len(), 1);
+        assert!(waiting.concerned("full", Turn::Other).contains(&id("e")), "labels may be what it waits for");
+        waiting.places(&id("a"), vec!["full".into()]);
+        assert_eq!(waiting.assigned_to("full").count(), 1);
+        waiting.places(&id("a"), vec!["wide".into()]);
+        assert_eq!((waiting.assigned_to("full").count(), waiting.assigned_to("wide").count()), (0, 1));
+        waiting.forget_workspace(&WorkspaceId("w".into()));
+        assert_eq!((waiting.pending(), waiting.assigned_to("wide").count()), (0, 0));
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use api::assignment::{Assignment, State};
 use compact_str::CompactString;
-use kinds::{Kind, Share, Travel};
+use kinds::{Kind, Travel};
 use machinery::{Object, Revision};
 use placement::{CLUSTERS, PLACEMENT, Policy};
 use serde_json::Value;
@@ -20,7 +20,7 @@ use store::{Collection, Event, Key, WorkspaceId};
 
 use crate::{
     clusters::{Clusters, Turn, is_platform},
-    holds::Holds,
+    holds::{Holds, Returned},
     namespace::Namespace,
     queue::{Aspect, Id, Queue},
     record,
@@ -184,7 +184,8 @@ impl World {
             }
         }
         let assignments = Collection::new(api::GROUP, api::assignment::PLURAL);
-        let is_assigned = |it: &WorkspaceId| store.list(it, &assignments, None).is_ok_and(|it| it.len() > 0);
+        let is_assigned =
+            |it: &WorkspaceId| store.list(it, &assignments, None).is_ok_and(|it| !it.is_empty());
         self.asleep = self.clusters.is_empty() && !workspaces.iter().any(is_assigned);
         if self.asleep {
             return;
@@ -269,13 +270,18 @@ impl World {
         let uid = object.map(|object| object.head.uid.clone());
         let turn = self.clusters.observe(home, name, object);
         if let Some(uid) = uid {
-            for (name, amounts) in self.holds.reported(&uid) {
-                self.clusters.release(&uid, &name, &amounts);
-            }
+            let counted = self.holds.reported(&uid);
+            self.give_back(counted.into_iter().map(|(name, amounts)| (uid.clone(), name, amounts)).collect());
         }
         let is_concerned = |id: &Id| is_platform(home) || id.workspace == *home;
         let ids = self.waiting.concerned(name, turn);
         ids.into_iter().filter(is_concerned).for_each(|id| self.queue.add(id, Aspect::Place));
+        if turn == Turn::Ready {
+            // What they say of it counts again.
+            let ids: Vec<Id> =
+                self.waiting.assigned_to(name).filter(|id| is_concerned(id)).cloned().collect();
+            ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Status));
+        }
         if turn == Turn::Gone {
             // Some that are on their way out waited for it.
             let ids = self.holds_copies(home, name);
@@ -413,13 +419,24 @@ impl World {
             return None;
         }
         let tree = Value::Object(object.tree().ok()?);
-        if is_hubs_own(key, &tree) {
+        if is_hubs_own(key, &tree) || self.clusters.is_credential(workspace, key) {
             return None;
         }
         let kind = self.kind(&space, &key.collection, group, name);
         kind.subject(&tree)
             .inspect_err(|problem| tracing::info!(?key, %problem, "an object cannot be placed"))
             .ok()
+    }
+
+    /// Whether an object that is not looked at, though it is there, is one that is to be nowhere; another one may only
+    /// not be understood.
+    pub fn is_unselected(&mut self, space: &Space, key: &Key, object: &Object) -> bool {
+        let Some((group, _, name)) = kind_of(object) else { return false };
+        match kinds::of(group, name).travel(key.item.name()) {
+            Travel::Stays => true,
+            Travel::IfSelected => !self.may_be_selected(space, object),
+            _ => false,
+        }
     }
 
     fn may_be_selected(&mut self, space: &Space, object: &Object) -> bool {
@@ -445,7 +462,7 @@ impl World {
             None => BTreeMap::new(),
         };
         self.count_homes(&id, &assignment, after.is_some());
-        self.note_places(&id, &placed);
+        self.waiting.places(&id, placed.keys().cloned().collect());
         for report in assignment.status.clusters.iter().filter(|it| it.applied) {
             self.holds.applied(&id, &report.uid);
         }
@@ -463,8 +480,8 @@ impl World {
         if after.is_none() || object.head.deleting || leaving || object.head.owners.is_empty() {
             self.queue.add(id.clone(), Aspect::Place);
         }
+        self.queue.add(id.clone(), Aspect::Status);
         if after.is_some() {
-            self.queue.add(id.clone(), Aspect::Status);
             let has_home = id.is_namespace() || self.namespace(&id).is_some_and(|it| it.get(&key).is_some());
             if !has_home {
                 // Its object is gone, or not to be placed any more.
@@ -476,16 +493,6 @@ impl World {
         }
         concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place));
         self.drop_if_empty(workspace, namespace);
-    }
-
-    fn note_places(&mut self, id: &Id, placed: &BTreeMap<String, Share>) {
-        let before: Vec<String> = self
-            .namespace(id)
-            .and_then(|it| it.get(&id.key))
-            .map(|known| known.placed.keys().filter(|name| !placed.contains_key(*name)).cloned().collect())
-            .unwrap_or_default();
-        before.iter().for_each(|name| self.waiting.left(id, name));
-        placed.keys().for_each(|name| self.waiting.entered(id, name));
     }
 
     /// Keeps count of where the default has put workloads.
@@ -509,13 +516,21 @@ impl World {
     }
 
     pub fn forget(&mut self, workspace: &WorkspaceId) {
-        let Some(known) = self.workspaces.remove(workspace) else { return };
-        for namespace in known.namespaces.values() {
-            for (key, object) in namespace.all() {
-                let id = Id::new(workspace, key);
-                self.waiting.forget(&id);
-                object.placed.keys().for_each(|name| self.waiting.left(&id, name));
-            }
+        self.workspaces.remove(workspace);
+        self.waiting.forget_workspace(workspace);
+        let returned = self.holds.forget(workspace);
+        self.give_back(returned);
+        for name in self.clusters.names(workspace) {
+            self.observe_cluster(workspace, &name, None);
+        }
+    }
+
+    /// Room is held for nobody any more: whoever waits for it is woken.
+    pub fn give_back(&mut self, returned: Vec<Returned>) {
+        for (uid, name, amounts) in returned {
+            self.clusters.release(&uid, &name, &amounts);
+            let ids = self.waiting.concerned(&name, Turn::Room);
+            ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
         }
     }
 
@@ -566,6 +581,8 @@ fn is_as_it_was(event: &Event) -> bool {
     let (was, is) = (&old.head, &new.head);
     was.generation > 0
         && (was.generation, &was.uid, was.deleting) == (is.generation, &is.uid, is.deleting)
+        // It may wait for nothing else any more.
+        && (!is.deleting || was.finalizers == is.finalizers)
         && described(old) == described(new)
 }
 

@@ -187,6 +187,10 @@ fn by_reference(input: &Input<'_>) -> Decision {
         wanted.extend(input.home.map(|name| (name, 0)));
     }
     if is_claim(input.subject) && !input.shared_volumes {
+        if !input.current.is_empty() {
+            // What is in it does not move with those that need it.
+            wanted = input.current.keys().map(|name| (name.as_str(), 0)).collect();
+        }
         keep_one(input, &mut wanted);
     }
     let verdicts = select_for_follower(input, |name| wanted.contains_key(name));

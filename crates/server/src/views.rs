@@ -392,6 +392,14 @@ impl Views {
         }
     }
 
+    /// An object of the workspace is about to be placed: what is owned at the member by one of that kind, namespace and
+    /// name there is taken for its own, until [`Views::placed`] says which one it is.
+    pub fn announce(&self, workspace: &WorkspaceId, cluster: &str, object: [&str; 3], from: Placed) {
+        if let Some(view) = self.of(workspace) {
+            view.announce(cluster, object, from);
+        }
+    }
+
     /// It is no longer there, or no longer placed.
     pub fn displaced(&self, workspace: &WorkspaceId, cluster: &str, uid: &str) {
         if let Some(view) = self.of(workspace) {

@@ -10,6 +10,7 @@
 //!
 //! Only an Assignment makes anything happen. What is not told, or cannot be read, is no reason to delete anything.
 
+mod claims;
 mod compare;
 mod deed;
 pub mod dispatch;
@@ -36,6 +37,7 @@ use compact_str::CompactString;
 use parking_lot::Mutex;
 use store::{ItemKey, WorkspaceId};
 
+use claims::Claims;
 use namespaces::Namespaces;
 use seen::{Known, OfType, Seen, Type};
 use tell::Told;
@@ -44,6 +46,7 @@ use work::{Errand, Work};
 /// A session's side of it.
 #[derive(Default)]
 pub struct Copies {
+    claims: Claims,
     work: Work,
     state: Mutex<State>,
     told: Told,

@@ -78,7 +78,8 @@ impl Default for Options {
 
 impl Options {
     fn client_flags(&self) -> Vec<String> {
-        let flags = |(rate, burst)| vec![format!("--kube-api-qps={rate}"), format!("--kube-api-burst={burst}")];
+        let flags =
+            |(rate, burst)| vec![format!("--kube-api-qps={rate}"), format!("--kube-api-burst={burst}")];
         self.client_limits.map_or_else(Vec::new, flags)
     }
 }

@@ -68,7 +68,9 @@ async fn cold(hanse: &Path, load: &Load) -> Result<(Section, u64)> {
     let mut fleet = Fleet::start(hanse, Clusters::simulated(MEMBERS, nodes).await?).await?;
     let edits = if load.edits { format!(" W7: {}.", peers::W7) } else { String::new() };
     let mut section = Section::new(
-        format!("{part:?}: {count_text} Deployments, ConfigMaps and Placements → {MEMBERS} simulated members"),
+        format!(
+            "{part:?}: {count_text} Deployments, ConfigMaps and Placements → {MEMBERS} simulated members"
+        ),
         format!(
             "Each Deployment (replicas: {replicas}) and its ConfigMap of 1 KiB have a Placement of their own that duplicates \
              them. They are made before any cluster is joined; the time begins when the clusters are joined. Beside it: \
@@ -77,8 +79,16 @@ async fn cold(hanse: &Path, load: &Load) -> Result<(Section, u64)> {
         ),
         &["", "Hanse"],
     );
+    let reading = fleet.reading()?;
     let created = fleet.each(count, |number| make(&fleet, number, replicas)).await?;
+    // Whatever is decided while there are no clusters is over before they come.
+    fleet.at_rest(0).await?;
+    let usage = reading.until(fleet.reading()?);
     section.row("made in the hub, objects/s", &[&number(rate(count * 3, created))]);
+    section.row(
+        "CPU of the hub for each object made, ms",
+        &[&number(usage.server.as_secs_f64() * 1000.0 / (count * 3) as f64)],
+    );
     section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
     let (began, reading) = (Instant::now(), fleet.reading()?);
     fleet.join(|_| Map::new()).await?;

@@ -122,7 +122,8 @@ impl Fleet {
             }
         }
         let connections = hub.connect_many(CONNECTIONS).await?;
-        let fleet = Fleet { server, hub, members, traces, connections, _watches: watches, _clusters: clusters };
+        let fleet =
+            Fleet { server, hub, members, traces, connections, _watches: watches, _clusters: clusters };
         fleet.namespace(NAMESPACE).await?;
         Ok(fleet)
     }
@@ -137,7 +138,8 @@ impl Fleet {
             let (env, hub, labels) = (&env, &hub, labels(number));
             async move {
                 let (client, access) = client_of(env, &member.kubeconfig)?;
-                let request = join::Request { name: &member.name, labels, hub, member: &client, access: &access };
+                let request =
+                    join::Request { name: &member.name, labels, hub, member: &client, access: &access };
                 join::join(&request).await.with_context(|| format!("{} is not joined", member.name))
             }
         });

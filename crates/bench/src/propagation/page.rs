@@ -93,10 +93,8 @@ pub fn times(section: &mut Section, count: usize, times: &Times) {
     section.row("in a second", &[&number(rate(count, times.all_arrived))]);
     if times.summed_up.len() > 0 {
         section.row("all with their status back after, s", &[&in_seconds(times.all_summed_up)]);
-        section.row(
-            "status after the last member was ready, p50 / p90 / p99, ms",
-            &[&milliseconds(&times.lag)],
-        );
+        section
+            .row("status after the last member was ready, p50 / p90 / p99, ms", &[&milliseconds(&times.lag)]);
     }
 }
 
@@ -107,7 +105,13 @@ pub fn page(machine: &str, version: &str, sections: &[Section], reopened: u64) -
     page
 }
 
-fn write(page: &mut String, machine: &str, version: &str, sections: &[Section], reopened: u64) -> fmt::Result {
+fn write(
+    page: &mut String,
+    machine: &str,
+    version: &str,
+    sections: &[Section],
+    reopened: u64,
+) -> fmt::Result {
     let date = jiff::Zoned::now().date();
     writeln!(page, "# From the hub to its members and back\n")?;
     writeln!(

@@ -54,7 +54,8 @@ pub const KARMADA_FIRST: &str = "600–900";
 /// What was published of loads like ours, on machines of theirs.
 pub const W1: &str = "Karmada's test report of 2022-10-26 (64 cores, 512 GiB; 100 members): 612–706 / 881–899 / 989–1 298 ms; \
     11.4–26.9 GiB and 6.65–7.07 cores of all components";
-pub const W2: &str = "Karmada 1.15's release post: 22 bindings/s with an estimator; its issue 7062: about 200 Work objects/s";
+pub const W2: &str =
+    "Karmada 1.15's release post: 22 bindings/s with an estimator; its issue 7062: about 200 Work objects/s";
 pub const W3: &str = "Karmada 1.14's release post: about 4 min";
 pub const W4: &str = "Karmada 1.17's release post: about 5 min";
 pub const W5: &str = "KubeFleet's report of 2026-04-07 (hub on 2 × 16 cores, 64 GB; 1 000 members, 1 000 placements × 100): \

@@ -47,9 +47,11 @@ pub async fn run(hanse: &std::path::Path, options: &Options) -> Result<(Vec<Sect
         sections.push(unloaded(&fleet, options.unloaded).await?);
     }
     if options.has(Part::Real) {
-        let items: Vec<Item> = (0..options.deployments).map(|it| deployment_in_all(&format!("d-{it}"))).collect();
+        let items: Vec<Item> =
+            (0..options.deployments).map(|it| deployment_in_all(&format!("d-{it}"))).collect();
         sections.push(of_deployments(&burst(&fleet, &items).await?));
-        let items: Vec<Item> = (0..options.config_maps).map(|it| config_map(&format!("c-{it}"), MEMBERS)).collect();
+        let items: Vec<Item> =
+            (0..options.config_maps).map(|it| config_map(&format!("c-{it}"), MEMBERS)).collect();
         sections.push(of_config_maps(&burst(&fleet, &items).await?));
     }
     Ok((sections, fleet.traces.reopened()))
@@ -62,7 +64,6 @@ fn deployment_in_all(name: &str) -> Item {
 
 async fn unloaded(fleet: &Fleet, count: usize) -> Result<Section> {
     eprintln!("one at a time");
-    let mut all = Times::default();
     fleet.traces.forget_all();
     let began = Instant::now();
     for number in 0..count {
@@ -70,7 +71,7 @@ async fn unloaded(fleet: &Fleet, count: usize) -> Result<Section> {
         fleet.traces.all_done(PATIENCE).await?;
         sleep(Duration::from_millis(100)).await;
     }
-    std::mem::swap(&mut all, &mut fleet.traces.times(began));
+    let all = fleet.traces.times(began);
     let mut section = Section::new(
         format!("One at a time → {MEMBERS} real members"),
         format!(
@@ -90,7 +91,12 @@ async fn unloaded(fleet: &Fleet, count: usize) -> Result<Section> {
     );
     section.aims = vec![
         Aim::at_most("in all members when nothing else happens, p50", all.arrived.quantile(0.5), 100.0, "ms"),
-        Aim::at_most("in all members when nothing else happens, p99", all.arrived.quantile(0.99), 300.0, "ms"),
+        Aim::at_most(
+            "in all members when nothing else happens, p99",
+            all.arrived.quantile(0.99),
+            300.0,
+            "ms",
+        ),
         Aim::at_most("status after the last member was ready, p99", all.lag.quantile(0.99), 300.0, "ms"),
     ];
     Ok(section)
@@ -200,7 +206,11 @@ fn of_config_maps(burst: &Burst) -> Section {
     );
     let none = peers::Karmada { default: "–", raised: "–" };
     section.beside("made in the hub, /s", &number(rate(burst.count, burst.created)), &none);
-    section.beside("in all members, p50 / p90 / p99, s", &seconds(&burst.times.arrived), &config_maps::ARRIVED);
+    section.beside(
+        "in all members, p50 / p90 / p99, s",
+        &seconds(&burst.times.arrived),
+        &config_maps::ARRIVED,
+    );
     section.beside("all in all members, s", &in_seconds(burst.times.all_arrived), &config_maps::ALL_ARRIVED);
     section.beside("that is, /s", &number(burst.rate()), &config_maps::RATE);
     section.beside("control-plane CPU for each, ms", &number(burst.cpu()), &config_maps::CPU);

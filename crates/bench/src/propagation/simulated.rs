@@ -36,7 +36,8 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
     if options.has(Part::W1) {
         let spec = json!({"select": [{"kinds": ["Deployment"]}], "strategy": "Divide"});
         fleet.placement("divided", &spec).await?;
-        let items = (0..options.w1).map(|it| deployment(&format!("w1-{it}"), clusters, clusters, (1, clusters)));
+        let items =
+            (0..options.w1).map(|it| deployment(&format!("w1-{it}"), clusters, clusters, (1, clusters)));
         let mut section = Section::new(
             format!("W1: one Deployment per second, each divided between {clusters} simulated members"),
             format!(
@@ -62,7 +63,10 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
         // Where the others went stays as it is.
         let items = (0..count).map(|it| deployment(&format!("w2-{it}"), targets, targets, (1, targets)));
         let mut section = Section::new(
-            format!("W2: {} Deployments per second → {targets} of {clusters} simulated members", options.w2_rate),
+            format!(
+                "W2: {} Deployments per second → {targets} of {clusters} simulated members",
+                options.w2_rate
+            ),
             format!(
                 "Open loop for {} s, {targets} replicas each; the original goes to all members. Beside it: {}.",
                 options.w2_seconds,
@@ -92,7 +96,8 @@ async fn stream(
     section.row("made in the hub, /s", &[&number(rate(count, created))]);
     times(section, count, &found);
     section.row("copies in members, /s", &[&number(rate(count * targets, found.all_arrived))]);
-    section.row("CPU of the hub, cores", &[&number(usage.server.as_secs_f64() / usage.elapsed.as_secs_f64())]);
+    section
+        .row("CPU of the hub, cores", &[&number(usage.server.as_secs_f64() / usage.elapsed.as_secs_f64())]);
     section.row(
         "CPU of the hub for each copy, ms",
         &[&number(usage.server.as_secs_f64() * 1000.0 / (count * targets) as f64)],
@@ -106,7 +111,8 @@ pub async fn crowd(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64
     let (clusters, placements) = (options.w5_clusters, options.w5);
     eprintln!("{clusters} simulated members");
     let mut fleet = Fleet::start(hanse, Clusters::simulated(clusters, 1).await?).await?;
-    let group = |number: usize| Map::from_iter([(GROUP_LABEL.to_owned(), json!((number % GROUPS).to_string()))]);
+    let group =
+        |number: usize| Map::from_iter([(GROUP_LABEL.to_owned(), json!((number % GROUPS).to_string()))]);
     let joined = fleet.join(group).await?;
     let mut section = Section::new(
         format!("W5: {} simulated members, {placements} placements", grouped(&clusters.to_string())),
@@ -139,7 +145,8 @@ pub async fn crowd(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64
         new.record(began.elapsed());
         fleet.traces.all_done(PATIENCE).await?;
     }
-    section.row("a new placement, until all its members have it, p50 / p90 / p99, ms", &[&milliseconds(&new)]);
+    section
+        .row("a new placement, until all its members have it, p50 / p90 / p99, ms", &[&milliseconds(&new)]);
     section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
     let changed: Vec<(String, String, usize)> = (0..CHANGED.min(placements))
         .map(|at| {

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::{
@@ -18,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    client::{self, Endpoint},
+    client::{self, Connection, Endpoint},
     figures::Latencies,
 };
 
@@ -276,7 +277,11 @@ impl Trace {
         if self.has.len() >= self.wish.members {
             self.arrived.get_or_insert(now);
         }
-        if self.wish.ready.is_some_and(|(each, _)| status.observed_generation > 0 && status.ready_replicas >= each) {
+        if self
+            .wish
+            .ready
+            .is_some_and(|(each, _)| status.observed_generation > 0 && status.ready_replicas >= each)
+        {
             self.ready.insert(member);
             if self.ready.len() >= self.wish.members {
                 self.all_ready.get_or_insert(now);
@@ -299,16 +304,18 @@ pub fn watch(traces: &Arc<Traces>, endpoint: &Endpoint, witness: Witness, kind: 
     let (traces, endpoint) = (traces.clone(), endpoint.clone());
     Watch(tokio::spawn(async move {
         loop {
-            if let Err(error) = follow(&traces, &endpoint, witness, kind).await {
-                eprintln!("  a watch of {kind:?}s at {witness:?} is opened again: {error:#}");
+            // One that cannot be opened is that of a hub which is down because it is restarted.
+            if let Ok((_connection, body)) = open(&endpoint, witness, kind).await {
+                let ended = follow(&traces, body, witness, kind).await;
+                eprintln!("  a watch of {kind:?}s at {witness:?} has ended, and is opened again: {ended:?}");
+                traces.state.lock().reopened += 1;
             }
-            traces.state.lock().reopened += 1;
             sleep(Duration::from_millis(50)).await;
         }
     }))
 }
 
-async fn follow(traces: &Traces, endpoint: &Endpoint, witness: Witness, kind: Kind) -> Result<()> {
+async fn open(endpoint: &Endpoint, witness: Witness, kind: Kind) -> Result<(Connection, Incoming)> {
     // Only copies carry the label; in the hub everything is looked at.
     let selector = match witness {
         Witness::Hub => "",
@@ -316,7 +323,11 @@ async fn follow(traces: &Traces, endpoint: &Endpoint, witness: Witness, kind: Ki
     };
     let uri = endpoint.uri(&format!("{}?watch=true{selector}", kind.everywhere()))?;
     let mut connection = endpoint.connect().await?;
-    let mut body = connection.open(client::get(uri)).await?.into_body();
+    let body = connection.open(client::get(uri)).await?.into_body();
+    Ok((connection, body))
+}
+
+async fn follow(traces: &Traces, mut body: Incoming, witness: Witness, kind: Kind) -> Result<()> {
     let mut rest: Vec<u8> = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
@@ -364,9 +375,10 @@ mod tests {
     #[test]
     fn only_what_was_written_last_counts() {
         let traces = Traces::default();
-        let mut see = |mark: &str| {
-            let line =
-                format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a"}},"data":{{"mark":"{mark}"}}}}}}"#);
+        let see = |mark: &str| {
+            let line = format!(
+                r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a"}},"data":{{"mark":"{mark}"}}}}}}"#
+            );
             traces.see(Witness::Member(0), Kind::ConfigMap, line.as_bytes()).unwrap();
         };
         let wish = Wish { members: 1, ready: None, mark: Some("2".into()) };

@@ -2,8 +2,9 @@
 //!
 //! A pod that is stored in the workspace runs as a copy in a member, which says by an annotation what it is a copy of.
 //! The stored one shows, and the copy does not: it stands behind it, for whoever wants its log or a command in it. A copy
-//! of something that is not stored, or not any more, shows as any object of a member does. Which of the two is heard of
-//! first makes no difference.
+//! of something that is not stored, or not any more, shows as any object of a member does; a pod with its cluster in the
+//! name, so that whoever waits for the name to be free, or makes another, does not meet it. Which of the two is heard
+//! of first makes no difference.
 //!
 //! The annotation is a claim of whoever made the object, a template of pods for one. A copy has the namespace and the name
 //! of what it is a copy of: what claims something else shows, and nobody is led to it.
@@ -183,7 +184,8 @@ impl View {
         if let Some(source) = part.source.clone().filter(|_| kind.is_summed() && !is_placed) {
             self.reown(known, cluster, Kind::Pods, Some(&namespace), &source, &part.uid, step);
         }
-        let item = known.place_for(cluster, kind, &ItemKey::new(&namespace, own.name()), owner.as_ref());
+        let wish = ItemKey::new(&namespace, own.name());
+        let item = known.place_for(cluster, kind, &wish, owner.as_ref(), part.source.as_ref());
         let Some(draft) = renamed(&draft, own.name(), item.name()) else { return };
         known.seen(cluster, kind).names.insert(own.clone(), item.clone());
         self.put_part(known, kind, item, part, draft, step);

@@ -53,9 +53,15 @@ impl Reported {
     }
 
     /// The placed object that it belongs to.
-    fn owner<'a>(&self, placed: &'a HashMap<CompactString, Placed>) -> Option<&'a Placed> {
+    fn owner<'a>(&self, here: &'a Cluster) -> Option<&'a Placed> {
         let owners = self.tree.get("metadata")?.get("ownerReferences")?.as_array()?;
-        owners.iter().find_map(|owner| placed.get(owner["uid"].as_str()?))
+        owners.iter().find_map(|owner| {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            here.placed.get(text("uid")).or_else(|| {
+                let key = [text("kind"), &self.identity.namespace, text("name")].map(CompactString::from);
+                (!here.announced.is_empty()).then(|| here.announced.get(&key)).flatten()
+            })
+        })
     }
 }
 
@@ -113,6 +119,7 @@ impl Known {
         kind: Kind,
         wish: &ItemKey,
         owner: Option<&Placed>,
+        source: Option<&CompactString>,
     ) -> ItemKey {
         if let Some(owner) = owner.filter(|owner| kind.is_summed() && !owner.duplicated)
             && let Some(parts) = self.parts(kind, wish)
@@ -122,7 +129,9 @@ impl Known {
         {
             return wish.clone();
         }
-        let always = owner.is_some_and(|owner| owner.duplicated);
+        // What is left of a pod is not taken for the pod, nor for the one that takes its place.
+        let is_left_over = kind == Kind::Pods && source.is_some();
+        let always = is_left_over || owner.is_some_and(|owner| owner.duplicated);
         let namespace = wish.namespace();
         let taken = |name: &str| self.is_taken(kind, namespace, name);
         ItemKey::new(namespace, &names::shown_name(wish.name(), cluster, always, taken))
@@ -227,6 +236,12 @@ impl View {
         }
     }
 
+    pub(super) fn announce(&self, cluster: &str, object: [&str; 3], from: Placed) {
+        if let Some(here) = self.level().clusters.get_mut(cluster) {
+            here.announced.insert(object.map(CompactString::from), from);
+        }
+    }
+
     pub(super) fn placed(&self, cluster: &str, uid: &str, from: Option<Placed>) {
         let mut known = self.level();
         let Some(here) = known.clusters.get_mut(cluster) else { return };
@@ -235,6 +250,7 @@ impl View {
             return;
         };
         self.changed.store(true, Ordering::Relaxed);
+        here.announced.retain(|_, it| it.uid != placed.uid);
         let to = placed.uid.clone();
         let before = here.placed.insert(uid.into(), placed);
         if before.is_some() {
@@ -353,11 +369,13 @@ impl View {
             item = None;
         }
         let Some(here) = known.clusters.get(cluster) else { return };
-        let owner = reported.owner(&here.placed).cloned();
+        let owner = reported.owner(here).cloned();
         let item = match (goes_behind, item) {
             (true, _) => reported.wish(),
             (false, Some(item)) => item,
-            (false, None) => known.place_for(cluster, kind, &reported.wish(), owner.as_ref()),
+            (false, None) => {
+                known.place_for(cluster, kind, &reported.wish(), owner.as_ref(), source.as_ref())
+            }
         };
         let Some(kin) = known.kin(cluster) else { return };
         let Reported { identity, tree, .. } = reported;

@@ -70,6 +70,7 @@ impl View {
                 identity: cluster.identity,
                 seen: cluster.seen.iter().filter_map(seen).collect(),
                 placed: cluster.placed.into_iter().map(placed).collect(),
+                announced: Default::default(),
             };
             known.clusters.insert(cluster.name.into(), restored);
         }

@@ -59,6 +59,8 @@ pub(super) struct Cluster {
     pub seen: BTreeMap<Kind, Seen>,
     /// Its objects that were placed from here, by their UID there.
     pub placed: HashMap<CompactString, Placed>,
+    /// Those that are about to be, by kind, namespace and name there.
+    pub announced: HashMap<[CompactString; 3], Placed>,
 }
 
 impl Cluster {

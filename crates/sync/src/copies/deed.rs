@@ -6,7 +6,7 @@ use compact_str::CompactString;
 use http::{Method, StatusCode, header};
 use kinds::{Problem, Subject};
 use serde_json::{Value, json};
-use server::hub::root_id;
+use server::{hub::root_id, views::Placed};
 use store::{Collection, ItemKey, WorkspaceId};
 
 use super::{
@@ -260,6 +260,13 @@ impl Session {
                 body = sent.for_copy(&there);
             }
             put(&mut body, "metadata.uid", Some(json!(uid)));
+        }
+        if uid.is_none() {
+            // What it owns may be seen before the answer.
+            let from = Placed { uid: case.source_uid().to_owned(), duplicated: case.is_duplicated() };
+            let object =
+                [case.assignment.spec.object.kind.as_str(), place.item.namespace(), place.item.name()];
+            self.shared.hub.views.announce(&case.errand.workspace, self.name(), object, from);
         }
         let force = if uid.is_some() { "&force=true" } else { "" };
         let path = format!("{}?fieldManager={MANAGER}{force}", place.ty.path(place.item));

@@ -65,6 +65,11 @@ impl Case {
         self.object.as_ref().map_or(0, |object| object.head.generation.max(1))
     }
 
+    fn is_claim(&self) -> bool {
+        let reference = &self.assignment.spec.object;
+        reference.group().is_empty() && reference.kind == "PersistentVolumeClaim"
+    }
+
     pub fn propagation(&self) -> Propagation {
         // A cluster that is left, with the object still there.
         self.assignment.spec.propagation.unwrap_or(Propagation::Background)
@@ -76,7 +81,7 @@ impl Case {
         object.tree().ok()?.get("metadata")?["deletionGracePeriodSeconds"].as_i64().filter(|it| *it > 0)
     }
 
-    fn is_duplicated(&self) -> bool {
+    pub fn is_duplicated(&self) -> bool {
         let spec = &self.assignment.spec;
         spec.decision.strategy == Some(api::assignment::Strategy::Duplicate) && spec.clusters.len() > 1
     }
@@ -209,6 +214,8 @@ impl Session {
             // How, is said a moment later.
             _ if case.deleting && case.assignment.spec.propagation.is_none() => Wish::Stay,
             _ if case.deleting => Wish::Remove,
+            // What is in a volume is in no other.
+            State::Draining if case.is_claim() => Wish::Stay,
             State::Draining if self.is_replaced(case) => Wish::Remove,
             State::Draining => Wish::Stay,
             State::Assigned | State::Ready => Wish::Keep,
@@ -219,8 +226,13 @@ impl Session {
     fn is_replaced(&self, case: &Case) -> bool {
         let mut staying =
             case.assignment.spec.clusters.iter().filter(|it| it.state != State::Draining).peekable();
+        let decision = &case.assignment.spec.decision;
         if staying.peek().is_none() {
-            return true;
+            // It is to be nowhere; other than what finds no place, and stays where it is until it has one.
+            return decision.message.is_empty();
+        }
+        if decision.pending > 0 {
+            return false;
         }
         let Some(object) = case.object.as_ref().and_then(|it| it.tree().ok()).map(Value::Object) else {
             return false;
@@ -307,6 +319,10 @@ impl Session {
         if wish == Wish::Remove && is_said && self.copies.is_gone(&case.errand) {
             return Upshot::nothing();
         }
+        if wish == Wish::Remove && !case.deleting && case.known_report().is_some_and(|it| it.applied) {
+            // First it is said that it does not count any more: whoever waits for it elsewhere must not rely on it.
+            return Upshot::done(case.waiting("it runs elsewhere now, and goes".to_owned(), None));
+        }
         if wish == Wish::Keep && case.object.is_none() {
             // Whoever assigned it knows sooner or later.
             return Upshot::nothing();
@@ -337,6 +353,12 @@ impl Session {
             true => ItemKey::new("", home.name()),
             false => ItemKey::new(home.name(), &case.assignment.spec.object.name),
         };
+        let claimed = match case.is_namespace {
+            true => self.copies.claims.take(home.name(), &case.errand),
+            false => Some(None),
+        };
+        // Somebody else of that name is about to be made there; then another name is found.
+        let Some(_claimed) = claimed else { return Upshot::retry(None) };
         let (known, seen) = self.copies.track(&case.errand, &case.ty, &item, wish == Wish::Keep);
         if known == Known::Not {
             // All of the kind are looked at once it was listed.

@@ -2,13 +2,13 @@
 //! same time are one write.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     convert::Infallible,
     sync::Arc,
     time::Duration,
 };
 
-use api::assignment::{Assignment, Report};
+use api::assignment::{Assignment, Report, State};
 use futures_util::{StreamExt, stream};
 use machinery::Draft;
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ pub struct Reporter {
     hub: Arc<Hub>,
     /// By the UID of the Cluster.
     pending: Mutex<HashMap<Errand, BTreeMap<String, Report>>>,
+    /// Those of whom something is being written.
+    writing: Mutex<HashSet<Errand>>,
     wake: Notify,
 }
 
@@ -44,13 +46,14 @@ pub fn key(errand: &Errand) -> Key {
 
 impl Reporter {
     pub fn new(hub: Arc<Hub>) -> Reporter {
-        Reporter { hub, pending: Mutex::default(), wake: Notify::new() }
+        Reporter { hub, pending: Mutex::default(), writing: Mutex::default(), wake: Notify::new() }
     }
 
     /// `known`: what the Assignment says already.
     pub fn report(&self, errand: &Errand, known: Option<&Report>, report: Report) {
         let mut pending = self.pending.lock();
-        let waits = pending.get(errand).is_some_and(|reports| reports.contains_key(&report.uid));
+        let waits = pending.get(errand).is_some_and(|reports| reports.contains_key(&report.uid))
+            || self.writing.lock().contains(errand);
         if !waits && known == Some(&report) {
             return;
         }
@@ -63,7 +66,13 @@ impl Reporter {
         loop {
             self.wake.notified().await;
             self.hub.env.clock.sleep(PAUSE).await;
-            let batch = std::mem::take(&mut *self.pending.lock());
+            let batch = {
+                let mut pending = self.pending.lock();
+                let batch = std::mem::take(&mut *pending);
+                // What is said meanwhile is compared with what is there then.
+                self.writing.lock().extend(batch.keys().cloned());
+                batch
+            };
             let mut writes = stream::iter(batch.into_iter().map(|(errand, reports)| async move {
                 let written = self.write(&errand, &reports).await;
                 (errand, reports, written)
@@ -71,6 +80,7 @@ impl Reporter {
             .buffer_unordered(AT_ONCE);
             let mut failed = None;
             while let Some((errand, reports, written)) = writes.next().await {
+                self.writing.lock().remove(&errand);
                 if let Err(error) = written {
                     failed = Some(error);
                     self.put_back(errand, reports);
@@ -100,7 +110,7 @@ impl Reporter {
             let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(()) };
             let mut tree = object.tree().map_err(|error| error.to_string())?;
             let mut assignment = Assignment::read(&object).map_err(|error| error.to_string())?;
-            if !merge(&mut assignment, reports) {
+            if !merge(&mut assignment, reports, object.head.deleting) {
                 return Ok(());
             }
             let status = serde_json::to_value(&assignment.status).map_err(|error| error.to_string())?;
@@ -125,12 +135,15 @@ impl Reporter {
     }
 }
 
-/// Whether anything is another than it was. What is said of clusters that it is not assigned to any more goes.
-fn merge(assignment: &mut Assignment, reports: &BTreeMap<String, Report>) -> bool {
+/// Whether anything is another than it was; `leaves`: the Assignment is being deleted. What is said of clusters that it is not assigned to any more goes.
+fn merge(assignment: &mut Assignment, reports: &BTreeMap<String, Report>, leaves: bool) -> bool {
     let Assignment { spec, status } = assignment;
     let mut changed = false;
     for (uid, report) in reports {
-        if !spec.clusters.iter().any(|target| target.uid == *uid) {
+        let target = spec.clusters.iter().find(|target| target.uid == *uid);
+        // That an earlier copy is gone says nothing of one that is to be made.
+        let counts = target.is_some_and(|it| leaves || it.state == State::Draining || !report.is_gone());
+        if !counts {
             continue;
         }
         match status.clusters.iter_mut().find(|known| known.uid == *uid) {
@@ -178,9 +191,9 @@ mod tests {
             status: Status { clusters: vec![report("a", 1), report("old", 1)] },
         };
         let said = |reports: Vec<Report>| reports.into_iter().map(|it| (it.uid.clone(), it)).collect();
-        assert!(!merge(&mut assignment, &said(vec![report("a", 1), report("gone", 1)])));
+        assert!(!merge(&mut assignment, &said(vec![report("a", 1), report("gone", 1)]), false));
         assert_eq!(assignment.status.clusters.len(), 2, "nothing is tidied without need");
-        assert!(merge(&mut assignment, &said(vec![report("a", 2), report("b", 1)])));
+        assert!(merge(&mut assignment, &said(vec![report("a", 2), report("b", 1)]), false));
         assert_eq!(assignment.status.clusters, [report("a", 2), report("b", 1)]);
     }
 }

@@ -71,7 +71,8 @@ impl Sink for CopySink {
         let Some(head) = objects::head(object) else { return };
         let item = store::ItemKey::new(&head.metadata.namespace, &head.metadata.name);
         if let Some(errand) = self.with(|all| all.remove(&item, &head.metadata.uid)) {
-            self.session.copies.work.renew(&errand, None);
+            // Where somebody deletes it again and again, it is made with pauses.
+            self.session.copies.work.look(&errand);
         }
     }
 }

@@ -7,10 +7,10 @@ use sync::unjoin;
 
 use crate::{
     app::{self, NS},
-    history::What,
+    history::{TOKENS, What},
     world::{
-        CLUSTERS, World, access, apply, assignment_path, condition, deployment_path, path, pods_path, shares,
-        sync_client, text,
+        CLUSTERS, World, access, apply, assignment_path, condition, deployment_path, is_rolled_out, path,
+        pods_path, shares, sync_client, text,
     },
 };
 
@@ -45,7 +45,8 @@ async fn copies(world: &World, member: &str) -> Result<Vec<String>> {
         found.extend(member.items(&format!("/api/v1/namespaces/{NS}/{kind}")).await?);
     }
     let is_copy = |it: &&Value| it["metadata"]["annotations"][api::SOURCE_ANNOTATION].is_string();
-    Ok(found.iter().filter(is_copy).map(|it| text(it, "/metadata/name").to_owned()).collect())
+    let names = found.iter().filter(is_copy).map(|it| text(it, "/metadata/name").to_owned());
+    Ok(names.filter(|name| !name.starts_with(TOKENS)).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,13 +149,14 @@ async fn d05_another_object_in_the_place_of_a_copy_is_not_deleted() -> Result<()
     Ok(())
 }
 
-/// Also what `bad_input` says of conflicting owners.
 #[tokio::test(flavor = "multi_thread")]
-async fn x2_a_foreign_object_is_never_overwritten_and_the_conflict_is_told() -> Result<()> {
+async fn x2_bad_input_conflicting_owners_a_foreign_object_is_never_overwritten() -> Result<()> {
     let world = World::start(&["m1"]).await?;
     let member = world.member("m1").await?;
     member.create(&app::namespace(NS)).await?;
     let theirs = member.create(&app::deployment("web", 1)).await?;
+    member.until(&deployment_path("web"), "it runs", |it| is_rolled_out(it, 1)).await?;
+    world.clusters.settled().await?;
     let mark = world.there.mark();
     world.namespace(NS).await?;
     world.apply(&app::deployment("web", 3)).await?;
@@ -274,4 +276,27 @@ async fn d14_deleting_a_workspace_does_not_wait_for_ever_for_a_dead_member() -> 
     assert!(gone.code.is_success(), "{}", gone.text());
     forget(&world, "m1").await?;
     world.until_gone(&format!("{workspaces}/team")).await
+}
+
+/// What a workspace has in members goes with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_a_workspace_leaves_nothing_in_members() -> Result<()> {
+    let world = World::start(&["m1"]).await?;
+    let workspaces = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
+    world.client.post(workspaces, &json!({"metadata": {"name": "team"}})).await?;
+    let team = "/clusters/team";
+    apply(&world.client, team, &app::namespace(NS)).await?;
+    apply(&world.client, team, &app::deployment("web", 1)).await?;
+    let runs = |it: &Value| it["status"]["readyReplicas"] == 1;
+    world.until(&format!("{team}{}", deployment_path("web")), "it runs", runs).await?;
+    let m1 = world.member("m1").await?;
+    let is_ours = |it: &Value| it["metadata"]["labels"]["hanse.io/workspace"] == "team";
+    assert!(m1.items("/api/v1/namespaces").await?.iter().any(is_ours));
+    let gone = world.client.delete(&format!("{workspaces}/team")).await?;
+    assert!(gone.code.is_success(), "{}", gone.text());
+    world.until_gone(&format!("{workspaces}/team")).await?;
+    let left = m1.items("/api/v1/namespaces").await?;
+    let is_alive = |it: &&Value| is_ours(it) && it["metadata"]["deletionTimestamp"].is_null();
+    assert!(!left.iter().any(|it| is_alive(&it)), "{left:?}");
+    Ok(())
 }

@@ -63,30 +63,32 @@ pub fn path(plural: &str, namespace: &str, name: &str) -> String {
     format!("{root}/namespaces/{namespace}/{plural}{below}")
 }
 
-fn template(name: &str, image: &str, restarts: &str) -> Value {
+fn template(app: &str, image: &str, restarts: &str) -> Value {
     json!({
-        "metadata": {"labels": {"app": name}},
+        "metadata": {"labels": {"app": app}},
         "spec": {"restartPolicy": restarts, "containers": [{"name": "c", "image": image}]},
     })
 }
 
 fn object(chance: &Chance, plural: &str, name: &str) -> Value {
     let version = format!("web:{}", chance.below(1000));
-    let selector = json!({"matchLabels": {"app": name}});
+    // Each selects its own pods only: what one of them leaves behind is not another's to take up.
+    let app = format!("{plural}-{name}");
+    let selector = json!({"matchLabels": {"app": app}});
     let replicas = 1 + chance.below(6);
     let mut object = match plural {
         "configmaps" => json!({"data": {"version": version}}),
         "deployments" => json!({"spec": {
-            "replicas": replicas, "selector": selector, "template": template(name, &version, "Always"),
+            "replicas": replicas, "selector": selector, "template": template(&app, &version, "Always"),
         }}),
         "statefulsets" => json!({"spec": {
             "replicas": 1 + replicas % 3, "selector": selector, "serviceName": name,
-            "template": template(name, &version, "Always"),
+            "template": template(&app, &version, "Always"),
         }}),
         "jobs" => json!({"spec": {
-            "parallelism": 1 + replicas % 2, "completions": 2, "template": template(name, &version, "Never"),
+            "parallelism": 1 + replicas % 2, "completions": 2, "template": template(&app, &version, "Never"),
         }}),
-        _ => json!({"spec": template(name, &version, "Always")["spec"]}),
+        _ => json!({"spec": template(&app, &version, "Always")["spec"]}),
     };
     object["metadata"] = json!({"name": name});
     // What is in one place only is told where, so that it is known.

@@ -79,13 +79,15 @@ async fn a_copy_of_what_is_gone_shows_until_it_is_gone_too() -> Result<()> {
         delete_with(&world.client, &format!("{PODS}/web"), json!({"gracePeriodSeconds": 0})).await?;
     assert_eq!(deleted.code, StatusCode::OK, "{}", deleted.text());
     assert_eq!(eu.was_asked(), asked, "a deletion is the hub's own");
-    let left = world.get(&format!("{PODS}/web")).await?;
+    // The name is free for another.
+    assert_eq!(world.client.get(&format!("{PODS}/web")).await?.code, StatusCode::NOT_FOUND);
+    let left = world.get(&format!("{PODS}/web-eu-1")).await?;
     assert_eq!(left["metadata"]["uid"], eu.pod("web").await?["metadata"]["uid"]);
     assert_eq!(left["metadata"]["labels"]["hanse.io/cluster"], "eu-1");
     assert_eq!(left["metadata"]["annotations"][api::SOURCE_ANNOTATION], stored["metadata"]["uid"]);
     // Whose copy it is, is not for users to say.
     let claim = json!({"metadata": {"annotations": {api::SOURCE_ANNOTATION: "another"}}});
-    let refused = world.client.merge_patch(&format!("{PODS}/web"), &claim).await?;
+    let refused = world.client.merge_patch(&format!("{PODS}/web-eu-1"), &claim).await?;
     assert_eq!(refused.code, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.text());
     let copy = eu.pod("web").await?;
     eu.remove(&world, &pods(), &copy);
@@ -165,11 +167,8 @@ async fn an_eviction_is_the_members_to_admit_and_then_deletes_the_stored_one() -
     assert_eq!(asked, format!("{PODS}/web/eviction"));
     assert!(sent["deleteOptions"]["preconditions"]["resourceVersion"].is_null(), "that is the hub's");
     assert_eq!(eu.client.get(&format!("{PODS}/web")).await?.code, StatusCode::NOT_FOUND);
-    assert_ne!(
-        world.get(&format!("{PODS}/web")).await?["metadata"]["uid"],
-        *uid,
-        "the copy, until it is gone"
-    );
+    assert_eq!(world.client.get(&format!("{PODS}/web")).await?.code, StatusCode::NOT_FOUND);
+    assert_eq!(world.names(PODS).await?, ["web-eu-1"], "the copy, until it is gone");
     Ok(())
 }
 
@@ -269,7 +268,7 @@ async fn pods_that_only_say_to_be_copies_show_and_lead_nobody_astray() -> Result
     pretender["metadata"]["annotations"] = json!({api::SOURCE_ANNOTATION: stored["metadata"]["uid"]});
     create(&eu.client, PODS, &pretender).await?;
     eu.report_all(&world).await?;
-    assert_eq!(world.names(PODS).await?, ["pretender", "web"]);
+    assert_eq!(world.names(PODS).await?, ["pretender-eu-1", "web"]);
     world.client.get(&format!("{PODS}/web/log")).await?;
     assert!(eu.last_asked().1.starts_with(&format!("{PODS}/web/log")), "{:?}", eu.last_asked());
     Ok(())
