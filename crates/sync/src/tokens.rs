@@ -3,6 +3,7 @@
 //! ```text
 //!   policy    what a new pod is given: the hub's address, and a Secret for a token     evaluated in the member
 //!   install   puts the policies there, says on the Cluster how that went
+//!   verdict   whether there are any, by what the member answers
 //!   secret    that Secret: token, authority, namespace                                 written by the session
 //!   template  the same done to what is sent, where a member has no such policies
 //!   ledger    which there are, which there are to be, when it is whose turn
@@ -16,6 +17,7 @@ mod ledger;
 pub mod policy;
 pub mod secret;
 pub mod template;
+mod verdict;
 
 use std::{convert::Infallible, time::Duration};
 

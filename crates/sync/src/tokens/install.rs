@@ -1,12 +1,15 @@
 //! Puts the policies for pods into a member, and says on its `Cluster` how that went.
 
-use std::{collections::BTreeMap, convert::Infallible};
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
 use api::cluster::condition;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::policy::{self, Address, GROUP, MUTATING, VALIDATING, VERSIONS, Wanted};
+use super::{
+    policy::{self, Address, GROUP, MUTATING, VALIDATING, VERSIONS, Wanted},
+    verdict::Way,
+};
 use crate::{
     MANAGER, NAMESPACE,
     client::{APPLY, Client, Error},
@@ -18,7 +21,13 @@ use crate::{
 pub const NOT_SERVED: &str = "NotServed";
 
 /// It did not answer.
-pub const UNREACHABLE: &str = "Unreachable";
+const UNREACHABLE: &str = "Unreachable";
+
+/// Nobody said where the hub is.
+const NO_ADDRESS: &str = "NoAddress";
+
+/// The policies are there, and the Secrets that they speak of are not.
+pub const SECRETS_MISSING: &str = "SecretsMissing";
 
 /// Why pods of workspaces are not looked after in a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,28 +39,33 @@ pub struct Lack {
 impl Session {
     /// Keeps the policies as they are to be while the member can be used.
     pub async fn guard_pods(&self, client: &Client) -> Infallible {
-        let options = &self.shared.options;
         loop {
             let outcome = self.install(client).await;
-            let pause = match &outcome {
-                Ok(()) => options.learn_every,
-                Err(lack) => {
-                    tracing::info!(cluster = %self.name(), why = lack.message, "pods are given no tokens of the hub");
-                    match lack.reason {
-                        UNREACHABLE => options.retry_after,
-                        // What a member does not serve or allow, it does not a moment later.
-                        _ => options.learn_every / 5,
-                    }
-                }
-            };
-            let before = (self.tokens.is_decided(), self.tokens.has_no_policies());
-            self.tokens.installed(outcome);
-            if before != (self.tokens.is_decided(), self.tokens.has_no_policies()) {
+            if let Err(lack) = &outcome
+                && !self.tokens.says(lack)
+            {
+                tracing::info!(cluster = %self.name(), why = lack.message, "pods are given no tokens of the hub");
+            }
+            let lack = outcome.as_ref().err().map(|lack| lack.reason);
+            if self.tokens.installed(outcome) {
                 // Pods waited for it, or are made otherwise now.
                 self.copies.look_again(None);
             }
             self.note_tokens();
-            client.env().clock.sleep(pause).await;
+            client.env().clock.sleep(self.pause(lack)).await;
+        }
+    }
+
+    /// Until the policies are looked at again.
+    fn pause(&self, lack: Option<&'static str>) -> Duration {
+        let options = &self.shared.options;
+        match (lack, self.tokens.way()) {
+            (None, Some(Way::Policies)) | (Some(NO_ADDRESS), _) => options.learn_every,
+            // What a member does not serve it does not a moment later, and one that is newer now stays so.
+            (None | Some(NOT_SERVED), Some(Way::Templates)) => options.learn_every / 5,
+            (None | Some(NOT_SERVED | UNREACHABLE), _) => options.retry_after,
+            // Perhaps it has much to do; perhaps everything waits for it.
+            (Some(_), _) => options.retry_after * 5,
         }
     }
 
@@ -59,7 +73,7 @@ impl Session {
         let Some(address) = Address::read(&self.shared.hub.options.advertised) else {
             let message =
                 "the hub does not know by which address pods reach it: start it with --advertise HOST:PORT";
-            return Err(Lack { reason: "NoAddress", message: message.to_owned() });
+            return Err(Lack { reason: NO_ADDRESS, message: message.to_owned() });
         };
         let served = served(client).await.map_err(|error| refusal(&error))?;
         let version = |resource: &str| served.get(resource).copied();

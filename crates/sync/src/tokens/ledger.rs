@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use api::cluster::condition;
 use compact_str::CompactString;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -14,8 +13,9 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::{
-    install::{Lack, NOT_SERVED, UNREACHABLE},
+    install::{Lack, SECRETS_MISSING},
     secret::Kept,
+    verdict::{Verdict, Way},
 };
 use crate::{conditions::Conditions, reflect::Sink, session::Session};
 
@@ -64,7 +64,7 @@ struct State {
     /// Namespaces of the member with the UIDs of accounts whose deletion was seen.
     gone: HashSet<(CompactString, String)>,
     complaints: BTreeMap<CompactString, String>,
-    installed: Option<Result<(), Lack>>,
+    verdict: Verdict,
 }
 
 /// What a session knows of its member's tokens.
@@ -161,43 +161,53 @@ impl Tokens {
     /// What is known from before: `conditions` are those of the `Cluster`.
     pub fn recalled(conditions: &Conditions) -> Tokens {
         let tokens = Tokens::default();
-        tokens.state.lock().installed = match conditions.says(condition::TOKENS) {
-            Some(("True", _)) => Some(Ok(())),
-            Some((_, NOT_SERVED)) => Some(Err(Lack { reason: NOT_SERVED, message: String::new() })),
-            _ => None,
-        };
+        tokens.state.lock().verdict = Verdict::recalled(conditions);
         tokens
     }
 
-    /// Whether it is known what the member does with pods. Before that none are sent there.
-    pub fn is_decided(&self) -> bool {
+    /// How pods of workspaces get what they need in the member.
+    pub fn way(&self) -> Option<Way> {
+        self.state.lock().verdict.way()
+    }
+
+    /// Why nothing is to be sent there yet that may become pods.
+    pub fn undecided(&self) -> Option<String> {
         let state = self.state.lock();
-        state
-            .installed
-            .as_ref()
-            .is_some_and(|it| it.as_ref().err().is_none_or(|lack| lack.reason != UNREACHABLE))
+        if state.verdict.way().is_some() {
+            return None;
+        }
+        let why = match state.verdict.last() {
+            Some(Err(lack)) => lack.message.as_str(),
+            Some(Ok(())) | None => "it is still being asked",
+        };
+        Some(format!("it is not known yet how pods there get tokens of the workspace: {why}"))
     }
 
     /// The member has none of the policies that pods need.
     pub fn has_no_policies(&self) -> bool {
-        let state = self.state.lock();
-        matches!(&state.installed, Some(Err(lack)) if lack.reason == NOT_SERVED)
+        self.way() == Some(Way::Templates)
     }
 
-    pub fn installed(&self, outcome: Result<(), Lack>) {
-        self.state.lock().installed = Some(outcome);
+    /// True if pods are made otherwise now.
+    pub fn installed(&self, outcome: Result<(), Lack>) -> bool {
+        self.state.lock().verdict.hear(outcome)
+    }
+
+    /// Whether the last that the member said is this.
+    pub fn says(&self, lack: &Lack) -> bool {
+        self.state.lock().verdict.last().is_some_and(|last| last.as_ref() == Err(lack))
     }
 
     /// Whether pods get what they need; `None`: nobody has looked yet.
     pub fn verdict(&self) -> Option<Result<(), Lack>> {
         let state = self.state.lock();
-        let installed = state.installed.clone()?;
+        let installed = state.verdict.last()?.clone();
         let complaint = state.complaints.values().next().map(|first| {
             let more = match state.complaints.len() - 1 {
                 0 => String::new(),
                 more => format!("; and so for {more} more namespaces"),
             };
-            Lack { reason: "SecretsMissing", message: format!("{first}{more}") }
+            Lack { reason: SECRETS_MISSING, message: format!("{first}{more}") }
         });
         Some(installed.and(complaint.map_or(Ok(()), Err)))
     }
