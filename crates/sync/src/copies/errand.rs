@@ -346,7 +346,9 @@ impl Session {
         // What is not kept up with must be asked for.
         let seen = seen.filter(|_| known == Known::Listed);
         let made_for_it = matches!(home, Home::Made { .. });
+        // In a namespace it is tried what the cluster does with pods.
         if made_for_it
+            && !case.is_namespace
             && wish != Wish::Remove
             && let Some(why) = self.tokens.undecided()
         {

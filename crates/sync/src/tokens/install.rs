@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     MANAGER, NAMESPACE,
-    client::{APPLY, Client, Error},
+    client::{APPLY, Client, Error, JSON},
     node::says,
     session::Session,
 };
@@ -26,8 +26,23 @@ const UNREACHABLE: &str = "Unreachable";
 /// Nobody said where the hub is.
 const NO_ADDRESS: &str = "NoAddress";
 
+/// The policies are there and do nothing yet.
+const NOT_IN_FORCE: &str = "NotInForce";
+
 /// The policies are there, and the Secrets that they speak of are not.
 pub const SECRETS_MISSING: &str = "SecretsMissing";
+
+/// Namespaces that the policies are tried in: in one, others may refuse everything.
+const TRIALS: usize = 3;
+
+/// The policies are there, as they are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// They were seen to do their work.
+    InForce,
+    /// There is no namespace yet that they are for.
+    Untried,
+}
 
 /// Why pods of workspaces are not looked after in a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +67,10 @@ impl Session {
                 self.copies.look_again(None);
             }
             self.note_tokens();
-            client.env().clock.sleep(self.pause(lack)).await;
+            tokio::select! {
+                () = self.tokens.can_be_tried() => {}
+                () = client.env().clock.sleep(self.pause(lack)) => {}
+            }
         }
     }
 
@@ -60,16 +78,17 @@ impl Session {
     fn pause(&self, lack: Option<&'static str>) -> Duration {
         let options = &self.shared.options;
         match (lack, self.tokens.way()) {
-            (None, Some(Way::Policies)) | (Some(NO_ADDRESS), _) => options.learn_every,
+            // A namespace to try them in makes itself heard.
+            (None, Some(Way::Policies) | None) | (Some(NO_ADDRESS), _) => options.learn_every,
             // What a member does not serve it does not a moment later, and one that is newer now stays so.
             (None | Some(NOT_SERVED), Some(Way::Templates)) => options.learn_every / 5,
-            (None | Some(NOT_SERVED | UNREACHABLE), _) => options.retry_after,
+            (Some(NOT_SERVED | NOT_IN_FORCE | UNREACHABLE), _) => options.retry_after,
             // Perhaps it has much to do; perhaps everything waits for it.
             (Some(_), _) => options.retry_after * 5,
         }
     }
 
-    async fn install(&self, client: &Client) -> Result<(), Lack> {
+    async fn install(&self, client: &Client) -> Result<Installed, Lack> {
         let Some(address) = Address::read(&self.shared.hub.options.advertised) else {
             let message =
                 "the hub does not know by which address pods reach it: start it with --advertise HOST:PORT";
@@ -88,7 +107,22 @@ impl Session {
         for wanted in policy::wanted(&address, (mutating, validating), &owner) {
             ensure(client, &wanted).await.map_err(|error| refusal(&error))?;
         }
-        Ok(())
+        match self.tokens.way() {
+            Some(Way::Policies) => Ok(Installed::InForce),
+            _ => self.try_policies(client).await,
+        }
+    }
+
+    /// An API server takes a moment to act by new policies, and one that was told to ignore them never does.
+    async fn try_policies(&self, client: &Client) -> Result<Installed, Lack> {
+        let mut outcome = Ok(Installed::Untried);
+        for namespace in self.tokens.some_namespaces(TRIALS) {
+            outcome = try_in(client, &namespace).await.map(|()| Installed::InForce);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
     }
 
     /// Writes down whether pods of workspaces get what they need.
@@ -118,6 +152,31 @@ fn not_served() -> Lack {
          --runtime-config={GROUP}/v1beta1=true"
     );
     Lack { reason: NOT_SERVED, message }
+}
+
+/// Asks for what the validating policy refuses, without making anything: once it does, no pod has a token of the member's.
+async fn try_in(client: &Client, namespace: &str) -> Result<(), Lack> {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {
+            "name": "hanse-trial", "annotations": {"kubernetes.io/service-account.name": "default"},
+        },
+    });
+    let path = format!("/api/v1/namespaces/{namespace}/secrets?dryRun=All&fieldManager={MANAGER}");
+    let by_policy = format!("ValidatingAdmissionPolicy '{}'", policy::NAME);
+    match client.call(Method::POST, &path, JSON, Some(&secret)).await {
+        Ok(_) => Err(Lack {
+            reason: NOT_IN_FORCE,
+            message: "the policies for pods are there and not in force: that takes a moment, or its API server runs with \
+                      --disable-admission-plugins=ValidatingAdmissionPolicy"
+                .to_owned(),
+        }),
+        Err(error) if error.to_string().contains(&by_policy) => Ok(()),
+        Err(error) => {
+            let reason = if error.code().is_some() { "Refused" } else { UNREACHABLE };
+            Err(Lack { reason, message: format!("the policies for pods could not be tried: {error}") })
+        }
+    }
 }
 
 fn refusal(error: &Error) -> Lack {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::{
-    install::{Lack, SECRETS_MISSING},
+    install::{Installed, Lack, SECRETS_MISSING},
     secret::Kept,
     verdict::{Verdict, Way},
 };
@@ -72,11 +72,29 @@ struct State {
 pub struct Tokens {
     state: Mutex<State>,
     bell: Notify,
+    /// There may be a namespace to try the policies in.
+    trial: Notify,
 }
 
 impl Tokens {
     pub async fn called(&self) {
         self.bell.notified().await;
+    }
+
+    pub async fn can_be_tried(&self) {
+        self.trial.notified().await;
+    }
+
+    /// Namespaces that the policies are for, at most so many.
+    pub fn some_namespaces(&self, most: usize) -> Vec<CompactString> {
+        self.state.lock().namespaces.keys().take(most).cloned().collect()
+    }
+
+    fn namespaces_changed(&self) {
+        self.bell.notify_one();
+        if self.way().is_none() {
+            self.trial.notify_one();
+        }
     }
 
     pub fn look_at_everything(&self) {
@@ -178,7 +196,7 @@ impl Tokens {
         }
         let why = match state.verdict.last() {
             Some(Err(lack)) => lack.message.as_str(),
-            Some(Ok(())) | None => "it is still being asked",
+            Some(Ok(())) | None => "it was not seen yet to have its policies in force",
         };
         Some(format!("it is not known yet how pods there get tokens of the workspace: {why}"))
     }
@@ -189,7 +207,7 @@ impl Tokens {
     }
 
     /// True if pods are made otherwise now.
-    pub fn installed(&self, outcome: Result<(), Lack>) -> bool {
+    pub fn installed(&self, outcome: Result<Installed, Lack>) -> bool {
         self.state.lock().verdict.hear(outcome)
     }
 
@@ -334,7 +352,7 @@ impl Sink for NamespaceSink {
         }
         state.listed.0 = true;
         drop(state);
-        self.tokens().bell.notify_one();
+        self.tokens().namespaces_changed();
     }
 
     fn put(&mut self, object: &[u8]) {
@@ -349,7 +367,7 @@ impl Sink for NamespaceSink {
         };
         drop(state);
         if news {
-            self.tokens().bell.notify_one();
+            self.tokens().namespaces_changed();
         }
     }
 
@@ -490,7 +508,7 @@ mod tests {
     #[test]
     fn what_fails_waits_longer_each_time_and_is_told_in_the_end() {
         let tokens = ledger(&[("a", "w", "a")]);
-        tokens.installed(Ok(()));
+        tokens.installed(Ok(Installed::InForce));
         let fail = |now| tokens.note("a".into(), Outcome::Failed("no".into()), now, SECOND);
         assert!(!fail(SECOND));
         assert_eq!(tokens.rests(SECOND), SECOND);

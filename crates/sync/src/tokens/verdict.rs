@@ -7,7 +7,7 @@
 
 use api::cluster::condition;
 
-use super::install::{Lack, NOT_SERVED, SECRETS_MISSING};
+use super::install::{Installed, Lack, NOT_SERVED, SECRETS_MISSING};
 use crate::conditions::Conditions;
 
 /// So often in a row a member that had policies says that it serves none before it is believed.
@@ -56,13 +56,13 @@ impl Verdict {
     }
 
     /// What came of putting the policies there; true if the way is another now.
-    pub fn hear(&mut self, outcome: Result<(), Lack>) -> bool {
+    pub fn hear(&mut self, outcome: Result<Installed, Lack>) -> bool {
         let told = match &outcome {
-            Ok(()) => Some(Way::Policies),
+            Ok(Installed::InForce) => Some(Way::Policies),
             Err(lack) if lack.reason == NOT_SERVED => Some(Way::Templates),
-            Err(_) => None,
+            Ok(Installed::Untried) | Err(_) => None,
         };
-        self.last = Some(outcome);
+        self.last = Some(outcome.map(drop));
         told.is_some_and(|told| self.consider(told))
     }
 
@@ -89,11 +89,13 @@ impl Verdict {
 mod tests {
     use super::*;
 
-    fn lack(reason: &'static str) -> Result<(), Lack> {
+    use Installed::{InForce, Untried};
+
+    fn lack<T>(reason: &'static str) -> Result<T, Lack> {
         Err(Lack { reason, message: "no".to_owned() })
     }
 
-    fn heard(outcomes: &[Result<(), Lack>]) -> Verdict {
+    fn heard(outcomes: &[Result<Installed, Lack>]) -> Verdict {
         let mut verdict = Verdict::default();
         for outcome in outcomes {
             verdict.hear(outcome.clone());
@@ -105,7 +107,7 @@ mod tests {
     fn what_tells_nothing_of_pods_decides_nothing() {
         for reason in ["Refused", "Forbidden", "NoAddress", "Unreachable"] {
             assert_eq!(heard(&[lack(reason)]).way(), None, "{reason}");
-            assert_eq!(heard(&[Ok(()), lack(reason)]).way(), Some(Way::Policies), "{reason}");
+            assert_eq!(heard(&[Ok(InForce), lack(reason)]).way(), Some(Way::Policies), "{reason}");
             let old = heard(&[lack(NOT_SERVED), lack(reason)]);
             assert_eq!(old.way(), Some(Way::Templates), "{reason}");
             assert_eq!(old.last(), Some(&lack(reason)), "it is said all the same");
@@ -113,19 +115,27 @@ mod tests {
     }
 
     #[test]
+    fn policies_count_when_they_were_seen_to_be_in_force() {
+        let mut verdict = heard(&[Ok(Untried)]);
+        assert_eq!((verdict.way(), verdict.last()), (None, Some(&Ok(()))));
+        assert!(verdict.hear(Ok(InForce)));
+        assert_eq!(verdict.way(), Some(Way::Policies));
+    }
+
+    #[test]
     fn api_servers_of_different_ages_at_one_address_change_the_way_once() {
-        let mut verdict = heard(&[Ok(())]);
+        let mut verdict = heard(&[Ok(InForce)]);
         assert!(!verdict.hear(lack(NOT_SERVED)), "once may be an accident");
-        assert!(!verdict.hear(Ok(())));
+        assert!(!verdict.hear(Ok(InForce)));
         assert!(!verdict.hear(lack(NOT_SERVED)));
         assert!(!verdict.hear(lack("Refused")));
         assert!(verdict.hear(lack(NOT_SERVED)));
         for _ in 0..3 {
-            (1..TO_POLICIES).for_each(|_| assert!(!verdict.hear(Ok(()))));
+            (1..TO_POLICIES).for_each(|_| assert!(!verdict.hear(Ok(InForce))));
             assert!(!verdict.hear(lack(NOT_SERVED)));
         }
-        (1..TO_POLICIES).for_each(|_| assert!(!verdict.hear(Ok(()))));
-        assert!(verdict.hear(Ok(())), "the last of the old ones is gone");
+        (1..TO_POLICIES).for_each(|_| assert!(!verdict.hear(Ok(InForce))));
+        assert!(verdict.hear(Ok(InForce)), "the last of the old ones is gone");
         assert_eq!(verdict.way(), Some(Way::Policies));
     }
 
