@@ -21,6 +21,7 @@ mod verdict;
 
 use std::{convert::Infallible, time::Duration};
 
+use api::assignment::{self, Assignment};
 use compact_str::CompactString;
 use env::BoxFuture;
 use futures_util::{StreamExt, stream};
@@ -122,10 +123,20 @@ impl Session {
         template::rewrite(spec, &Facts { address: address.as_ref(), home, mapped: home != namespace });
     }
 
-    /// The workspace that a namespace is of, if its label counts.
+    /// The workspace that a namespace is of, if its label counts: whoever labels namespaces in a cluster of the platform
+    /// gets tokens only of those that the hub sends there.
     fn space_of(&self, owner: &Owner) -> Option<Space> {
         let space = self.shared.hub.space(&owner.workspace).ok()?;
-        (*space.id() == self.place.0 || may_choose(&self.place.0)).then_some(space)
+        let is_own = *space.id() == self.place.0;
+        (is_own || may_choose(&self.place.0) && self.is_sent_here(&space, &owner.namespace)).then_some(space)
+    }
+
+    fn is_sent_here(&self, space: &Space, namespace: &str) -> bool {
+        let name = assignment::name_of("", "namespaces", namespace);
+        let stored = space.get(&Key::new(api::GROUP, assignment::PLURAL, namespace, &name));
+        let Some(assignment) = stored.and_then(|it| Assignment::read(&it).ok()) else { return false };
+        let uid = &self.wanted.borrow().uid;
+        assignment.spec.clusters.iter().any(|target| target.uid == *uid)
     }
 
     /// Makes the Secrets of one namespace what they are to be.

@@ -12,6 +12,7 @@ use sync::tokens::{
     template::{self, Facts},
 };
 use testing::{
+    assignments::assign_namespace,
     client::{Answer, Client},
     hub::{TestHub, eventually},
     talking::{ACCOUNTS, HOME, NAMESPACE, cases, outcome},
@@ -51,8 +52,16 @@ impl Talk {
         let path = format!("/clusters/one/api/v1/namespaces/{NAMESPACE}");
         testing::hub::outfitted(&talk.members.admin, &path).await?;
         talk.world.join("eu-1", &talk.members.access("one")).await?;
+        talk.send(HOME).await?;
         talk.until_installed().await?;
         Ok(talk)
+    }
+
+    /// Says that a namespace of `team` is sent to the cluster.
+    async fn send(&self, namespace: &str) -> Result<()> {
+        let cluster = self.world.cluster("eu-1").await?;
+        let uid = cluster["metadata"]["uid"].as_str().context("no UID")?;
+        assign_namespace(&self.world.hub.peer.hub, "team", namespace, &[("eu-1", uid)]).await
     }
 
     /// Until the member does what is asked of it.
@@ -230,6 +239,26 @@ async fn a_token_leads_to_its_workspace_and_to_no_other() -> Result<()> {
     let answer = with_token(&member, &data(&secret, "token"), "/clusters/one/api/v1/namespaces").await?;
     assert_eq!(answer.code, 401);
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_in_a_cluster_of_the_platform_gets_no_token_of_what_is_not_sent_there() -> Result<()> {
+    let talk = Talk::start().await?;
+    talk.in_hub("/api/v1/namespaces", json!({"metadata": {"name": "vault"}})).await?;
+    testing::hub::outfitted(&talk.world.admin, "/clusters/team/api/v1/namespaces/vault").await?;
+    let labels = json!({api::WORKSPACE_LABEL: "team", api::NAMESPACE_LABEL: "vault"});
+    let namespace = json!({"metadata": {"name": "lure", "labels": labels}});
+    talk.members.post("one", "/api/v1/namespaces", namespace).await?;
+    // What comes later is seen to.
+    talk.mk_account("robot").await?;
+    talk.secret("robot", |_| true).await?;
+    let path = "/api/v1/namespaces/lure/secrets/hanse-token-default";
+    assert_eq!(talk.members.get("one", path).await?.code, 404);
+    talk.send("vault").await?;
+    eventually("there is a token", || async {
+        Ok((talk.members.get("one", path).await?.code == 200).then_some(()))
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
