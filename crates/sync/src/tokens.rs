@@ -26,7 +26,7 @@ use compact_str::CompactString;
 use env::BoxFuture;
 use futures_util::{StreamExt, stream};
 use http::Method;
-use kinds::{Kind, Pods};
+use kinds::{Kind, Pods, Problem};
 use serde_json::{Value, json};
 use server::space::Space;
 use store::{Collection, Key};
@@ -101,19 +101,25 @@ impl Session {
     }
 
     /// Completes what is sent to a namespace of the member that was made for a workspace: pods as the policies there would,
-    /// and where there are none, templates of pods.
-    pub fn complete_pods(&self, kind: &Kind, space: &Space, home: &str, namespace: &str, body: &mut Value) {
-        let spec = match kind.pods {
-            Pods::None => return,
-            Pods::Itself => body.get_mut("spec"),
-            Pods::Template(path) => {
-                let pointer = format!("/{}/spec", path.replace('.', "/"));
-                body.pointer_mut(&pointer).filter(|_| self.tokens.has_no_policies())
-            }
+    /// and where there are none, templates of pods; there it is also refused what the policies refuse.
+    pub fn complete_pods(
+        &self,
+        kind: &Kind,
+        space: &Space,
+        home: &str,
+        namespace: &str,
+        body: &mut Value,
+    ) -> Result<(), Problem> {
+        let is_alone = self.tokens.has_no_policies();
+        let at = match kind.pods {
+            Pods::None => return Ok(()),
+            Pods::Itself => "spec".to_owned(),
+            Pods::Template(_) if !is_alone => return Ok(()),
+            Pods::Template(path) => format!("{path}.spec"),
         };
-        let Some(spec) = spec else { return };
+        let Some(spec) = body.pointer_mut(&format!("/{}", at.replace('.', "/"))) else { return Ok(()) };
         let mut address = None;
-        if self.tokens.has_no_policies() {
+        if is_alone {
             address = Address::read(&self.shared.hub.options.advertised);
             let account = Key::new("", "serviceaccounts", home, template::account(spec));
             let account = space.get(&account).and_then(|account| account.tree().ok());
@@ -121,6 +127,10 @@ impl Session {
             template::mount(spec, wanted);
         }
         template::rewrite(spec, &Facts { address: address.as_ref(), home, mapped: home != namespace });
+        match template::refused(spec).filter(|_| is_alone) {
+            Some(reason) => Err(Problem::Invalid { field: format!("{at}.volumes"), reason }),
+            None => Ok(()),
+        }
     }
 
     /// The workspace that a namespace is of, if its label counts: whoever labels namespaces in a cluster of the platform

@@ -198,9 +198,15 @@ fn templates_are_completed_as_pods_are() {
         template::mount(&mut case.spec, automount);
         template::rewrite(&mut case.spec, &facts);
         assert_eq!(case.spec["automountServiceAccountToken"], false, "{}", case.name);
-        if let Ok(expected) = case.expected {
-            let found = outcome(&json!({"spec": case.spec}));
-            assert_eq!(found, expected, "{}", case.name);
+        match case.expected {
+            Ok(expected) => {
+                assert_eq!(template::refused(&case.spec), None, "{}", case.name);
+                assert_eq!(outcome(&json!({"spec": case.spec})), expected, "{}", case.name);
+            }
+            Err(why) => {
+                let refused = template::refused(&case.spec).unwrap_or_default();
+                assert!(refused.contains(why), "{}: {refused}", case.name);
+            }
         }
     }
 }
