@@ -166,6 +166,8 @@ impl Session {
             .collect();
         drop(listing);
         let mut rests = RENEWED_AFTER;
+        // What is wrong with one is no reason to leave the others without.
+        let mut first_failure = None;
         for (account, uid) in &accounts {
             let at = (namespace, account);
             match self.provide(client, &space, &owner, at, uid, &node).await {
@@ -174,7 +176,12 @@ impl Session {
                     self.shared.hub.metrics.members.token("Failed");
                     let what = format!("Secret {namespace}/{}: {failure}", secret::name(account));
                     tracing::info!(cluster = %self.name(), what, "a token is not where pods look for it");
-                    return Outcome::Failed(what);
+                    let is_lost = matches!(&failure, Failure::Member(error) if !error.is_answer());
+                    first_failure.get_or_insert(what);
+                    if is_lost {
+                        // Nor does it answer for the others.
+                        break;
+                    }
                 }
             }
         }
@@ -182,10 +189,13 @@ impl Session {
         for (account, kept) in self.tokens.forsaken(namespace, is_there) {
             match self.remove(client, namespace, &account, &kept).await {
                 Ok(()) => self.tokens.removed(namespace, &account),
-                Err(failure) => return Outcome::Failed(format!("Secret {namespace}/{account}: {failure}")),
+                Err(failure) => {
+                    let what = format!("Secret {namespace}/{}: {failure}", secret::name(&account));
+                    first_failure.get_or_insert(what);
+                }
             }
         }
-        Outcome::Settled(rests)
+        first_failure.map_or(Outcome::Settled(rests), Outcome::Failed)
     }
 
     fn binding(&self, space: &Space) -> Binding {

@@ -364,6 +364,7 @@ async fn a_secret_of_somebody_else_is_left_alone_and_told_of() -> Result<()> {
     let own = json!({"metadata": {"name": "hanse-token-robot"}, "data": {"token": "bWluZQ=="}});
     talk.members.post("one", &format!("/api/v1/namespaces/{NAMESPACE}/secrets"), own).await?;
     talk.mk_account("robot").await?;
+    talk.mk_account("zoe").await?;
     let told = eventually("the cluster says so", || async {
         let cluster = talk.world.cluster("eu-1").await?;
         let condition = api::cluster::condition(&cluster, "Tokens").cloned().unwrap_or_default();
@@ -373,6 +374,7 @@ async fn a_secret_of_somebody_else_is_left_alone_and_told_of() -> Result<()> {
     assert_eq!(told["reason"], "SecretsMissing");
     assert!(told["message"].as_str().is_some_and(|it| it.contains("rename it")), "{told}");
     assert_eq!(talk.token("robot").await?, "mine");
+    talk.secret("zoe", |_| true).await.context("those after it get theirs")?;
     let path = format!("/clusters/one{}", Talk::secret_path("robot"));
     talk.members.admin.delete(&path).await?;
     talk.until_installed().await?;
