@@ -195,7 +195,11 @@ impl Session {
                 }
             }
         }
-        first_failure.map_or(Outcome::Settled(rests), Outcome::Failed)
+        if let Some(failure) = first_failure {
+            return Outcome::Failed(failure);
+        }
+        self.tokens.tidy(namespace);
+        Outcome::Settled(rests)
     }
 
     fn binding(&self, space: &Space) -> Binding {

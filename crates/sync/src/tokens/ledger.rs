@@ -256,6 +256,15 @@ impl Tokens {
         state.gone.remove(&(namespace.into(), kept.source));
     }
 
+    /// All accounts of the namespace were seen to: of those that are gone, only they are remembered that have a Secret.
+    pub fn tidy(&self, namespace: &str) {
+        let State { gone, secrets, .. } = &mut *self.state.lock();
+        let has_secret = |uid: &str| {
+            secrets.get(namespace).into_iter().flat_map(HashMap::values).any(|kept| kept.source == uid)
+        };
+        gone.retain(|(of, uid)| of != namespace || has_secret(uid));
+    }
+
     pub fn written(&self, secret: &Value) {
         if let Some((at, kept)) = Kept::read(secret.to_string().as_bytes()) {
             self.state.lock().secrets.entry(at.0).or_default().insert(at.1, kept);
@@ -539,5 +548,21 @@ mod tests {
         assert_eq!(forsaken.iter().map(|(account, _)| account.as_str()).collect::<Vec<_>>(), ["seen"]);
         tokens.removed("a", "seen");
         assert!(tokens.forsaken("a", |_| false).iter().all(|(account, _)| account == "made-again"));
+    }
+
+    #[test]
+    fn accounts_that_are_gone_are_forgotten_with_their_secrets() {
+        let tokens = ledger(&[("a", "w", "a"), ("b", "w", "b")]);
+        let annotations = json!({api::SOURCE_ANNOTATION: "kept"});
+        let metadata =
+            json!({"name": "hanse-token-k", "namespace": "a", "uid": "s", "annotations": annotations});
+        tokens.written(&json!({"metadata": metadata}));
+        for (namespace, uid) in [("a", "kept"), ("a", "had none"), ("b", "of another")] {
+            tokens.account_changed("w", namespace, Some(uid));
+        }
+        tokens.tidy("a");
+        let mut left: Vec<String> = tokens.state.lock().gone.iter().map(|(_, uid)| uid.clone()).collect();
+        left.sort();
+        assert_eq!(left, ["kept", "of another"]);
     }
 }
