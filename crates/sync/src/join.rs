@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     MANAGER, NAMESPACE,
     client::{APPLY, Access, Client, Error, Identity, JSON, MERGE},
+    tokens::policy,
 };
 
 /// On the namespace in the member: whose it is.
@@ -206,11 +207,12 @@ pub fn rules() -> Value {
         {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": WRITE},
         {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "networkpolicies"], "verbs": WRITE},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": WRITE},
-        // Giving pods of workspaces the hub's tokens.
-        {"apiGroups": ["admissionregistration.k8s.io"],
+        // Giving pods of workspaces the hub's tokens: by its own policies, which are applied and so made by name.
+        {"apiGroups": [policy::GROUP],
          "resources": ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies",
                        "validatingadmissionpolicybindings"],
-         "verbs": WRITE},
+         "resourceNames": [policy::NAME],
+         "verbs": ["get", "create", "patch", "delete"]},
         // What users do with pods, passed on.
         {"apiGroups": [""], "resources": ["pods/log", "pods/status"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},

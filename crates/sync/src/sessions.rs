@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use api::assignment;
 use compact_str::CompactString;
 use machinery::Object;
 use serde_json::Value;
@@ -233,6 +234,7 @@ impl Sessions {
                 }
             }
             ("", "serviceaccounts") if is_another(event) => self.look_at_account(event),
+            (api::GROUP, assignment::PLURAL) if is_of_namespace(event) => self.look_at_namespace(event),
             (api::GROUP, server::tokens::ISSUERS) => {
                 if let Some(name) = self.name_of(&event.workspace) {
                     self.running.values().for_each(|it| it.session.tokens.workspace_changed(&name));
@@ -303,6 +305,18 @@ impl Sessions {
         }
     }
 
+    /// It is sent to other clusters than before, or to none.
+    fn look_at_namespace(&self, event: &Event) {
+        let generation = |object: Option<&Arc<Object>>| object.map(|object| object.head.generation);
+        if !is_another(event) && generation(event.old.as_ref()) == generation(event.after()) {
+            return;
+        }
+        let Some(workspace) = self.name_of(&event.workspace) else { return };
+        for running in self.running.values() {
+            running.session.tokens.account_changed(&workspace, event.key.item.namespace(), None);
+        }
+    }
+
     fn look_at_secret(&mut self, workspace: &WorkspaceId, key: &Key) {
         let secret = (workspace.clone(), key.item.namespace().to_owned(), key.item.name().to_owned());
         let Some(places) = self.by_secret.get(&secret).cloned() else { return };
@@ -357,6 +371,12 @@ impl Sessions {
 fn is_another(event: &Event) -> bool {
     let uid = |object: Option<&Arc<Object>>| object.map(|object| object.head.uid.clone());
     uid(event.old.as_ref()) != uid(event.after())
+}
+
+/// Whether an assignment is that of the namespace it is in.
+fn is_of_namespace(event: &Event) -> bool {
+    let item = &event.key.item;
+    item.name() == assignment::name_of("", "namespaces", item.namespace())
 }
 
 /// The session goes on, with what is wanted of it now.

@@ -3,6 +3,7 @@
 //! ```text
 //!   policy    what a new pod is given: the hub's address, and a Secret for a token     evaluated in the member
 //!   install   puts the policies there, says on the Cluster how that went
+//!   verdict   whether there are any, by what the member answers
 //!   secret    that Secret: token, authority, namespace                                 written by the session
 //!   template  the same done to what is sent, where a member has no such policies
 //!   ledger    which there are, which there are to be, when it is whose turn
@@ -16,14 +17,16 @@ mod ledger;
 pub mod policy;
 pub mod secret;
 pub mod template;
+mod verdict;
 
 use std::{convert::Infallible, time::Duration};
 
+use api::assignment::{self, Assignment};
 use compact_str::CompactString;
 use env::BoxFuture;
 use futures_util::{StreamExt, stream};
 use http::Method;
-use kinds::{Kind, Pods};
+use kinds::{Kind, Pods, Problem};
 use serde_json::{Value, json};
 use server::space::Space;
 use store::{Collection, Key};
@@ -98,19 +101,25 @@ impl Session {
     }
 
     /// Completes what is sent to a namespace of the member that was made for a workspace: pods as the policies there would,
-    /// and where there are none, templates of pods.
-    pub fn complete_pods(&self, kind: &Kind, space: &Space, home: &str, namespace: &str, body: &mut Value) {
-        let spec = match kind.pods {
-            Pods::None => return,
-            Pods::Itself => body.get_mut("spec"),
-            Pods::Template(path) => {
-                let pointer = format!("/{}/spec", path.replace('.', "/"));
-                body.pointer_mut(&pointer).filter(|_| self.tokens.has_no_policies())
-            }
+    /// and where there are none, templates of pods; there it is also refused what the policies refuse.
+    pub fn complete_pods(
+        &self,
+        kind: &Kind,
+        space: &Space,
+        home: &str,
+        namespace: &str,
+        body: &mut Value,
+    ) -> Result<(), Problem> {
+        let is_alone = self.tokens.has_no_policies();
+        let at = match kind.pods {
+            Pods::None => return Ok(()),
+            Pods::Itself => "spec".to_owned(),
+            Pods::Template(_) if !is_alone => return Ok(()),
+            Pods::Template(path) => format!("{path}.spec"),
         };
-        let Some(spec) = spec else { return };
+        let Some(spec) = body.pointer_mut(&format!("/{}", at.replace('.', "/"))) else { return Ok(()) };
         let mut address = None;
-        if self.tokens.has_no_policies() {
+        if is_alone {
             address = Address::read(&self.shared.hub.options.advertised);
             let account = Key::new("", "serviceaccounts", home, template::account(spec));
             let account = space.get(&account).and_then(|account| account.tree().ok());
@@ -118,12 +127,26 @@ impl Session {
             template::mount(spec, wanted);
         }
         template::rewrite(spec, &Facts { address: address.as_ref(), home, mapped: home != namespace });
+        match template::refused(spec).filter(|_| is_alone) {
+            Some(reason) => Err(Problem::Invalid { field: format!("{at}.volumes"), reason }),
+            None => Ok(()),
+        }
     }
 
-    /// The workspace that a namespace is of, if its label counts.
+    /// The workspace that a namespace is of, if its label counts: whoever labels namespaces in a cluster of the platform
+    /// gets tokens only of those that the hub sends there.
     fn space_of(&self, owner: &Owner) -> Option<Space> {
         let space = self.shared.hub.space(&owner.workspace).ok()?;
-        (*space.id() == self.place.0 || may_choose(&self.place.0)).then_some(space)
+        let is_own = *space.id() == self.place.0;
+        (is_own || may_choose(&self.place.0) && self.is_sent_here(&space, &owner.namespace)).then_some(space)
+    }
+
+    fn is_sent_here(&self, space: &Space, namespace: &str) -> bool {
+        let name = assignment::name_of("", "namespaces", namespace);
+        let stored = space.get(&Key::new(api::GROUP, assignment::PLURAL, namespace, &name));
+        let Some(assignment) = stored.and_then(|it| Assignment::read(&it).ok()) else { return false };
+        let uid = &self.wanted.borrow().uid;
+        assignment.spec.clusters.iter().any(|target| target.uid == *uid)
     }
 
     /// Makes the Secrets of one namespace what they are to be.
@@ -149,6 +172,8 @@ impl Session {
             .collect();
         drop(listing);
         let mut rests = RENEWED_AFTER;
+        // What is wrong with one is no reason to leave the others without.
+        let mut first_failure = None;
         for (account, uid) in &accounts {
             let at = (namespace, account);
             match self.provide(client, &space, &owner, at, uid, &node).await {
@@ -157,7 +182,12 @@ impl Session {
                     self.shared.hub.metrics.members.token("Failed");
                     let what = format!("Secret {namespace}/{}: {failure}", secret::name(account));
                     tracing::info!(cluster = %self.name(), what, "a token is not where pods look for it");
-                    return Outcome::Failed(what);
+                    let is_lost = matches!(&failure, Failure::Member(error) if !error.is_answer());
+                    first_failure.get_or_insert(what);
+                    if is_lost {
+                        // Nor does it answer for the others.
+                        break;
+                    }
                 }
             }
         }
@@ -165,9 +195,16 @@ impl Session {
         for (account, kept) in self.tokens.forsaken(namespace, is_there) {
             match self.remove(client, namespace, &account, &kept).await {
                 Ok(()) => self.tokens.removed(namespace, &account),
-                Err(failure) => return Outcome::Failed(format!("Secret {namespace}/{account}: {failure}")),
+                Err(failure) => {
+                    let what = format!("Secret {namespace}/{}: {failure}", secret::name(&account));
+                    first_failure.get_or_insert(what);
+                }
             }
         }
+        if let Some(failure) = first_failure {
+            return Outcome::Failed(failure);
+        }
+        self.tokens.tidy(namespace);
         Outcome::Settled(rests)
     }
 

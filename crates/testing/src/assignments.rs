@@ -14,8 +14,27 @@ pub async fn assign(
     object: &str,
     clusters: &[(&str, &str)],
 ) -> Result<()> {
+    write(hub, (workspace, namespace), ("ConfigMap", "configmaps", object), clusters).await
+}
+
+/// As [`assign`], for a namespace itself.
+pub async fn assign_namespace(
+    hub: &Hub,
+    workspace: &str,
+    namespace: &str,
+    clusters: &[(&str, &str)],
+) -> Result<()> {
+    write(hub, (workspace, namespace), ("Namespace", "namespaces", namespace), clusters).await
+}
+
+async fn write(
+    hub: &Hub,
+    (workspace, namespace): (&str, &str),
+    (kind, resource, object): (&str, &str, &str),
+    clusters: &[(&str, &str)],
+) -> Result<()> {
     let space = hub.space(workspace).map_err(|status| anyhow::anyhow!("{}", status.message()))?;
-    let name = api::assignment::name_of("", "configmaps", object);
+    let name = api::assignment::name_of("", resource, object);
     let key = Key::new(api::GROUP, api::assignment::PLURAL, namespace, &name);
     let entries: Vec<Value> = clusters.iter().map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
     let tree = json!({
@@ -25,7 +44,7 @@ pub async fn assign(
         },
         "spec": {
             "object": {
-                "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps", "name": object, "uid": "u",
+                "apiVersion": "v1", "kind": kind, "resource": resource, "name": object, "uid": "u",
             },
             "clusters": entries,
         },

@@ -179,7 +179,7 @@ impl Session {
         })?;
         if let Some(body) = body.as_mut().filter(|_| place.made_for_it) {
             let (home, namespace) = (case.errand.item.namespace(), place.item.namespace());
-            self.complete_pods(&kind, &case.space, home, namespace, body);
+            self.complete_pods(&kind, &case.space, home, namespace, body)?;
         }
         let autoscaled = kind.replicas().filter(|_| self.is_autoscaled(case)).map(str::to_owned);
         Ok(body.map(|body| Sent::new(body, inputs, autoscaled)))

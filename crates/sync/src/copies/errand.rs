@@ -367,9 +367,15 @@ impl Session {
         // What is not kept up with must be asked for.
         let seen = seen.filter(|_| known == Known::Listed);
         let made_for_it = matches!(home, Home::Made { .. });
-        if made_for_it && wish == Wish::Keep && !self.tokens.is_decided() {
+        // In a namespace it is tried what the cluster does with pods.
+        if made_for_it
+            && !case.is_namespace
+            && wish != Wish::Remove
+            && let Some(why) = self.tokens.undecided()
+        {
             // Pods that came first would have tokens of the cluster's.
-            return Upshot::retry(None);
+            let is_late = wish == Wish::Keep && taken.failures >= PATIENCE;
+            return Upshot::retry(is_late.then(|| case.failed("TokensUnknown", why, seen.as_ref())));
         }
         let place = Place { ty: &case.ty, item: &item, made_for_it };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;

@@ -1,15 +1,18 @@
 //! Puts the policies for pods into a member, and says on its `Cluster` how that went.
 
-use std::{collections::BTreeMap, convert::Infallible};
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
 use api::cluster::condition;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::policy::{self, Address, GROUP, MUTATING, VALIDATING, VERSIONS, Wanted};
+use super::{
+    policy::{self, Address, GROUP, MUTATING, VALIDATING, VERSIONS, Wanted},
+    verdict::Way,
+};
 use crate::{
     MANAGER, NAMESPACE,
-    client::{APPLY, Client, Error},
+    client::{APPLY, Client, Error, JSON},
     node::says,
     session::Session,
 };
@@ -18,7 +21,28 @@ use crate::{
 pub const NOT_SERVED: &str = "NotServed";
 
 /// It did not answer.
-pub const UNREACHABLE: &str = "Unreachable";
+const UNREACHABLE: &str = "Unreachable";
+
+/// Nobody said where the hub is.
+const NO_ADDRESS: &str = "NoAddress";
+
+/// The policies are there and do nothing yet.
+const NOT_IN_FORCE: &str = "NotInForce";
+
+/// The policies are there, and the Secrets that they speak of are not.
+pub const SECRETS_MISSING: &str = "SecretsMissing";
+
+/// Namespaces that the policies are tried in: in one, others may refuse everything.
+const TRIALS: usize = 3;
+
+/// The policies are there, as they are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// They were seen to do their work.
+    InForce,
+    /// There is no namespace yet that they are for.
+    Untried,
+}
 
 /// Why pods of workspaces are not looked after in a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,36 +54,45 @@ pub struct Lack {
 impl Session {
     /// Keeps the policies as they are to be while the member can be used.
     pub async fn guard_pods(&self, client: &Client) -> Infallible {
-        let options = &self.shared.options;
         loop {
             let outcome = self.install(client).await;
-            let pause = match &outcome {
-                Ok(()) => options.learn_every,
-                Err(lack) => {
-                    tracing::info!(cluster = %self.name(), why = lack.message, "pods are given no tokens of the hub");
-                    match lack.reason {
-                        UNREACHABLE => options.retry_after,
-                        // What a member does not serve or allow, it does not a moment later.
-                        _ => options.learn_every / 5,
-                    }
-                }
-            };
-            let before = (self.tokens.is_decided(), self.tokens.has_no_policies());
-            self.tokens.installed(outcome);
-            if before != (self.tokens.is_decided(), self.tokens.has_no_policies()) {
+            if let Err(lack) = &outcome
+                && !self.tokens.says(lack)
+            {
+                tracing::info!(cluster = %self.name(), why = lack.message, "pods are given no tokens of the hub");
+            }
+            let lack = outcome.as_ref().err().map(|lack| lack.reason);
+            if self.tokens.installed(outcome) {
                 // Pods waited for it, or are made otherwise now.
                 self.copies.look_again(None);
             }
             self.note_tokens();
-            client.env().clock.sleep(pause).await;
+            tokio::select! {
+                () = self.tokens.can_be_tried() => {}
+                () = client.env().clock.sleep(self.pause(lack)) => {}
+            }
         }
     }
 
-    async fn install(&self, client: &Client) -> Result<(), Lack> {
+    /// Until the policies are looked at again.
+    fn pause(&self, lack: Option<&'static str>) -> Duration {
+        let options = &self.shared.options;
+        match (lack, self.tokens.way()) {
+            // A namespace to try them in makes itself heard.
+            (None, Some(Way::Policies) | None) | (Some(NO_ADDRESS), _) => options.learn_every,
+            // What a member does not serve it does not a moment later, and one that is newer now stays so.
+            (None | Some(NOT_SERVED), Some(Way::Templates)) => options.learn_every / 5,
+            (Some(NOT_SERVED | NOT_IN_FORCE | UNREACHABLE), _) => options.retry_after,
+            // Perhaps it has much to do; perhaps everything waits for it.
+            (Some(_), _) => options.retry_after * 5,
+        }
+    }
+
+    async fn install(&self, client: &Client) -> Result<Installed, Lack> {
         let Some(address) = Address::read(&self.shared.hub.options.advertised) else {
             let message =
                 "the hub does not know by which address pods reach it: start it with --advertise HOST:PORT";
-            return Err(Lack { reason: "NoAddress", message: message.to_owned() });
+            return Err(Lack { reason: NO_ADDRESS, message: message.to_owned() });
         };
         let served = served(client).await.map_err(|error| refusal(&error))?;
         let version = |resource: &str| served.get(resource).copied();
@@ -74,7 +107,22 @@ impl Session {
         for wanted in policy::wanted(&address, (mutating, validating), &owner) {
             ensure(client, &wanted).await.map_err(|error| refusal(&error))?;
         }
-        Ok(())
+        match self.tokens.way() {
+            Some(Way::Policies) => Ok(Installed::InForce),
+            _ => self.try_policies(client).await,
+        }
+    }
+
+    /// An API server takes a moment to act by new policies, and one that was told to ignore them never does.
+    async fn try_policies(&self, client: &Client) -> Result<Installed, Lack> {
+        let mut outcome = Ok(Installed::Untried);
+        for namespace in self.tokens.some_namespaces(TRIALS) {
+            outcome = try_in(client, &namespace).await.map(|()| Installed::InForce);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
     }
 
     /// Writes down whether pods of workspaces get what they need.
@@ -104,6 +152,31 @@ fn not_served() -> Lack {
          --runtime-config={GROUP}/v1beta1=true"
     );
     Lack { reason: NOT_SERVED, message }
+}
+
+/// Asks for what the validating policy refuses, without making anything: once it does, no pod has a token of the member's.
+async fn try_in(client: &Client, namespace: &str) -> Result<(), Lack> {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {
+            "name": "hanse-trial", "annotations": {"kubernetes.io/service-account.name": "default"},
+        },
+    });
+    let path = format!("/api/v1/namespaces/{namespace}/secrets?dryRun=All&fieldManager={MANAGER}");
+    let by_policy = format!("ValidatingAdmissionPolicy '{}'", policy::NAME);
+    match client.call(Method::POST, &path, JSON, Some(&secret)).await {
+        Ok(_) => Err(Lack {
+            reason: NOT_IN_FORCE,
+            message: "the policies for pods are there and not in force: that takes a moment, or its API server runs with \
+                      --disable-admission-plugins=ValidatingAdmissionPolicy"
+                .to_owned(),
+        }),
+        Err(error) if error.to_string().contains(&by_policy) => Ok(()),
+        Err(error) => {
+            let reason = if error.code().is_some() { "Refused" } else { UNREACHABLE };
+            Err(Lack { reason, message: format!("the policies for pods could not be tried: {error}") })
+        }
+    }
 }
 
 fn refusal(error: &Error) -> Lack {

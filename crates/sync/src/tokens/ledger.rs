@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use api::cluster::condition;
 use compact_str::CompactString;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -14,8 +13,9 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::{
-    install::{Lack, NOT_SERVED, UNREACHABLE},
+    install::{Installed, Lack, SECRETS_MISSING},
     secret::Kept,
+    verdict::{Verdict, Way},
 };
 use crate::{conditions::Conditions, reflect::Sink, session::Session};
 
@@ -64,7 +64,7 @@ struct State {
     /// Namespaces of the member with the UIDs of accounts whose deletion was seen.
     gone: HashSet<(CompactString, String)>,
     complaints: BTreeMap<CompactString, String>,
-    installed: Option<Result<(), Lack>>,
+    verdict: Verdict,
 }
 
 /// What a session knows of its member's tokens.
@@ -72,11 +72,29 @@ struct State {
 pub struct Tokens {
     state: Mutex<State>,
     bell: Notify,
+    /// There may be a namespace to try the policies in.
+    trial: Notify,
 }
 
 impl Tokens {
     pub async fn called(&self) {
         self.bell.notified().await;
+    }
+
+    pub async fn can_be_tried(&self) {
+        self.trial.notified().await;
+    }
+
+    /// Namespaces that the policies are for, at most so many.
+    pub fn some_namespaces(&self, most: usize) -> Vec<CompactString> {
+        self.state.lock().namespaces.keys().take(most).cloned().collect()
+    }
+
+    fn namespaces_changed(&self) {
+        self.bell.notify_one();
+        if self.way().is_none() {
+            self.trial.notify_one();
+        }
     }
 
     pub fn look_at_everything(&self) {
@@ -161,43 +179,53 @@ impl Tokens {
     /// What is known from before: `conditions` are those of the `Cluster`.
     pub fn recalled(conditions: &Conditions) -> Tokens {
         let tokens = Tokens::default();
-        tokens.state.lock().installed = match conditions.says(condition::TOKENS) {
-            Some(("True", _)) => Some(Ok(())),
-            Some((_, NOT_SERVED)) => Some(Err(Lack { reason: NOT_SERVED, message: String::new() })),
-            _ => None,
-        };
+        tokens.state.lock().verdict = Verdict::recalled(conditions);
         tokens
     }
 
-    /// Whether it is known what the member does with pods. Before that none are sent there.
-    pub fn is_decided(&self) -> bool {
+    /// How pods of workspaces get what they need in the member.
+    pub fn way(&self) -> Option<Way> {
+        self.state.lock().verdict.way()
+    }
+
+    /// Why nothing is to be sent there yet that may become pods.
+    pub fn undecided(&self) -> Option<String> {
         let state = self.state.lock();
-        state
-            .installed
-            .as_ref()
-            .is_some_and(|it| it.as_ref().err().is_none_or(|lack| lack.reason != UNREACHABLE))
+        if state.verdict.way().is_some() {
+            return None;
+        }
+        let why = match state.verdict.last() {
+            Some(Err(lack)) => lack.message.as_str(),
+            Some(Ok(())) | None => "it was not seen yet to have its policies in force",
+        };
+        Some(format!("it is not known yet how pods there get tokens of the workspace: {why}"))
     }
 
     /// The member has none of the policies that pods need.
     pub fn has_no_policies(&self) -> bool {
-        let state = self.state.lock();
-        matches!(&state.installed, Some(Err(lack)) if lack.reason == NOT_SERVED)
+        self.way() == Some(Way::Templates)
     }
 
-    pub fn installed(&self, outcome: Result<(), Lack>) {
-        self.state.lock().installed = Some(outcome);
+    /// True if pods are made otherwise now.
+    pub fn installed(&self, outcome: Result<Installed, Lack>) -> bool {
+        self.state.lock().verdict.hear(outcome)
+    }
+
+    /// Whether the last that the member said is this.
+    pub fn says(&self, lack: &Lack) -> bool {
+        self.state.lock().verdict.last().is_some_and(|last| last.as_ref() == Err(lack))
     }
 
     /// Whether pods get what they need; `None`: nobody has looked yet.
     pub fn verdict(&self) -> Option<Result<(), Lack>> {
         let state = self.state.lock();
-        let installed = state.installed.clone()?;
+        let installed = state.verdict.last()?.clone();
         let complaint = state.complaints.values().next().map(|first| {
             let more = match state.complaints.len() - 1 {
                 0 => String::new(),
                 more => format!("; and so for {more} more namespaces"),
             };
-            Lack { reason: "SecretsMissing", message: format!("{first}{more}") }
+            Lack { reason: SECRETS_MISSING, message: format!("{first}{more}") }
         });
         Some(installed.and(complaint.map_or(Ok(()), Err)))
     }
@@ -226,6 +254,15 @@ impl Tokens {
         let mut state = self.state.lock();
         let Some(kept) = state.secrets.get_mut(namespace).and_then(|it| it.remove(account)) else { return };
         state.gone.remove(&(namespace.into(), kept.source));
+    }
+
+    /// All accounts of the namespace were seen to: of those that are gone, only they are remembered that have a Secret.
+    pub fn tidy(&self, namespace: &str) {
+        let State { gone, secrets, .. } = &mut *self.state.lock();
+        let has_secret = |uid: &str| {
+            secrets.get(namespace).into_iter().flat_map(HashMap::values).any(|kept| kept.source == uid)
+        };
+        gone.retain(|(of, uid)| of != namespace || has_secret(uid));
     }
 
     pub fn written(&self, secret: &Value) {
@@ -324,7 +361,7 @@ impl Sink for NamespaceSink {
         }
         state.listed.0 = true;
         drop(state);
-        self.tokens().bell.notify_one();
+        self.tokens().namespaces_changed();
     }
 
     fn put(&mut self, object: &[u8]) {
@@ -339,7 +376,7 @@ impl Sink for NamespaceSink {
         };
         drop(state);
         if news {
-            self.tokens().bell.notify_one();
+            self.tokens().namespaces_changed();
         }
     }
 
@@ -480,7 +517,7 @@ mod tests {
     #[test]
     fn what_fails_waits_longer_each_time_and_is_told_in_the_end() {
         let tokens = ledger(&[("a", "w", "a")]);
-        tokens.installed(Ok(()));
+        tokens.installed(Ok(Installed::InForce));
         let fail = |now| tokens.note("a".into(), Outcome::Failed("no".into()), now, SECOND);
         assert!(!fail(SECOND));
         assert_eq!(tokens.rests(SECOND), SECOND);
@@ -511,5 +548,21 @@ mod tests {
         assert_eq!(forsaken.iter().map(|(account, _)| account.as_str()).collect::<Vec<_>>(), ["seen"]);
         tokens.removed("a", "seen");
         assert!(tokens.forsaken("a", |_| false).iter().all(|(account, _)| account == "made-again"));
+    }
+
+    #[test]
+    fn accounts_that_are_gone_are_forgotten_with_their_secrets() {
+        let tokens = ledger(&[("a", "w", "a"), ("b", "w", "b")]);
+        let annotations = json!({api::SOURCE_ANNOTATION: "kept"});
+        let metadata =
+            json!({"name": "hanse-token-k", "namespace": "a", "uid": "s", "annotations": annotations});
+        tokens.written(&json!({"metadata": metadata}));
+        for (namespace, uid) in [("a", "kept"), ("a", "had none"), ("b", "of another")] {
+            tokens.account_changed("w", namespace, Some(uid));
+        }
+        tokens.tidy("a");
+        let mut left: Vec<String> = tokens.state.lock().gone.iter().map(|(_, uid)| uid.clone()).collect();
+        left.sort();
+        assert_eq!(left, ["kept", "of another"]);
     }
 }

@@ -99,6 +99,22 @@ pub fn rewrite(spec: &mut Value, facts: &Facts<'_>) {
     }
 }
 
+/// Why a pod may not be made, as the validating policy says it: a token of the member's is left in it.
+pub fn refused(spec: &Value) -> Option<String> {
+    let mut sources = list(&spec["volumes"]).flat_map(|volume| list(&volume["projected"]["sources"]));
+    if !sources.any(|source| source["serviceAccountToken"].is_object()) {
+        return None;
+    }
+    Some(match account(spec).len() > MAX_ACCOUNT {
+        true => format!(
+            "the name of a service account whose pods get tokens may have {MAX_ACCOUNT} characters at most"
+        ),
+        false => "a token of this cluster would be mounted, and pods of a workspace have none: a projected \
+                  serviceAccountToken must be for the API, which is the workspace, and without another audience"
+            .to_owned(),
+    })
+}
+
 fn is_token(source: &Value) -> bool {
     let token = &source["serviceAccountToken"];
     let audience = token["audience"].as_str().unwrap_or_default();
@@ -203,6 +219,31 @@ mod tests {
             mount(&mut spec, None);
             assert_eq!(spec["automountServiceAccountToken"], false, "{own}");
             assert_eq!(spec["volumes"].is_array(), own != false, "{own}");
+        }
+    }
+
+    #[test]
+    fn what_still_has_a_token_of_the_member_is_refused() {
+        let volume =
+            |token: Value| json!([{"name": "v", "projected": {"sources": [{"serviceAccountToken": token}]}}]);
+        let for_vault = volume(json!({"path": "t", "audience": "vault"}));
+        let long = "a".repeat(MAX_ACCOUNT + 1);
+        for (spec, expected) in [
+            (json!({"containers": [{"name": "c"}]}), None),
+            (json!({"volumes": volume(json!({"path": "t"}))}), None),
+            (json!({"volumes": for_vault}), Some("audience")),
+            (
+                json!({"volumes": volume(json!({"path": "t"})), "serviceAccountName": long}),
+                Some("241 characters"),
+            ),
+            (json!({"serviceAccountName": long, "containers": [{"name": "c"}]}), None),
+        ] {
+            let mut spec = spec;
+            mount(&mut spec, None);
+            rewrite(&mut spec, &Facts { address: None, home: "n", mapped: false });
+            let found = refused(&spec);
+            let is_expected = expected.map(|words| found.as_ref().is_some_and(|it| it.contains(words)));
+            assert!(is_expected.unwrap_or(found.is_none()), "{spec}: {found:?}");
         }
     }
 

@@ -12,6 +12,7 @@ use sync::tokens::{
     template::{self, Facts},
 };
 use testing::{
+    assignments::assign_namespace,
     client::{Answer, Client},
     hub::{TestHub, eventually},
     talking::{ACCOUNTS, HOME, NAMESPACE, cases, outcome},
@@ -51,8 +52,16 @@ impl Talk {
         let path = format!("/clusters/one/api/v1/namespaces/{NAMESPACE}");
         testing::hub::outfitted(&talk.members.admin, &path).await?;
         talk.world.join("eu-1", &talk.members.access("one")).await?;
+        talk.send(HOME).await?;
         talk.until_installed().await?;
         Ok(talk)
+    }
+
+    /// Says that a namespace of `team` is sent to the cluster.
+    async fn send(&self, namespace: &str) -> Result<()> {
+        let cluster = self.world.cluster("eu-1").await?;
+        let uid = cluster["metadata"]["uid"].as_str().context("no UID")?;
+        assign_namespace(&self.world.hub.peer.hub, "team", namespace, &[("eu-1", uid)]).await
     }
 
     /// Until the member does what is asked of it.
@@ -189,9 +198,15 @@ fn templates_are_completed_as_pods_are() {
         template::mount(&mut case.spec, automount);
         template::rewrite(&mut case.spec, &facts);
         assert_eq!(case.spec["automountServiceAccountToken"], false, "{}", case.name);
-        if let Ok(expected) = case.expected {
-            let found = outcome(&json!({"spec": case.spec}));
-            assert_eq!(found, expected, "{}", case.name);
+        match case.expected {
+            Ok(expected) => {
+                assert_eq!(template::refused(&case.spec), None, "{}", case.name);
+                assert_eq!(outcome(&json!({"spec": case.spec})), expected, "{}", case.name);
+            }
+            Err(why) => {
+                let refused = template::refused(&case.spec).unwrap_or_default();
+                assert!(refused.contains(why), "{}: {refused}", case.name);
+            }
         }
     }
 }
@@ -230,6 +245,26 @@ async fn a_token_leads_to_its_workspace_and_to_no_other() -> Result<()> {
     let answer = with_token(&member, &data(&secret, "token"), "/clusters/one/api/v1/namespaces").await?;
     assert_eq!(answer.code, 401);
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_in_a_cluster_of_the_platform_gets_no_token_of_what_is_not_sent_there() -> Result<()> {
+    let talk = Talk::start().await?;
+    talk.in_hub("/api/v1/namespaces", json!({"metadata": {"name": "vault"}})).await?;
+    testing::hub::outfitted(&talk.world.admin, "/clusters/team/api/v1/namespaces/vault").await?;
+    let labels = json!({api::WORKSPACE_LABEL: "team", api::NAMESPACE_LABEL: "vault"});
+    let namespace = json!({"metadata": {"name": "lure", "labels": labels}});
+    talk.members.post("one", "/api/v1/namespaces", namespace).await?;
+    // What comes later is seen to.
+    talk.mk_account("robot").await?;
+    talk.secret("robot", |_| true).await?;
+    let path = "/api/v1/namespaces/lure/secrets/hanse-token-default";
+    assert_eq!(talk.members.get("one", path).await?.code, 404);
+    talk.send("vault").await?;
+    eventually("there is a token", || async {
+        Ok((talk.members.get("one", path).await?.code == 200).then_some(()))
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -329,6 +364,7 @@ async fn a_secret_of_somebody_else_is_left_alone_and_told_of() -> Result<()> {
     let own = json!({"metadata": {"name": "hanse-token-robot"}, "data": {"token": "bWluZQ=="}});
     talk.members.post("one", &format!("/api/v1/namespaces/{NAMESPACE}/secrets"), own).await?;
     talk.mk_account("robot").await?;
+    talk.mk_account("zoe").await?;
     let told = eventually("the cluster says so", || async {
         let cluster = talk.world.cluster("eu-1").await?;
         let condition = api::cluster::condition(&cluster, "Tokens").cloned().unwrap_or_default();
@@ -338,6 +374,7 @@ async fn a_secret_of_somebody_else_is_left_alone_and_told_of() -> Result<()> {
     assert_eq!(told["reason"], "SecretsMissing");
     assert!(told["message"].as_str().is_some_and(|it| it.contains("rename it")), "{told}");
     assert_eq!(talk.token("robot").await?, "mine");
+    talk.secret("zoe", |_| true).await.context("those after it get theirs")?;
     let path = format!("/clusters/one{}", Talk::secret_path("robot"));
     talk.members.admin.delete(&path).await?;
     talk.until_installed().await?;

@@ -65,6 +65,20 @@ fn until_in_force(operator: &Operator, cluster: &RealCluster) {
     });
 }
 
+fn the_session_may_write_its_own_policies_alone(operator: &Operator, cluster: &RealCluster) {
+    let may = |verb: &str, what: &str| {
+        let session = "--as=system:serviceaccount:hanse-system:hanse-session";
+        let said = operator.kubectl(&cluster.kubeconfig, &["auth", "can-i", verb, what, session]);
+        said.text.lines().any(|line| line == "yes")
+    };
+    for kind in ["mutatingadmissionpolicies", "validatingadmissionpolicybindings"] {
+        for verb in ["patch", "delete"] {
+            assert!(may(verb, &format!("{kind}.admissionregistration.k8s.io/hanse-pods")), "{verb} {kind}");
+            assert!(!may(verb, &format!("{kind}.admissionregistration.k8s.io/other")), "{verb} {kind}");
+        }
+    }
+}
+
 /// A pod that is placed there by the hub has what its spec says, in the words of the workspace, and is left alone then.
 fn a_placed_pod_is_what_was_sent(operator: &Operator, cluster: &RealCluster) {
     let prefixed = json!({"spec": {"namespaces": "Prefixed"}}).to_string();
@@ -124,6 +138,7 @@ fn pods_of_a_real_cluster_are_given_the_hubs_tokens() {
     until_tokens(&operator, "Installed");
     until_in_force(&operator, &cluster);
     pods_are_completed(&operator, &cluster);
+    the_session_may_write_its_own_policies_alone(&operator, &cluster);
 
     a_placed_pod_is_what_was_sent(&operator, &cluster);
 
@@ -151,6 +166,30 @@ fn pods_of_a_real_cluster_are_given_the_hubs_tokens() {
             said => Err(said.text),
         });
     }
+}
+
+/// Policies that nobody acts by are none.
+#[test]
+fn nothing_is_placed_in_a_cluster_that_does_not_act_by_the_policies() {
+    let off = vec!["--disable-admission-plugins=ValidatingAdmissionPolicy".to_owned()];
+    let options =
+        Options { controller_manager: true, fsync: false, apiserver_args: off, ..Options::default() };
+    let cluster = RealCluster::start(options).expect("it starts");
+    let operator = Operator::start(cluster.kubectl()).expect("the hub starts");
+    let kubeconfig = cluster.kubeconfig.display().to_string();
+    operator.hanse(&["join", "real-1", "--kubeconfig", &kubeconfig]).ok();
+    operator.hub(&["create", "namespace", HOME]).ok();
+    operator.hub(&["annotate", "namespace", HOME, "hanse.io/clusters=real-1"]).ok();
+    operator.hub(&["create", "deployment", "web", "-n", HOME, "--image=i"]).ok();
+    until_tokens(&operator, "NotInForce");
+    let path = "jsonpath={.status.clusters[0].reason}";
+    let report = ["get", "assignment", "deployments.apps.web", "-n", HOME, "-o", path];
+    eventually("it is reported", || match operator.hub(&report) {
+        said if said.text == "TokensUnknown" => Ok(()),
+        said => Err(said.text),
+    });
+    let there = operator.kubectl(&cluster.kubeconfig, &["get", "deployments", "-n", HOME, "-o", "name"]).ok();
+    assert!(!there.contains("web"), "it waits: {there}");
 }
 
 /// As older ones do not.
