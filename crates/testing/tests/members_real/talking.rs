@@ -219,6 +219,22 @@ fn a_cluster_without_mutating_policies_says_so_and_what_is_placed_there_has_the_
     let text = pods.to_string();
     assert!(text.contains("hanse-token-default") && !text.contains("serviceAccountToken\":{"), "{text}");
     assert!(text.contains("KUBERNETES_SERVICE_HOST"), "{text}");
+    // What only the policies would refuse there is not sent at all.
+    let token = json!({"serviceAccountToken": {"path": "t", "audience": "vault"}});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vault", "namespace": HOME},
+        "spec": {
+            "volumes": [{"name": "t", "projected": {"sources": [token]}}],
+            "containers": [{"name": "main", "image": "i"}],
+        },
+    });
+    operator.create(&operator.kubeconfig(), &pod);
+    let path = "jsonpath={.status.clusters[0].reason}: {.status.clusters[0].message}";
+    let report = ["get", "assignment", "pods.vault", "-n", HOME, "-o", path];
+    eventually("it is reported", || match operator.hub(&report) {
+        said if said.text.starts_with("Invalid: spec.volumes: a token of this cluster") => Ok(()),
+        said => Err(said.text),
+    });
     let secret = ["get", "secret", "-n", HOME, "hanse-token-default"];
     eventually("there is a token", || match operator.kubectl(&cluster.kubeconfig, &secret) {
         said if said.done => Ok(()),
