@@ -80,8 +80,8 @@ impl World {
     }
 }
 
-/// What the hub has, as its users see it.
-async fn objects(client: &Client) -> Result<Hub> {
+/// What the hub has, as its users see it; `None`: some cluster was not seen since it was started.
+async fn objects(client: &Client) -> Result<Option<Hub>> {
     let mut hub = Hub::default();
     let own = KINDS.iter().map(|(group, plural)| match group.is_empty() {
         true => format!("/api/v1/{plural}"),
@@ -90,6 +90,9 @@ async fn objects(client: &Client) -> Result<Hub> {
     let others = ["/api/v1/namespaces".to_owned(), acts::POLICIES.to_owned()];
     for path in own.chain(others) {
         let list = client.get(&path).await?;
+        if list.code == StatusCode::SERVICE_UNAVAILABLE {
+            return Ok(None);
+        }
         ensure!(list.code == StatusCode::OK, "{path}: {}", list.text());
         let plural = path.rsplit('/').next().unwrap_or_default();
         for object in list.json()["items"].as_array().into_iter().flatten() {
@@ -103,7 +106,7 @@ async fn objects(client: &Client) -> Result<Hub> {
     }
     let system = |name: &str| name.starts_with("kube-") || name == "default" || name == "hanse-system";
     hub.objects.retain(|place, _| place.0 != "namespaces" || !system(&place.2));
-    Ok(hub)
+    Ok(Some(hub))
 }
 
 fn join(hub: &HubProcess, directory: &Path, world: &World) -> Result<()> {
@@ -132,12 +135,16 @@ async fn send(client: &Client, act: &Act) {
 
 async fn settled(client: &Client, world: &World) -> Result<()> {
     let settled = eventually("hub and members agree", || async {
-        Ok(compare(&objects(client).await?, &world.copies()?).is_empty().then_some(()))
+        let Some(hub) = objects(client).await? else { return Ok(None) };
+        Ok(compare(&hub, &world.copies()?).is_empty().then_some(()))
     });
     match settled.await {
         Ok(()) => Ok(()),
         Err(error) => {
-            let wrong = compare(&objects(client).await?, &world.copies()?);
+            let wrong = match objects(client).await? {
+                Some(hub) => compare(&hub, &world.copies()?),
+                None => vec!["a cluster was not seen yet".to_owned()],
+            };
             Err(error.context(wrong.join("\n  ")))
         }
     }
