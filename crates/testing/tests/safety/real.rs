@@ -97,8 +97,8 @@ async fn objects(client: &Client) -> Result<Option<Hub>> {
         let plural = path.rsplit('/').next().unwrap_or_default();
         for object in list.json()["items"].as_array().into_iter().flatten() {
             let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
-            // Pods of others show here, too.
-            let is_shown = plural == "pods" && object["metadata"]["ownerReferences"].is_array();
+            // Pods that members have show here, too, and say so.
+            let is_shown = object["metadata"]["labels"][api::CLUSTER_LABEL].is_string();
             if !is_shown && !matches!(&*text("namespace"), "kube-system" | "default" | "hanse-system") {
                 hub.objects.insert((plural.to_owned(), text("namespace"), text("name")), object.clone());
             }
