@@ -43,8 +43,8 @@ pub fn of(
         })
         .collect();
     let old = object.get("status").cloned().unwrap_or_default();
-    let mut status = match members.is_empty() {
-        // Nothing is known of it, and nothing is made up.
+    let mut status = match members.values().all(|member| member.status.is_null()) {
+        // Nothing is known of it yet, and nothing is made up.
         true => old.clone(),
         false => kind.aggregate(object, &members),
     };
