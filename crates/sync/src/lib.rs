@@ -41,6 +41,6 @@ mod wanted;
 pub use sessions::{Options, start};
 
 /// The namespace, in hubs and in members, that holds what Hanse itself needs there.
-pub const NAMESPACE: &str = "hanse-system";
+pub const NAMESPACE: &str = api::SYSTEM_NAMESPACE;
 /// Who writes, as `managedFields` has it.
 pub const MANAGER: &str = "hanse";
