@@ -8,7 +8,7 @@ use std::{
 use api::assignment::{self, Assignment, FINALIZER, Propagation, Reference, State, Target};
 use kinds::{Share, Subject};
 use machinery::{Draft, Object, object::ObjectError, resource::Tree};
-use placement::{Decision, Fields, Input, Outcome, decide};
+use placement::{Decision, Fields, Input, Outcome, Policies, decide};
 use serde_json::{Value, json};
 use server::space::Space;
 use store::{Change, Commit, Expect, Key, Write};
@@ -304,7 +304,7 @@ fn decided(
     let tree = Value::Object(object.tree()?);
     let lacks = world.clusters.directory(space.id()).offers().iter().any(|offer| !offer.lacks.is_empty());
     let fields = if lacks { Fields::used(&tree) } else { Fields::none() };
-    let (policies, root) = (world.policies(space), world.root_policies());
+    let (policies, root) = (world.policies(space.id()), world.policies(&server::hub::root_id()));
     let cordoned = world.cordoned(space.id());
     let home = world.home(space.id());
     let namespace = namespace_of(&world.hub, space.id(), id.namespace());
@@ -319,14 +319,14 @@ fn decided(
         false => Default::default(),
     };
     let resource = id.key.collection.parts().1;
-    let empty = Vec::new();
+    let none = Policies::new();
     let input = Input {
         resource: Some(resource),
         fields: &fields,
         namespace: &namespace,
         account: account(space),
         // A Placement of root itself is not one of its workspace, too.
-        workspace: if *space.id() == server::hub::root_id() { &empty } else { &policies },
+        workspace: if *space.id() == server::hub::root_id() { &none } else { &policies },
         root: &root,
         current: &current,
         home: home.as_deref(),

@@ -200,9 +200,36 @@ impl Policy {
     pub fn selects(&self, subject: &Subject, namespace_labels: &Labels) -> Option<Aim> {
         self.select.iter().filter_map(|entry| entry.aim(subject, namespace_labels)).max()
     }
+
+    /// One of these holds for each object that is selected.
+    pub(crate) fn criteria(&self) -> impl Iterator<Item = Criterion<'_>> {
+        self.select.iter().flat_map(Selection::criteria)
+    }
+}
+
+/// What an object must have so that an entry of `select` can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Criterion<'a> {
+    Name(&'a str),
+    Label(&'a str, &'a str),
+    /// Nothing by which it could be looked up.
+    Any,
 }
 
 impl Selection {
+    fn criteria(&self) -> Vec<Criterion<'_>> {
+        if !self.names.is_empty() && !self.names.iter().any(|it| it == "*") {
+            return self.names.iter().map(|name| Criterion::Name(name)).collect();
+        }
+        let requirements = self.labels.iter().flat_map(LabelSelector::requirements);
+        let mut exact = requirements
+            .filter(|it| matches!(it.operator(), Operator::Equals | Operator::DoubleEquals | Operator::In));
+        match exact.next() {
+            Some(first) => first.values().iter().map(|value| Criterion::Label(first.key(), value)).collect(),
+            None => vec![Criterion::Any],
+        }
+    }
+
     fn aim(&self, subject: &Subject, namespace_labels: &Labels) -> Option<Aim> {
         let listed =
             |list: &[String], value: &str| list.is_empty() || list.iter().any(|it| it == value || it == "*");

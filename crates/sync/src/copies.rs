@@ -20,6 +20,7 @@ mod namespaces;
 mod once;
 pub mod overrides;
 mod plan;
+mod recent;
 mod render;
 pub mod reporter;
 mod run;
@@ -41,7 +42,7 @@ use claims::Claims;
 use namespaces::Namespaces;
 use seen::{Known, OfType, Seen, Type};
 use tell::Told;
-use work::{Errand, Work};
+use work::{Errand, Haste, Work};
 
 /// A session's side of it.
 #[derive(Default)]
@@ -87,7 +88,7 @@ struct Applied {
 
 impl Copies {
     /// The Assignment, or what it is about, has changed, and names this cluster or did.
-    pub fn want(&self, errand: &Errand, since: Option<Duration>) {
+    pub fn want(&self, errand: &Errand, since: Option<Duration>, haste: Haste) {
         let mut state = self.state.lock();
         if !state.records.contains_key(errand) {
             state.records.insert(errand.clone(), Record::default());
@@ -95,7 +96,7 @@ impl Copies {
             state.by_namespace.entry(namespace).or_default().insert(errand.clone());
         }
         drop(state);
-        self.work.renew(errand, since);
+        self.work.renew(errand, since, haste);
     }
 
     /// The Assignment does not name this cluster any more. Answers what views were told.
@@ -149,7 +150,7 @@ impl Copies {
     }
 
     fn renew_all(&self, errands: &[Errand]) {
-        errands.iter().for_each(|errand| self.work.renew(errand, None));
+        errands.iter().for_each(|errand| self.work.renew(errand, None, Haste::InTurn));
     }
 
     /// Says where the copy of an errand is; answers how far its kind is known there, and what is seen. `wanted`: there

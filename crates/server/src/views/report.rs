@@ -504,8 +504,11 @@ impl View {
         to: &str,
         step: &mut Step,
     ) {
-        let items: Vec<ItemKey> = known.seen(cluster, kind).names.values().cloned().collect();
+        let items = self.owned_by(kind, from, step);
         for item in items.iter().filter(|item| namespace.is_none_or(|it| it == item.namespace())) {
+            if known.part(kind, item, cluster).is_none() {
+                continue;
+            }
             let Some(draft) = (match step.pending(kind, item) {
                 Some(pending) => render::reown(&pending.preview(), from, to),
                 None => self.object(kind, item).and_then(|object| render::reown(&object, from, to)),

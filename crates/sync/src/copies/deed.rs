@@ -213,7 +213,12 @@ impl Session {
     fn is_autoscaled(&self, case: &Case) -> bool {
         let reference = &case.assignment.spec.object;
         let listing = case.space.stored(&autoscalers());
+        let name = format!("\"{}\"", reference.name);
         listing.iter(Some(case.errand.item.namespace()), None).any(|(_, object)| {
+            // Most are about others, and need not be read for that.
+            if memchr::memmem::find(object.body_slice(), name.as_bytes()).is_none() {
+                return false;
+            }
             let Ok(tree) = object.tree() else { return false };
             let Some(target) = tree.get("spec").map(|spec| &spec["scaleTargetRef"]) else { return false };
             let group =

@@ -21,6 +21,9 @@ use super::work::Errand;
 
 /// What comes within this is written together.
 const PAUSE: Duration = Duration::from_millis(20);
+/// An Assignment that was written is left alone for so long: while pods come up, each of its clusters has news every
+/// few milliseconds, and nobody needs all of them.
+const REST: Duration = Duration::from_millis(150);
 /// After a failure of the store.
 const RETRY: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
@@ -33,6 +36,8 @@ pub struct Reporter {
     pending: Mutex<HashMap<Errand, BTreeMap<String, Report>>>,
     /// Those of whom something is being written.
     writing: Mutex<HashSet<Errand>>,
+    /// Those that were written, until they may be again.
+    resting: Mutex<HashMap<Errand, Duration>>,
     wake: Notify,
 }
 
@@ -46,7 +51,13 @@ pub fn key(errand: &Errand) -> Key {
 
 impl Reporter {
     pub fn new(hub: Arc<Hub>) -> Reporter {
-        Reporter { hub, pending: Mutex::default(), writing: Mutex::default(), wake: Notify::new() }
+        Reporter {
+            hub,
+            pending: Mutex::default(),
+            writing: Mutex::default(),
+            resting: Mutex::default(),
+            wake: Notify::new(),
+        }
     }
 
     /// `known`: what the Assignment says already.
@@ -64,15 +75,11 @@ impl Reporter {
 
     pub async fn run(&self) -> Infallible {
         loop {
-            self.wake.notified().await;
+            if self.pending.lock().is_empty() {
+                self.wake.notified().await;
+            }
             self.hub.env.clock.sleep(PAUSE).await;
-            let batch = {
-                let mut pending = self.pending.lock();
-                let batch = std::mem::take(&mut *pending);
-                // What is said meanwhile is compared with what is there then.
-                self.writing.lock().extend(batch.keys().cloned());
-                batch
-            };
+            let batch = self.take();
             let mut writes = stream::iter(batch.into_iter().map(|(errand, reports)| async move {
                 let written = self.write(&errand, &reports).await;
                 (errand, reports, written)
@@ -81,18 +88,35 @@ impl Reporter {
             let mut failed = None;
             while let Some((errand, reports, written)) = writes.next().await {
                 self.writing.lock().remove(&errand);
-                if let Err(error) = written {
-                    failed = Some(error);
-                    self.put_back(errand, reports);
+                match written {
+                    Ok(true) => {
+                        self.resting.lock().insert(errand, self.hub.env.clock.elapsed() + REST);
+                    }
+                    Ok(false) => {}
+                    Err(error) => {
+                        failed = Some(error);
+                        self.put_back(errand, reports);
+                    }
                 }
             }
             drop(writes);
             if let Some(error) = failed {
                 tracing::warn!(%error, "cannot write what became of copies");
                 self.hub.env.clock.sleep(RETRY).await;
-                self.wake.notify_one();
             }
         }
+    }
+
+    /// What may be written now.
+    fn take(&self) -> HashMap<Errand, BTreeMap<String, Report>> {
+        let now = self.hub.env.clock.elapsed();
+        let mut resting = self.resting.lock();
+        resting.retain(|_, until| *until > now);
+        let mut pending = self.pending.lock();
+        let batch: HashMap<_, _> = pending.extract_if(|errand, _| !resting.contains_key(errand)).collect();
+        // What is said meanwhile is compared with what is there then.
+        self.writing.lock().extend(batch.keys().cloned());
+        batch
     }
 
     /// Unless there is something newer.
@@ -104,14 +128,15 @@ impl Reporter {
         }
     }
 
-    async fn write(&self, errand: &Errand, reports: &BTreeMap<String, Report>) -> Result<(), String> {
+    /// Whether there was anything to write.
+    async fn write(&self, errand: &Errand, reports: &BTreeMap<String, Report>) -> Result<bool, String> {
         let store = &self.hub.store;
         for _ in 0..ATTEMPTS {
-            let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(()) };
+            let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(false) };
             let mut tree = object.tree().map_err(|error| error.to_string())?;
             let mut assignment = Assignment::read(&object).map_err(|error| error.to_string())?;
             if !merge(&mut assignment, reports, object.head.deleting) {
-                return Ok(());
+                return Ok(false);
             }
             let status = serde_json::to_value(&assignment.status).map_err(|error| error.to_string())?;
             tree.insert("status".into(), status);
@@ -125,7 +150,7 @@ impl Reporter {
             match store.commit(&errand.workspace, commit).await {
                 Ok(_) => {
                     self.hub.metrics.copies.reports.inc();
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(error.to_string()),
