@@ -458,7 +458,10 @@ impl World {
         self.count_homes(&id, &assignment, after.is_some());
         self.waiting.places(&id, placed.keys().cloned().collect());
         for report in assignment.status.clusters.iter().filter(|it| it.applied) {
-            self.holds.applied(&id, &report.uid);
+            let wanted =
+                assignment.spec.clusters.iter().find(|it| it.uid == report.uid).and_then(|it| it.replicas);
+            let ready = report.status["readyReplicas"].as_u64().unwrap_or(0);
+            self.holds.applied(&id, &report.uid, wanted.is_none_or(|wanted| ready >= wanted));
         }
         let inside = self.namespace_mut(workspace, namespace);
         let (concerned, spreads) = inside.place(&key, placed);

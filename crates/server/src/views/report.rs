@@ -17,6 +17,7 @@ use super::{
     kinds::Kind,
     merge,
     names::{self, Identity},
+    plain,
     render::{self, Relations, Shown},
     view::{Cluster, Hidden, Item, Known, Part, Seen, Step, Target, View},
 };
@@ -32,7 +33,7 @@ pub(super) struct Reported {
 impl Reported {
     /// `None`: it is no object, which is the member's fault and is said in the log.
     pub fn read(cluster: &str, kind: Kind, sighting: &Sighting) -> Option<Reported> {
-        let tree: Option<Tree> = serde_json::from_slice(&sighting.object).ok();
+        let tree = plain::read(&sighting.object);
         let identity = tree.as_ref().and_then(Identity::of);
         if identity.is_none() {
             tracing::warn!(cluster, kind = kind.plural(), "a member reported something that is no object");

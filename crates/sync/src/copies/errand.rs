@@ -22,7 +22,7 @@ use super::{
     namespaces::{Asked, Home, NoHome},
     once,
     plan::{Action, There, Wish, plan},
-    reporter::{self, bounded_status},
+    reporter::{self, News, bounded_status},
     seen::{Known, Seen, Type},
     work::{Errand, Outcome, Taken},
 };
@@ -136,6 +136,20 @@ impl Case {
     }
 }
 
+/// How a cluster's copy does by what was reported of it.
+fn health(kind: &Kind, object: &Value, target: &Target, report: &Report) -> Health {
+    let wanted = kind.wanted(object).unwrap_or(0);
+    let member = MemberStatus {
+        assigned: Share { replicas: target.replicas.unwrap_or(wanted), ..Share::default() },
+        generation: report.copy_generation,
+        source_generation: report.generation,
+        status: report.status.clone(),
+        reachable: true,
+        leaving: false,
+    };
+    kind.member_health(object, &member)
+}
+
 /// What came of a run, and what is to be said of it.
 struct Upshot {
     outcome: Outcome,
@@ -177,7 +191,8 @@ impl Session {
                 self.copies.note_gone(&errand);
                 self.place(&case, None);
             }
-            self.shared.reporter.report(&errand, case.known_report(), report.clone());
+            let news = self.news_of(&case, &report);
+            self.shared.reporter.report(&errand, case.known_report(), report.clone(), news);
             match &*report.reason {
                 reason::REFUSED | reason::CONFLICT | reason::INVALID => {
                     self.tell_refusal(&case, &report).await
@@ -242,16 +257,7 @@ impl Session {
             let Some(report) = case.assignment.report(&target.uid).filter(|it| it.applied) else {
                 return false;
             };
-            let wanted = kind.wanted(&object).unwrap_or(0);
-            let member = MemberStatus {
-                assigned: Share { replicas: target.replicas.unwrap_or(wanted), ..Share::default() },
-                generation: report.copy_generation,
-                source_generation: report.generation,
-                status: report.status.clone(),
-                reachable: true,
-                leaving: false,
-            };
-            match kind.member_health(&object, &member) {
+            match health(&kind, &object, target, report) {
                 Health::Healthy => true,
                 // A Deployment that is paused has pods, of which that says nothing.
                 Health::Suspended => kind.kind != "Deployment",
@@ -260,6 +266,24 @@ impl Session {
         };
         // What a cluster said last is worth nothing while it does not answer.
         staying.all(|target| self.is_ready(case, target) && does_well(target))
+    }
+
+    /// How soon a report is to be known.
+    fn news_of(&self, case: &Case, report: &Report) -> News {
+        let known = case.known_report();
+        if !report.applied || known == Some(report) || known.is_some_and(|known| !known.applied) {
+            return News::Turn;
+        }
+        let Some(object) = case.object.as_ref().and_then(|it| it.tree().ok()).map(Value::Object) else {
+            return News::Turn;
+        };
+        let kind = self.kind(case);
+        let is_on_its_way =
+            |report: &Report| matches!(health(&kind, &object, &case.own, report), Health::Progressing(_));
+        match is_on_its_way(report) && known.is_none_or(is_on_its_way) {
+            true => News::Progress,
+            false => News::Turn,
+        }
     }
 
     /// Whether another cluster can be used.
