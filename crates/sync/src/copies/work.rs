@@ -80,8 +80,10 @@ enum Standing {
     Ready,
     Later(Duration),
     UnderWay,
-    /// Under way, and something changed since it began.
+    /// Under way, and the member has told something since it began.
     Again,
+    /// Under way, and what it depends on is another since it began.
+    Renewed,
 }
 
 impl Work {
@@ -92,9 +94,13 @@ impl Work {
         let entry = state.entries.entry(errand.clone()).or_default();
         entry.failures = 0;
         entry.since = entry.since.or(since);
-        if let Standing::Later(due) = entry.standing {
-            state.later.remove(&(due, errand.clone()));
-            entry.standing = Standing::Idle;
+        match entry.standing {
+            Standing::Later(due) => {
+                state.later.remove(&(due, errand.clone()));
+                entry.standing = Standing::Idle;
+            }
+            Standing::UnderWay | Standing::Again => entry.standing = Standing::Renewed,
+            Standing::Idle | Standing::Ready | Standing::Renewed => {}
         }
         state.queue(errand);
         self.wake.notify_one();
@@ -124,10 +130,17 @@ impl Work {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(entry) = state.entries.get_mut(errand) else { return };
-        let again = entry.standing == Standing::Again;
+        let renewed = entry.standing == Standing::Renewed;
+        let again = match entry.standing {
+            Standing::Renewed => true,
+            // Where somebody writes it as fast as this does, that would go on without a pause.
+            Standing::Again => outcome != Outcome::Retry,
+            _ => false,
+        };
         entry.standing = Standing::Idle;
         match outcome {
-            Outcome::Done => (entry.failures, entry.since) = (0, entry.since.filter(|_| again)),
+            // What the member tells meanwhile is nobody's wish.
+            Outcome::Done => (entry.failures, entry.since) = (0, entry.since.filter(|_| renewed)),
             Outcome::Retry if !again => {
                 let pause = FIRST_PAUSE.saturating_mul(1 << entry.failures.min(16)).min(LONGEST_PAUSE);
                 entry.failures = entry.failures.saturating_add(1);
@@ -160,7 +173,7 @@ impl Work {
         let mut state = self.state.lock();
         let state = &mut *state;
         for (errand, entry) in &mut state.entries {
-            if matches!(entry.standing, Standing::UnderWay | Standing::Again) {
+            if matches!(entry.standing, Standing::UnderWay | Standing::Again | Standing::Renewed) {
                 entry.standing = Standing::Ready;
                 state.ready.push_back(errand.clone());
             }
@@ -177,7 +190,7 @@ impl State {
                 self.ready.push_back(errand.clone());
             }
             Standing::UnderWay => entry.standing = Standing::Again,
-            Standing::Ready | Standing::Later(_) | Standing::Again => {}
+            Standing::Ready | Standing::Later(_) | Standing::Again | Standing::Renewed => {}
         }
     }
 }
@@ -245,6 +258,34 @@ mod tests {
         work.finish(&errand("a"), Outcome::Retry, now);
         work.renew(&errand("a"), None);
         assert_eq!(work.take(now).map(|taken| taken.failures), Some(0));
+    }
+
+    #[test]
+    fn what_the_member_tells_meanwhile_is_nobodys_wish() {
+        let work = Work::default();
+        work.renew(&errand("a"), Some(seconds(1)));
+        work.take(seconds(1));
+        work.look(&errand("a"));
+        work.finish(&errand("a"), Outcome::Done, seconds(1));
+        assert_eq!(work.take(seconds(1)).map(|taken| taken.since), Some(None));
+        work.renew(&errand("a"), Some(seconds(2)));
+        work.finish(&errand("a"), Outcome::Done, seconds(2));
+        assert_eq!(work.take(seconds(2)).map(|taken| taken.since), Some(Some(seconds(2))));
+    }
+
+    #[test]
+    fn what_failed_waits_although_the_member_told_something_meanwhile() {
+        let work = Work::default();
+        work.look(&errand("a"));
+        work.take(seconds(0));
+        work.look(&errand("a"));
+        work.finish(&errand("a"), Outcome::Retry, seconds(0));
+        assert_eq!((work.take(seconds(0)), work.next_due()), (None, Some(FIRST_PAUSE)));
+        work.take(FIRST_PAUSE);
+        work.look(&errand("a"));
+        work.renew(&errand("a"), None);
+        work.finish(&errand("a"), Outcome::Retry, FIRST_PAUSE);
+        assert!(work.take(FIRST_PAUSE).is_some(), "what is to be done is another");
     }
 
     #[test]
