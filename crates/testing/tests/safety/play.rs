@@ -15,7 +15,7 @@ use crate::{
     history::{History, Note, Recorder, Side},
     machine::{HOST, Machine, Running, answer},
     members::{Member, NAMES},
-    rest,
+    rest, seeds, standstill,
     wanted::{KINDS, wrong_deletions},
 };
 
@@ -32,7 +32,6 @@ pub struct World {
     /// What the hub has said to have done, by path: the UID of what is there, or that nothing is to be.
     acknowledged: BTreeMap<String, Option<String>>,
     mending: Vec<(Instant, Mend)>,
-    trace: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,20 +57,22 @@ fn begins(history: &Arc<History>, store: &Arc<EmbeddedStore>) -> Recorder {
 }
 
 pub async fn play(seed: u64) -> Result<()> {
-    let mut world = World::start(seed).await.context("setting up")?;
+    let history = History::new();
+    standstill::watch(seed, history.clone());
+    let mut world = World::start(seed, history).await.context("setting up")?;
     let played = world.run().await;
     if played.is_err() || crate::number("HANSE_SEED").is_some() {
-        println!("seed {seed}, what happened:\n  {}", world.trace.join("\n  "));
+        println!("seed {seed}, what happened:\n  {}", world.history.said().join("\n  "));
         println!("what the hub says of it:\n  {}", rest::assignments(&world).join("\n  "));
     }
+    seeds::print_digest(world.history.digest());
     played
 }
 
 impl World {
-    async fn start(seed: u64) -> Result<World> {
+    async fn start(seed: u64, history: Arc<History>) -> Result<World> {
         let net = SimNet::new(HOST);
         let laptop = Env::simulated(seed ^ 0x1a, env::files::sim::SimDisk::new(seed), net.host("laptop"));
-        let history = History::new();
         let mut machine = Machine::new(seed, net.clone(), laptop.clock.clone());
         let hub = machine.start(|store| begins(&history, &store)).await?;
         let mut members = Vec::new();
@@ -89,7 +90,6 @@ impl World {
             history,
             acknowledged: BTreeMap::new(),
             mending: Vec::new(),
-            trace: Vec::new(),
         })
     }
 
@@ -108,8 +108,8 @@ impl World {
         rest::is_quiet(self).await
     }
 
-    fn say(&mut self, what: impl std::fmt::Display) {
-        self.trace.push(format!("{:?} {what}", self.history.now()));
+    fn say(&self, what: impl std::fmt::Display) {
+        self.history.say(what);
     }
 
     async fn step(&mut self) -> Result<()> {
