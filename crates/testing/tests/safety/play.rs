@@ -1,6 +1,10 @@
 //! One seed: users work and things break, then all is mended and judged.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use env::{Env, network::sim::SimNet, random::SeededRandom};
@@ -31,6 +35,8 @@ pub struct World {
     pub history: Arc<History>,
     /// What the hub has said to have done, by path: the UID of what is there, or that nothing is to be.
     acknowledged: BTreeMap<String, Option<String>>,
+    /// Namespaces that somebody has deleted: what is changed in them goes all the same.
+    going: BTreeSet<String>,
     mending: Vec<(Instant, Mend)>,
 }
 
@@ -89,6 +95,7 @@ impl World {
             members,
             history,
             acknowledged: BTreeMap::new(),
+            going: BTreeSet::new(),
             mending: Vec::new(),
         })
     }
@@ -152,8 +159,17 @@ impl World {
             }
             _ => act.path.clone(),
         };
+        let is_namespace = act.path.starts_with("/api/v1/namespaces") && act.path.matches('/').count() <= 4;
+        if act.method == Method::POST && matches!(answered, Some((200..300, _))) {
+            // Nothing is made in one that goes.
+            self.going.retain(|namespace| *namespace != path && !is_in(&path, namespace));
+        } else if is_namespace && act.method == Method::DELETE && !matches!(answered, Some((400..500, _))) {
+            self.going.insert(path.clone());
+        }
+        let is_lost = self.going.iter().any(|namespace| is_in(&path, namespace));
+        let goes = |object: &Value| is_lost || !object["metadata"]["deletionTimestamp"].is_null();
         match answered {
-            Some((200..300, object)) if act.method != Method::DELETE => {
+            Some((200..300, object)) if act.method != Method::DELETE && !goes(&object) => {
                 let uid = crate::wanted::uid(&object).to_owned();
                 self.acknowledged.insert(path, Some(uid));
             }

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -40,23 +40,20 @@ impl Seeds {
     }
 
     /// As many at once as there are processors. Answers what went wrong, by seed.
-    pub fn run_all(&self, test: &str, seeds: std::ops::Range<u64>) -> BTreeMap<u64, String> {
-        let next = AtomicU64::new(seeds.start);
+    pub fn run_all(&self, test: &str, seeds: &[u64]) -> BTreeMap<u64, String> {
+        let next = AtomicUsize::new(0);
         let failed = Mutex::new(BTreeMap::new());
         let threads = std::thread::available_parallelism().map_or(1, |it| it.get());
         let work = || {
             loop {
-                let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed >= seeds.end {
-                    return;
-                }
-                let why = match self.run(test, seed) {
+                let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                let why = match self.run(test, *seed) {
                     Ok(output) if output.status.success() => continue,
                     Ok(output) => text(&output),
                     Err(error) => format!("{error:#}"),
                 };
                 println!("seed {seed} failed:\n{why}");
-                failed.lock().insert(seed, why);
+                failed.lock().insert(*seed, why);
             }
         };
         std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
