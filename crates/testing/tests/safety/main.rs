@@ -53,8 +53,7 @@ fn what_is_wanted_is_never_deleted_and_all_comes_to_rest() -> anyhow::Result<()>
 
 /// A failure is worth little that does not come again.
 ///
-/// Keys are not made of a seed's chances, and certificates have one byte more or less: where the power goes in the middle of
-/// a write of one, another part of it may be lost. That matters to few seeds, and not to this one.
+/// Keys are not made of a seed's chances, and some seeds differ now and then, as 3 does. This one was never seen to.
 #[test]
 fn a_seed_does_the_same_each_time() -> anyhow::Result<()> {
     const NAME: &str = "a_seed_does_the_same_each_time";
