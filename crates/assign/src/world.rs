@@ -249,6 +249,7 @@ impl World {
 
     fn observe_cluster(&mut self, home: &WorkspaceId, name: &str, object: Option<&Object>) {
         let uid = object.map(|object| object.head.uid.clone());
+        let was_ready = self.clusters.is_ready(home, name);
         let turn = self.clusters.observe(home, name, object);
         if let Some(uid) = uid {
             let counted = self.holds.reported(&uid);
@@ -257,8 +258,8 @@ impl World {
         let is_concerned = |id: &Id| is_platform(home) || id.workspace == *home;
         let ids = self.waiting.concerned(name, turn);
         self.place_in_turn(ids.into_iter().filter(is_concerned));
-        if turn == Turn::Ready {
-            // What they say of it counts again.
+        if !was_ready && self.clusters.is_ready(home, name) {
+            // What it says counts again, whatever else has become of it.
             let ids: Vec<Id> =
                 self.waiting.assigned_to(name).filter(|id| is_concerned(id)).cloned().collect();
             ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Status, Haste::InTurn));

@@ -97,8 +97,10 @@ enum Standing {
     Ready(Haste),
     Later(Duration),
     UnderWay,
-    /// Under way, and something changed since it began.
-    Again(Haste),
+    /// Under way, and the member has told something since it began.
+    Again,
+    /// Under way, and what it depends on is another since it began.
+    Renewed(Haste),
 }
 
 impl Work {
@@ -109,9 +111,13 @@ impl Work {
         let entry = state.entries.entry(errand.clone()).or_default();
         entry.failures = 0;
         entry.since = entry.since.or(since);
-        if let Standing::Later(due) = entry.standing {
-            state.later.remove(&(due, errand.clone()));
-            entry.standing = Standing::Idle;
+        match entry.standing {
+            Standing::Later(due) => {
+                state.later.remove(&(due, errand.clone()));
+                entry.standing = Standing::Idle;
+            }
+            Standing::UnderWay | Standing::Again => entry.standing = Standing::Renewed(haste),
+            Standing::Idle | Standing::Ready(_) | Standing::Renewed(_) => {}
         }
         state.queue(errand, haste);
         self.wake.notify_one();
@@ -140,14 +146,18 @@ impl Work {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(entry) = state.entries.get_mut(errand) else { return };
+        let renewed = matches!(entry.standing, Standing::Renewed(_));
         let asked = match entry.standing {
-            Standing::Again(haste) => Some(haste),
+            Standing::Renewed(haste) => Some(haste),
+            // Where somebody writes it as fast as this does, that would go on without a pause.
+            Standing::Again => (outcome != Outcome::Retry).then_some(Haste::Now),
             _ => None,
         };
         let again = asked.is_some();
         entry.standing = Standing::Idle;
         match outcome {
-            Outcome::Done => (entry.failures, entry.since) = (0, entry.since.filter(|_| again)),
+            // What the member tells meanwhile is nobody's wish.
+            Outcome::Done => (entry.failures, entry.since) = (0, entry.since.filter(|_| renewed)),
             Outcome::Retry if !again => {
                 let pause = FIRST_PAUSE.saturating_mul(1 << entry.failures.min(16)).min(LONGEST_PAUSE);
                 entry.failures = entry.failures.saturating_add(1);
@@ -179,7 +189,9 @@ impl Work {
     pub fn resume(&self) {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let is_given_up = |entry: &Entry| matches!(entry.standing, Standing::UnderWay | Standing::Again(_));
+        let is_given_up = |entry: &Entry| {
+            matches!(entry.standing, Standing::UnderWay | Standing::Again | Standing::Renewed(_))
+        };
         let given_up = state.entries.iter().filter(|(_, entry)| is_given_up(entry));
         let given_up: Vec<Errand> = given_up.map(|(errand, _)| errand.clone()).collect();
         given_up.iter().for_each(|errand| state.make_ready(errand, Haste::InTurn));
@@ -195,10 +207,9 @@ impl State {
                 self.ready -= 1;
                 self.make_ready(errand, haste);
             }
-            (Standing::UnderWay, _) | (Standing::Again(_), Haste::Now) => {
-                entry.standing = Standing::Again(haste);
-            }
-            (Standing::Ready(_) | Standing::Later(_) | Standing::Again(_), _) => {}
+            (Standing::UnderWay, _) => entry.standing = Standing::Again,
+            (Standing::Renewed(_), Haste::Now) => entry.standing = Standing::Renewed(haste),
+            (Standing::Ready(_) | Standing::Later(_) | Standing::Again | Standing::Renewed(_), _) => {}
         }
     }
 
@@ -300,6 +311,34 @@ mod tests {
         work.finish(&errand("a"), Outcome::Retry, now);
         work.renew(&errand("a"), None, Haste::Now);
         assert_eq!(work.take(now).map(|taken| taken.failures), Some(0));
+    }
+
+    #[test]
+    fn what_the_member_tells_meanwhile_is_nobodys_wish() {
+        let work = Work::default();
+        work.renew(&errand("a"), Some(seconds(1)), Haste::Now);
+        work.take(seconds(1));
+        work.look(&errand("a"));
+        work.finish(&errand("a"), Outcome::Done, seconds(1));
+        assert_eq!(work.take(seconds(1)).map(|taken| taken.since), Some(None));
+        work.renew(&errand("a"), Some(seconds(2)), Haste::Now);
+        work.finish(&errand("a"), Outcome::Done, seconds(2));
+        assert_eq!(work.take(seconds(2)).map(|taken| taken.since), Some(Some(seconds(2))));
+    }
+
+    #[test]
+    fn what_failed_waits_although_the_member_told_something_meanwhile() {
+        let work = Work::default();
+        work.look(&errand("a"));
+        work.take(seconds(0));
+        work.look(&errand("a"));
+        work.finish(&errand("a"), Outcome::Retry, seconds(0));
+        assert_eq!((work.take(seconds(0)), work.next_due()), (None, Some(FIRST_PAUSE)));
+        work.take(FIRST_PAUSE);
+        work.look(&errand("a"));
+        work.renew(&errand("a"), None, Haste::Now);
+        work.finish(&errand("a"), Outcome::Retry, FIRST_PAUSE);
+        assert!(work.take(FIRST_PAUSE).is_some(), "what is to be done is another");
     }
 
     #[test]
