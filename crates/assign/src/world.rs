@@ -344,6 +344,8 @@ impl World {
         if annotations(event.old.as_ref()) != annotations(event.after()) {
             let keys: Vec<Key> = self.namespace(&id).into_iter().flat_map(Namespace::keys).cloned().collect();
             self.place_in_turn(keys.iter().map(|key| Id::new(&id.workspace, key)));
+            // It may say itself where it is to be.
+            self.queue.add(id.clone(), Aspect::Place);
         }
         if event.after().is_none() {
             self.drop_if_empty(&id.workspace, id.namespace());
@@ -398,7 +400,11 @@ impl World {
         let (group, _, name) = kind_of(object)?;
         let travel = kinds::of(group, name).travel(key.item.name());
         // What Hanse itself writes or is told by is no workload, whatever a policy selects.
-        let is_own = key.collection.parts().0 == api::GROUP || key.item.namespace() == api::SYSTEM_NAMESPACE;
+        let is_reserved = |namespace: &str| {
+            namespace == api::SYSTEM_NAMESPACE || dialects::RESERVED_NAMESPACES.contains(&namespace)
+        };
+        let group = key.collection.parts().0;
+        let is_own = group == api::GROUP || dialects::is_dialect(group) || is_reserved(key.item.namespace());
         if travel == Travel::Stays || is_own {
             return None;
         }
