@@ -345,7 +345,7 @@ impl World {
             let keys: Vec<Key> = self.namespace(&id).into_iter().flat_map(Namespace::keys).cloned().collect();
             self.place_in_turn(keys.iter().map(|key| Id::new(&id.workspace, key)));
             // It may say itself where it is to be.
-            self.queue.add(id.clone(), Aspect::Place);
+            self.queue.add(id.clone(), Aspect::Place, Haste::Now);
         }
         if event.after().is_none() {
             self.drop_if_empty(&id.workspace, id.namespace());
@@ -467,7 +467,7 @@ impl World {
             self.holds.applied(&id, &report.uid);
         }
         let inside = self.namespace_mut(workspace, namespace);
-        let (concerned, spreads) = inside.place(&key, placed);
+        let (concerned, moves) = inside.place(&key, placed);
         let is_out = |target: &&api::assignment::Target| target.state == State::Draining;
         let leaving = assignment
             .spec
@@ -485,13 +485,10 @@ impl World {
                 // Its object is gone, or not to be placed any more.
                 self.queue.add(id.clone(), Aspect::Place, haste);
             }
-            if spreads {
-                self.queue.add(
-                    Id::new(workspace, &Key::new("", "namespaces", "", namespace)),
-                    Aspect::Place,
-                    haste,
-                );
-            }
+        }
+        if moves {
+            let namespace = Key::new("", "namespaces", "", namespace);
+            self.queue.add(Id::new(workspace, &namespace), Aspect::Place, haste);
         }
         concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place, haste));
         self.drop_if_empty(workspace, namespace);

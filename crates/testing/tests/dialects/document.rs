@@ -39,6 +39,25 @@ async fn template_placement_and_override_make_five_replicas_here_and_ten_there()
     until_told(&world, &documents[0], &[], "True").await.map(drop)
 }
 
+/// `kubectl get clusters` takes the first group that has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_of_dialects_are_served_everywhere_and_come_last() -> Result<()> {
+    let hub = testing::hub::TestHub::start().await?;
+    let groups = hub.admin().await?.get("/apis").await?.json();
+    let names: Vec<&str> =
+        groups["groups"].as_array().into_iter().flatten().filter_map(|it| it["name"].as_str()).collect();
+    let dialects = [
+        "clusterregistry.k8s.io",
+        "core.federation.k8s.io",
+        "core.kubefed.io",
+        "primitives.federation.k8s.io",
+        "scheduling.kubefed.io",
+        "types.kubefed.io",
+    ];
+    assert!(names.ends_with(&dialects), "{names:?}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_03_a_cluster_selector_is_followed_as_labels_change() -> Result<()> {
     let world = World::start(&["a", "b"]).await?;
