@@ -24,6 +24,11 @@ pub const PREFERENCES: [(&str, &str); 3] = [
     ("Job", "federation.kubernetes.io/job-preferences"),
 ];
 
+/// Whether an annotation is one that says where an object is to be.
+pub fn is_read(annotation: &str) -> bool {
+    annotation == CLUSTER_SELECTOR || PREFERENCES.iter().any(|(_, name)| *name == annotation)
+}
+
 /// Reads the value of the annotation `cluster-selector`: a list of requirements, all of which must hold.
 pub fn selector(text: &str) -> Result<LabelSelector, Problem> {
     let wrong = |reason: String| Problem::Annotation { name: CLUSTER_SELECTOR.to_owned(), reason };

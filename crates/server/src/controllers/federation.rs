@@ -106,7 +106,7 @@ pub fn observe(
     match (group, resource) {
         _ if is_cluster => observe_cluster(controllers, workspace, key, old, new),
         (api::GROUP, api::assignment::PLURAL) => {
-            let owners = new.or(old).map(|it| &it.head.owners[..]).unwrap_or_default();
+            let assigned = new.or(old).and_then(|it| Assignment::read(it).ok()).map(|it| it.spec.object);
             let namespace = key.item.namespace();
             let federated = Key::new(TYPES_GROUP, "federatednamespaces", namespace, namespace);
             let stored = controllers.hub.store.get(workspace, &federated);
@@ -114,9 +114,9 @@ pub fn observe(
                 // It may have waited for this.
                 controllers.queue.add(Work::Federated(workspace.clone(), federated));
             }
-            for owner in owners {
-                let of_it = types.iter().filter(|ty| ty.target_kind == owner.kind.as_str());
-                of_it.for_each(|ty| add(controllers, workspace, ty, namespace, &owner.name));
+            if let Some(assigned) = assigned {
+                let of_it = types.iter().filter(|ty| ty.is_for(assigned.group(), &assigned.resource));
+                of_it.for_each(|ty| add(controllers, workspace, ty, namespace, &assigned.name));
             }
         }
         (CORE_GROUP, "federatedtypeconfigs" | "kubefedconfigs") => {

@@ -82,7 +82,8 @@ async fn scenario_10_joining_a_cluster_leaves_jobs_as_they_run() -> Result<()> {
     world.join(C).await?;
     world.barrier(NS, 0, &[A, B, C]).await?;
     assert_eq!([counts(&a).await?, counts(&b).await?], before);
-    assert!(!world.member(C).await?.has(&path(&job(2, 7, "1h"))).await?);
+    let third = world.member(C).await?.get(&path(&job(2, 7, "1h"))).await?;
+    assert!(third["code"] == 404, "{third}");
     Ok(())
 }
 
