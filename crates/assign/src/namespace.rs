@@ -153,8 +153,8 @@ impl Namespace {
         concerned.into_iter().collect()
     }
 
-    /// Notes where an object is assigned now. Answers what must be decided again because of it, and whether there is
-    /// something of the namespace in a cluster that had nothing of it before.
+    /// Notes where an object is assigned now. Answers what must be decided again because of it, and whether the
+    /// namespace itself must: there is something of it in a cluster that had nothing before, or the other way round.
     pub fn place(&mut self, key: &Key, placed: BTreeMap<String, Share>) -> (Vec<Key>, bool) {
         let Some(known) = self.objects.get_mut(key).filter(|known| known.placed != placed) else {
             return Default::default();
@@ -163,13 +163,12 @@ impl Namespace {
         let (is_workload, subject, is) = (known.is_workload(), known.subject.clone(), known.placed.keys());
         let came: Vec<String> = is.filter(|name| !was.contains_key(*name)).cloned().collect();
         let went: Vec<String> = was.into_keys().filter(|name| !known.placed.contains_key(name)).collect();
-        let spreads = self.occupied.add(&came);
-        self.occupied.subtract(&went);
+        let moves = self.occupied.add(&came) | self.occupied.subtract(&went);
         let mut concerned = self.led_by(&subject);
         if is_workload && (self.neighbours.add(&came) | self.neighbours.subtract(&went)) {
             concerned.extend(self.followers.iter().cloned());
         }
-        (concerned.into_iter().collect(), spreads)
+        (concerned.into_iter().collect(), moves)
     }
 
     /// Where those are that a follower follows, with the replicas they have there.

@@ -345,6 +345,8 @@ impl World {
         if annotations(event.old.as_ref()) != annotations(event.after()) {
             let keys: Vec<Key> = self.namespace(&id).into_iter().flat_map(Namespace::keys).cloned().collect();
             self.place_in_turn(keys.iter().map(|key| Id::new(&id.workspace, key)));
+            // It may say itself where it is to be.
+            self.queue.add(id.clone(), Aspect::Place, Haste::Now);
         }
         if event.after().is_none() {
             self.drop_if_empty(&id.workspace, id.namespace());
@@ -399,7 +401,11 @@ impl World {
         let (group, _, name) = kind_of(object)?;
         let travel = kinds::of(group, name).travel(key.item.name());
         // What Hanse itself writes or is told by is no workload, whatever a policy selects.
-        let is_own = key.collection.parts().0 == api::GROUP || key.item.namespace() == api::SYSTEM_NAMESPACE;
+        let is_reserved = |namespace: &str| {
+            namespace == api::SYSTEM_NAMESPACE || dialects::RESERVED_NAMESPACES.contains(&namespace)
+        };
+        let group = key.collection.parts().0;
+        let is_own = group == api::GROUP || dialects::is_dialect(group) || is_reserved(key.item.namespace());
         if travel == Travel::Stays || is_own {
             return None;
         }
@@ -465,7 +471,7 @@ impl World {
             self.holds.applied(&id, &report.uid, wanted.is_none_or(|wanted| ready >= wanted));
         }
         let inside = self.namespace_mut(workspace, namespace);
-        let (concerned, spreads) = inside.place(&key, placed);
+        let (concerned, moves) = inside.place(&key, placed);
         let is_out = |target: &&api::assignment::Target| target.state == State::Draining;
         let leaving = assignment
             .spec
@@ -483,13 +489,10 @@ impl World {
                 // Its object is gone, or not to be placed any more.
                 self.queue.add(id.clone(), Aspect::Place, haste);
             }
-            if spreads {
-                self.queue.add(
-                    Id::new(workspace, &Key::new("", "namespaces", "", namespace)),
-                    Aspect::Place,
-                    haste,
-                );
-            }
+        }
+        if moves {
+            let namespace = Key::new("", "namespaces", "", namespace);
+            self.queue.add(Id::new(workspace, &namespace), Aspect::Place, haste);
         }
         concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place, haste));
         self.drop_if_empty(workspace, namespace);

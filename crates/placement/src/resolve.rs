@@ -145,6 +145,13 @@ fn annotated<'a>(
     if layer != Layer::Object {
         return None;
     }
+    if let Some(said) = annotations.get(dialect::FEDERATED) {
+        let means = match dialect::federated(said) {
+            Ok(rule) => Means::Rule(Cow::Owned(rule)),
+            Err(problem) => Means::Broken(problem),
+        };
+        return Some(Resolved::new(layer, dialect::SOURCE, means));
+    }
     let source = "annotations of federation";
     match dialect::rule(&input.subject.kind, annotations) {
         Ok(rule) => Some(Resolved::new(layer, source, Means::Rule(Cow::Owned(rule?)))),

@@ -12,6 +12,7 @@
 mod accounts;
 mod certificates;
 mod definitions;
+mod federation;
 mod flows;
 mod garbage;
 mod history;
@@ -57,6 +58,7 @@ struct Controllers {
     queue: Queue,
     owners: Mutex<garbage::Owners>,
     current: Mutex<quotas::Current>,
+    federation: Mutex<federation::Federation>,
 }
 
 /// Starts them; they end when the hub stops. Of several servers on one store, the one on duty has them.
@@ -90,6 +92,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
         queue: Queue::new(hub.env.clock.clone(), hub.metrics.work.clone()),
         owners: Mutex::default(),
         current: Mutex::default(),
+        federation: Mutex::default(),
     });
     controllers.spawn(follow(controllers.clone(), feed));
     for _ in 0..WORKERS {
@@ -109,7 +112,10 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
     loop {
         match feed.next().await {
             FeedItem::Event(event) => controllers.guarded(|| controllers.observe(&event)),
-            FeedItem::WorkspaceRemoved(workspace) => controllers.owners.lock().forget(&workspace),
+            FeedItem::WorkspaceRemoved(workspace) => {
+                controllers.owners.lock().forget(&workspace);
+                controllers.federation.lock().forget(&workspace);
+            }
             FeedItem::Lagged => controllers.look_at_everything().await,
         }
     }
@@ -256,6 +262,7 @@ impl Controllers {
         policies::observe(self, workspace, key, new);
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
+        federation::observe(self, workspace, key, old, new);
         flows::observe(self, workspace, key);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
@@ -298,6 +305,8 @@ impl Controllers {
                 Ok(())
             }
             Work::Roles(_) => return Ok(roles::aggregate(self, &space).await),
+            Work::Federated(_, key) => return federation::settle(self, &space, key).await,
+            Work::Registered(_, key) => return federation::settle_registered(self, &space, key).await,
             Work::Policy(_, name) => policies::settle(self, &space, name).await,
             Work::Flows(_) => flows::settle(self, &space).await,
             Work::Owner(_, key) => garbage::finish_owner(self, &space, key).await,

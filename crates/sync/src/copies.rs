@@ -15,6 +15,7 @@ mod compare;
 mod deed;
 pub mod dispatch;
 mod errand;
+mod federated;
 mod judge;
 mod namespaces;
 mod once;

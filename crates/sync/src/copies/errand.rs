@@ -81,6 +81,19 @@ impl Case {
         object.tree().ok()?.get("metadata")?["deletionGracePeriodSeconds"].as_i64().filter(|it| *it > 0)
     }
 
+    /// Whether somebody in the member asks that it be left alone, and not the object itself.
+    fn is_hands_off(&self, seen: &Seen) -> bool {
+        let labels = self.object.as_ref().map(|object| &object.head.labels[..]).unwrap_or_default();
+        seen.hands_off
+            && !labels.iter().any(|(key, value)| key == dialects::MANAGED_LABEL && value == "false")
+    }
+
+    fn left_alone(&self, seen: &Seen) -> Report {
+        let message =
+            format!("its label {} is false there, so that it is left alone", dialects::MANAGED_LABEL);
+        self.failed(dialects::report::status::MANAGED_LABEL_FALSE, message, Some(seen))
+    }
+
     pub fn is_duplicated(&self) -> bool {
         let spec = &self.assignment.spec;
         spec.decision.strategy == Some(api::assignment::Strategy::Duplicate) && spec.clusters.len() > 1
@@ -228,6 +241,7 @@ impl Session {
         match case.own.state {
             // How, is said a moment later.
             _ if case.deleting && case.assignment.spec.propagation.is_none() => Wish::Stay,
+            _ if case.deleting && case.propagation() == Propagation::Keep => Wish::Release,
             _ if case.deleting => Wish::Remove,
             // What is in a volume is in no other.
             State::Draining if case.is_claim() => Wish::Stay,
@@ -340,7 +354,7 @@ impl Session {
     async fn carry_out(&self, client: &Client, case: &Case, taken: &Taken) -> Upshot {
         let wish = self.wish(case);
         let is_said = case.known_report().is_some_and(Report::is_gone);
-        if wish == Wish::Remove && is_said && self.copies.is_gone(&case.errand) {
+        if matches!(wish, Wish::Remove | Wish::Release) && is_said && self.copies.is_gone(&case.errand) {
             return Upshot::nothing();
         }
         if wish == Wish::Remove && !case.deleting && case.known_report().is_some_and(|it| it.applied) {
@@ -394,7 +408,7 @@ impl Session {
         // In a namespace it is tried what the cluster does with pods.
         if made_for_it
             && !case.is_namespace
-            && wish != Wish::Remove
+            && !matches!(wish, Wish::Remove | Wish::Release)
             && let Some(why) = self.tokens.undecided()
         {
             // Pods that came first would have tokens of the cluster's.
@@ -436,14 +450,14 @@ impl Session {
         mut seen: Option<Seen>,
     ) -> Upshot {
         let inputs = self.inputs(case, place);
-        if wish != Wish::Remove
+        if !matches!(wish, Wish::Remove | Wish::Release)
             && let Some(seen) = seen.as_ref().filter(|seen| self.is_as_left(case, seen, inputs))
         {
             self.place(case, Some(&seen.uid));
             return Upshot::done(case.applied(Some(seen)));
         }
         let sent = match wish {
-            Wish::Remove => None,
+            Wish::Remove | Wish::Release => None,
             _ => match self.sent(case, place, inputs) {
                 Ok(sent) => sent,
                 // What is on its way out stays as it is.
@@ -466,6 +480,13 @@ impl Session {
                 Err(error) => return self.failure(case, taken, &error, seen.as_ref()),
             };
             let action = plan(wish, &there, adopt);
+            if let Some(seen) = seen.as_ref().filter(|seen| case.is_hands_off(seen)) {
+                match action {
+                    Action::Apply(_) => return Upshot::done(case.left_alone(seen)),
+                    Action::Delete(_) => return Upshot::done(case.gone()),
+                    _ => {}
+                }
+            }
             self.place(case, ours(&there));
             if action == Action::Create
                 && let Some(report) = once::over(&self.kind(case), case.known_report())
@@ -501,6 +522,7 @@ impl Session {
                     }
                     self.delete(client, case, place, &uid).await
                 }
+                Action::Release(uid) => self.let_go(client, place, &uid).await,
             };
             match step {
                 Ok(found) => (seen, looked) = (found, true),

@@ -51,6 +51,8 @@ pub struct Seen {
     pub workspace_id: CompactString,
     pub source: CompactString,
     pub deleting: bool,
+    /// Somebody there says that it is to be left alone.
+    pub hands_off: bool,
     pub finalizers: Vec<CompactString>,
     /// As JSON; empty: it has none.
     pub status: Bytes,
@@ -76,6 +78,7 @@ impl Seen {
             workspace_id: text(&metadata["labels"][api::WORKSPACE_ID_LABEL]),
             source: text(&metadata["annotations"][api::SOURCE_ANNOTATION]),
             deleting: metadata["deletionTimestamp"].is_string(),
+            hands_off: metadata["labels"][dialects::MANAGED_LABEL] == "false",
             finalizers: finalizers.map(text).collect(),
             status: object.get("status").map(Value::to_string).unwrap_or_default().into(),
             fingerprint: 0,
