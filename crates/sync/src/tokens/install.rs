@@ -99,8 +99,7 @@ impl Session {
         let (Some(mutating), Some(validating)) = (version(MUTATING), version(VALIDATING)) else {
             return Err(not_served());
         };
-        let path = format!("/api/v1/namespaces/{NAMESPACE}");
-        let namespace = client.get(&path).await.map_err(|error| refusal(&error))?;
+        let namespace = own_namespace(client).await.map_err(|error| refusal(&error))?;
         let owner = json!({
             "apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": namespace["metadata"]["uid"],
         });
@@ -142,6 +141,18 @@ impl Session {
         }
         self.news.notify_one();
     }
+}
+
+/// What is Hanse's in a member belongs to its namespace. Joining makes it; a cluster that was merely written down has none.
+async fn own_namespace(client: &Client) -> Result<Value, Error> {
+    if let Some(namespace) = client.find(&format!("/api/v1/namespaces/{NAMESPACE}")).await? {
+        return Ok(namespace);
+    }
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": NAMESPACE, "labels": {"app.kubernetes.io/managed-by": MANAGER}},
+    });
+    client.call(Method::POST, "/api/v1/namespaces", JSON, Some(&namespace)).await
 }
 
 fn not_served() -> Lack {

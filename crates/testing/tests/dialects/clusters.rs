@@ -150,11 +150,6 @@ async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Resu
     create(&world, &entry).await?;
     world.until(&path(&entry), "it is ready", |it| condition(it, "Ready")["status"] == "True").await?;
     world.until_ready(A).await?;
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
-    world.apply(&json!({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":NS,"annotations":{"hanse.io/clusters":"a"}}})).await?;
-    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
-    eprintln!("DBG {}", world.get(&format!("{CLUSTERS}/{A}")).await?["status"]["conditions"]);
-    eprintln!("DBG {}", world.get(&format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments")).await?);
     world.barrier(NS, 0, &[A]).await?;
     world.client.delete(&path(&entry)).await?;
     world.until_gone(&path(&entry)).await?;
