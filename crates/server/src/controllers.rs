@@ -12,6 +12,7 @@
 mod accounts;
 mod certificates;
 mod definitions;
+mod finished;
 mod flows;
 mod garbage;
 mod history;
@@ -57,6 +58,7 @@ struct Controllers {
     queue: Queue,
     owners: Mutex<garbage::Owners>,
     current: Mutex<quotas::Current>,
+    finished: finished::Finished,
 }
 
 /// Starts them; they end when the hub stops. Of several servers on one store, the one on duty has them.
@@ -90,6 +92,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
         queue: Queue::new(hub.env.clock.clone(), hub.metrics.work.clone()),
         owners: Mutex::default(),
         current: Mutex::default(),
+        finished: Default::default(),
     });
     controllers.spawn(follow(controllers.clone(), feed));
     for _ in 0..WORKERS {
@@ -97,6 +100,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
     }
     controllers.spawn(quotas::resync(controllers.clone()));
     controllers.spawn(certificates::clean(controllers.clone()));
+    controllers.spawn(finished::watch(controllers.clone()));
     controllers.spawn(follow_views(controllers.clone(), hub.views.feed()));
     controllers.spawn(expire(controllers.clone()));
     controllers.spawn(history::keep(controllers.clone()));
@@ -109,7 +113,10 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
     loop {
         match feed.next().await {
             FeedItem::Event(event) => controllers.guarded(|| controllers.observe(&event)),
-            FeedItem::WorkspaceRemoved(workspace) => controllers.owners.lock().forget(&workspace),
+            FeedItem::WorkspaceRemoved(workspace) => {
+                controllers.owners.lock().forget(&workspace);
+                controllers.finished.forget(&workspace);
+            }
             FeedItem::Lagged => controllers.look_at_everything().await,
         }
     }
@@ -257,6 +264,7 @@ impl Controllers {
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
         flows::observe(self, workspace, key);
+        finished::observe(self, workspace, key, new);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -308,6 +316,7 @@ impl Controllers {
             Work::Protected(_, collection, namespace) => {
                 protection::release(self, &space, collection, namespace).await
             }
+            Work::Finished(_, key) => finished::settle(self, &space, key).await,
             Work::Quota(_, key) => quotas::recount(self, &space, key).await,
             Work::Dependent(_, key) => garbage::check_dependent(self, &space, key).await,
         }
