@@ -16,6 +16,7 @@ mod deed;
 pub mod dispatch;
 mod errand;
 mod judge;
+pub mod leftovers;
 mod namespaces;
 mod once;
 pub mod overrides;
@@ -29,19 +30,22 @@ mod tell;
 mod work;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
 use compact_str::CompactString;
 use parking_lot::Mutex;
+use server::Hub;
 use store::{ItemKey, WorkspaceId};
 
 use claims::Claims;
 use namespaces::Namespaces;
-use seen::{Known, OfType, Seen, Type};
+pub use seen::Type;
+use seen::{Known, OfType, Seen};
 use tell::Told;
-use work::{Errand, Work};
+pub use work::Errand;
+use work::Work;
 
 /// A session's side of it.
 #[derive(Default)]
@@ -148,7 +152,15 @@ impl Copies {
         self.renew_all(&errands);
     }
 
-    fn renew_all(&self, errands: &[Errand]) {
+    /// The kinds of all that is assigned to this cluster.
+    pub fn types_assigned(&self, hub: &Hub) -> BTreeSet<Type> {
+        let errands: Vec<Errand> = self.state.lock().records.keys().cloned().collect();
+        let type_of =
+            |errand: &Errand| dispatch::type_of(&*hub.store.get(&errand.workspace, &reporter::key(errand))?);
+        errands.iter().filter_map(type_of).collect()
+    }
+
+    pub fn renew_all(&self, errands: &[Errand]) {
         errands.iter().for_each(|errand| self.work.renew(errand, None));
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 use server::{Hub, hub::root_id};
 use store::{Event, Key, WorkspaceId};
 
-use super::{errand::adopts, overrides::Override, reporter, work::Errand};
+use super::{errand::adopts, overrides::Override, reporter, seen::Type, work::Errand};
 use crate::session::Session;
 
 /// Sessions by the UID of their `Cluster`.
@@ -50,6 +50,13 @@ fn read<'a>(object: &'a Object) -> Wire<'a> {
 
 fn clusters(part: Option<&RawValue>) -> Clusters {
     part.and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default()
+}
+
+/// The kind that an Assignment is about.
+pub fn type_of(assignment: &Object) -> Option<Type> {
+    let reference = clusters(read(assignment).spec).object;
+    let is_told = !reference.resource.is_empty();
+    is_told.then(|| Type { api_version: reference.api_version.into(), plural: reference.resource.into() })
 }
 
 impl Dispatch {
