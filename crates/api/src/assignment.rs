@@ -110,8 +110,8 @@ fn shape() -> Value {
             },
             "decision": decision,
             "propagation": choice(
-                "How copies are deleted when the object is: as the object itself was.",
-                &["Background", "Foreground", "Orphan"],
+                "How copies are deleted when the object is: as the object itself was; Keep: they stay, and are nobody's.",
+                &["Background", "Foreground", "Orphan", "Keep"],
                 None,
             ),
         }),

@@ -4,7 +4,7 @@ pub mod assignment;
 pub mod cluster;
 pub mod overrides;
 pub mod placement;
-mod schema;
+pub mod schema;
 mod workspace;
 
 use machinery::{
@@ -33,6 +33,11 @@ pub const NAMESPACE_LABEL: &str = "hanse.io/namespace";
 pub const SOURCE_ANNOTATION: &str = "hanse.io/source-uid";
 /// On an object or its namespace, an annotation: with `true`, objects of the same name in members are taken over.
 pub const ADOPT_ANNOTATION: &str = "hanse.io/adopt";
+/// On an object, an annotation: what the federated object says that it was made from, such as in which clusters it is and
+/// what differs there.
+pub const FEDERATED_ANNOTATION: &str = "hanse.io/federated";
+/// On an object, an annotation: with `Keep`, its copies stay in members when it is deleted, and are nobody's.
+pub const ON_DELETE_ANNOTATION: &str = "hanse.io/on-delete";
 /// On a virtual node: the cluster that it stands for.
 pub const CLUSTER_LABEL: &str = "hanse.io/cluster";
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
@@ -40,7 +45,7 @@ pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 pub const ROWS: &[Row] = &[workspace::ROW, cluster::ROW, placement::ROW, overrides::ROW, assignment::ROW];
 
-const AGE: Column = Column {
+pub const AGE: Column = Column {
     name: "Age",
     kind: "string",
     format: "",

@@ -12,6 +12,9 @@ use crate::queue::Id;
 /// A cluster counts its pods now and then: what was applied just after a count is in the one after the next at the
 /// latest.
 const REPORTS: u8 = 2;
+/// Pods of a copy that is not ready may not be there yet, however busy the cluster is; but they may also be counted and
+/// never be ready, so that nothing is held for longer than this.
+const MOST_REPORTS: u8 = 24;
 
 #[derive(Debug)]
 struct Hold {
@@ -19,6 +22,8 @@ struct Hold {
     amounts: Resources,
     /// Its copy is there, and so will its pods be.
     applied: bool,
+    /// All of them are.
+    ready: bool,
     reports_left: u8,
 }
 
@@ -36,15 +41,20 @@ impl Holds {
             cluster: cluster.to_owned(),
             amounts: Resources::new(),
             applied: false,
-            reports_left: REPORTS,
+            ready: false,
+            reports_left: MOST_REPORTS,
         });
         amounts::add(&mut hold.amounts, more);
-        (hold.applied, hold.reports_left) = (false, REPORTS);
+        (hold.applied, hold.ready, hold.reports_left) = (false, false, MOST_REPORTS);
     }
 
-    pub fn applied(&mut self, id: &Id, uid: &str) {
+    /// The copy is in the cluster; `ready`: with all its pods.
+    pub fn applied(&mut self, id: &Id, uid: &str, ready: bool) {
         if let Some(hold) = self.0.get_mut(uid).and_then(|here| here.get_mut(id)) {
             hold.applied = true;
+            if ready && !std::mem::replace(&mut hold.ready, true) {
+                hold.reports_left = REPORTS;
+            }
         }
     }
 
@@ -112,10 +122,17 @@ mod tests {
         holds.add(&id, &"uid".into(), "eu-1", &cpu("2"));
         holds.add(&id, &"uid".into(), "eu-1", &cpu("1"));
         assert!(holds.reported("uid").is_empty() && holds.reported("uid").is_empty(), "nothing was applied");
-        holds.applied(&id, "uid");
+        holds.applied(&id, "uid", false);
+        assert!((0..5).all(|_| holds.reported("uid").is_empty()), "its pods may not be there yet");
+        holds.applied(&id, "uid", true);
         assert!(holds.reported("uid").is_empty(), "it may have counted just before");
+        holds.applied(&id, "uid", true);
         assert_eq!(holds.reported("uid"), [("eu-1".to_owned(), cpu("3"))]);
         assert!(holds.reported("uid").is_empty());
+        holds.add(&id, &"uid".into(), "eu-1", &cpu("2"));
+        holds.applied(&id, "uid", false);
+        let given_back = (0..MOST_REPORTS).map(|_| holds.reported("uid").len()).sum::<usize>();
+        assert_eq!(given_back, 1, "what is never ready is held for a while only");
         holds.add(&id, &"uid".into(), "eu-1", &cpu("2"));
         assert!(holds.dropped(&id, |_| true).is_empty());
         assert_eq!(holds.dropped(&id, |_| false).len(), 1);

@@ -79,13 +79,18 @@ pub struct Namespace {
 struct Counts(BTreeMap<String, usize>);
 
 impl Counts {
-    fn add<'a>(&mut self, clusters: impl IntoIterator<Item = &'a String>) {
+    /// Whether one of them had none before.
+    fn add<'a>(&mut self, clusters: impl IntoIterator<Item = &'a String>) -> bool {
+        let before = self.0.len();
         for cluster in clusters {
             *self.0.entry(cluster.clone()).or_default() += 1;
         }
+        self.0.len() > before
     }
 
-    fn subtract<'a>(&mut self, clusters: impl IntoIterator<Item = &'a String>) {
+    /// Whether one of them has none any more.
+    fn subtract<'a>(&mut self, clusters: impl IntoIterator<Item = &'a String>) -> bool {
+        let before = self.0.len();
         for cluster in clusters {
             if let Some(count) = self.0.get_mut(cluster) {
                 *count -= 1;
@@ -94,6 +99,7 @@ impl Counts {
                 }
             }
         }
+        self.0.len() < before
     }
 
     fn names(&self) -> BTreeSet<String> {
@@ -140,30 +146,29 @@ impl Namespace {
     /// Notes that an object is gone. Answers what must be decided again because of it.
     pub fn remove(&mut self, key: &Key) -> Vec<Key> {
         let Some(old) = self.objects.get(key).map(|old| old.subject.clone()) else { return Vec::new() };
-        let before = self.neighbourhood();
         let mut concerned = self.led_by(&old);
-        self.forget(key);
-        if self.neighbourhood() != before {
+        if self.forget(key) {
             concerned.extend(self.followers.iter().cloned());
         }
         concerned.into_iter().collect()
     }
 
-    /// Notes where an object is assigned now. Answers what must be decided again because of it.
-    pub fn place(&mut self, key: &Key, placed: BTreeMap<String, Share>) -> Vec<Key> {
-        let Some(known) = self.objects.get(key) else { return Vec::new() };
-        if known.placed == placed {
-            return Vec::new();
-        }
-        let subject = known.subject.clone();
-        let before = self.neighbourhood();
-        self.forget(key);
-        self.note(key, Known { subject: subject.clone(), placed });
+    /// Notes where an object is assigned now. Answers what must be decided again because of it, and whether the
+    /// namespace itself must: there is something of it in a cluster that had nothing before, or the other way round.
+    pub fn place(&mut self, key: &Key, placed: BTreeMap<String, Share>) -> (Vec<Key>, bool) {
+        let Some(known) = self.objects.get_mut(key).filter(|known| known.placed != placed) else {
+            return Default::default();
+        };
+        let was = std::mem::replace(&mut known.placed, placed);
+        let (is_workload, subject, is) = (known.is_workload(), known.subject.clone(), known.placed.keys());
+        let came: Vec<String> = is.filter(|name| !was.contains_key(*name)).cloned().collect();
+        let went: Vec<String> = was.into_keys().filter(|name| !known.placed.contains_key(name)).collect();
+        let moves = self.occupied.add(&came) | self.occupied.subtract(&went);
         let mut concerned = self.led_by(&subject);
-        if self.neighbourhood() != before {
+        if is_workload && (self.neighbours.add(&came) | self.neighbours.subtract(&went)) {
             concerned.extend(self.followers.iter().cloned());
         }
-        concerned.into_iter().collect()
+        (concerned.into_iter().collect(), moves)
     }
 
     /// Where those are that a follower follows, with the replicas they have there.
@@ -224,8 +229,9 @@ impl Namespace {
         self.objects.insert(key.clone(), known);
     }
 
-    fn forget(&mut self, key: &Key) {
-        let Some(known) = self.objects.remove(key) else { return };
+    /// Whether a cluster has no workload of the namespace any more.
+    fn forget(&mut self, key: &Key) -> bool {
+        let Some(known) = self.objects.remove(key) else { return false };
         for (named, name) in Named::all(&known.subject) {
             let entry = (named, name.clone());
             if let Some(namers) = self.namers.get_mut(&entry) {
@@ -240,10 +246,8 @@ impl Namespace {
         }
         self.seekers.remove(key);
         self.followers.remove(key);
-        if known.is_workload() {
-            self.neighbours.subtract(known.placed.keys());
-        }
         self.occupied.subtract(known.placed.keys());
+        known.is_workload() && self.neighbours.subtract(known.placed.keys())
     }
 }
 
@@ -293,8 +297,10 @@ mod tests {
         assert!(namespace.put(&key("deployments", "web"), web("a")).is_empty(), "it is as it was");
 
         // All of them, since those that nobody names go with their neighbours.
-        assert_eq!(namespace.place(&key("deployments", "web"), placed(&["eu-1"])).len(), 3);
-        assert!(namespace.place(&key("deployments", "web"), placed(&["eu-1"])).is_empty());
+        let (concerned, spreads) = namespace.place(&key("deployments", "web"), placed(&["eu-1"]));
+        assert_eq!((concerned.len(), spreads), (3, true));
+        assert_eq!(namespace.place(&key("deployments", "web"), placed(&["eu-1"])), (Vec::new(), false));
+        assert!(!namespace.place(&key("configmaps", "a"), placed(&["eu-1"])).1, "something is there already");
         assert_eq!(namespace.referrers(&plain("ConfigMap", "a")), [("eu-1".to_owned(), 2)].into());
         assert_eq!(namespace.referrers(&plain("Service", "web")), [("eu-1".to_owned(), 2)].into());
         assert!(namespace.referrers(&plain("ConfigMap", "b")).is_empty());

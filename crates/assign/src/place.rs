@@ -9,7 +9,7 @@ use api::assignment::{self, Assignment, FINALIZER, Propagation, Reference, State
 use jiff::SignedDuration;
 use kinds::{Share, Subject};
 use machinery::{Draft, Object, object::ObjectError, resource::Tree};
-use placement::{Decision, Fields, Input, Outcome, decide};
+use placement::{Decision, Fields, Input, Outcome, Policies, decide};
 use serde_json::{Value, json};
 use server::space::Space;
 use store::{Change, Commit, Expect, Key, Write};
@@ -241,10 +241,11 @@ fn assign(
     }
     let old = stored.as_deref().map(Assignment::read).transpose()?;
     let new = match id.is_namespace() {
-        true => namespace_itself(world, space, id, object, old.as_ref()),
+        true => namespace_itself(world, space, id, object, old.as_ref())?,
         false => decided(world, space, id, object, old.as_ref())?,
     };
     let Some(mut new) = new else { return Ok(None) };
+    new.spec.propagation = keeps_copies(object)?.then_some(Propagation::Keep);
     if new.spec.clusters.is_empty() && new.spec.decision.message.is_empty() {
         // It is nowhere, which is where it should be: there is nothing to write down.
         let Some(stored) = stored else { return Ok(None) };
@@ -267,7 +268,7 @@ fn assign(
         (None, _) => Some(create(world, id, &new)?),
     };
     let Some(commit) = commit else { return Ok(None) };
-    let mut commit = with_object(world, commit, id, object, &new)?;
+    let mut commit = with_object(commit, space, id, object, &new)?;
     let news = events::news(old.as_ref(), &new, |uid| world.clusters.is_joined(uid));
     tell(world, id, &new.spec.object, news, &mut commit)?;
     Ok(Some(commit))
@@ -296,6 +297,7 @@ fn removed(stored: &Object, key: &Key) -> Commit {
 fn is_as_it_was(old: &Assignment, new: &Assignment) -> bool {
     let (was, is) = (&old.spec.decision, &new.spec.decision);
     old.spec.object == new.spec.object
+        && old.spec.propagation == new.spec.propagation
         && old.spec.clusters == new.spec.clusters
         && old.status == new.status
         && (&was.layer, &was.policy, was.strategy, was.pending, &was.message)
@@ -313,25 +315,53 @@ fn reference(id: &Id, object: &Object) -> Option<Reference> {
     })
 }
 
-/// A namespace is wherever anything of it is, and stays there as long as it lives: others may come soon.
+/// Whether copies are to stay when the object is deleted.
+fn keeps_copies(object: &Object) -> Result<bool, ObjectError> {
+    Ok(annotation(object, api::ON_DELETE_ANNOTATION)?.is_some_and(|it| it == "Keep"))
+}
+
+fn annotation(object: &Object, name: &str) -> Result<Option<String>, ObjectError> {
+    // Hardly any has it, and none else need be taken apart.
+    if !object.metadata_member().windows(name.len()).any(|window| window == name.as_bytes()) {
+        return Ok(None);
+    }
+    let tree = object.tree()?;
+    let metadata = tree.get("metadata").unwrap_or(&Value::Null);
+    Ok(metadata["annotations"][name].as_str().map(str::to_owned))
+}
+
+/// The clusters that a federated namespace is in whatever is in it; `None`: it is not federated.
+fn federated_in(object: &Object) -> Result<Option<Vec<String>>, ObjectError> {
+    let said = annotation(object, api::FEDERATED_ANNOTATION)?;
+    let rule = said.and_then(|said| placement::dialect::federated(&said).ok());
+    Ok(rule.map(|rule| rule.clusters.names.unwrap_or_default()))
+}
+
+/// A namespace is wherever anything of it is, and stays there as long as it lives: others may come soon. One that is
+/// federated is where that says, too, and stays nowhere else.
 fn namespace_itself(
     world: &World,
     space: &Space,
     id: &Id,
     object: &Object,
     old: Option<&Assignment>,
-) -> Option<Assignment> {
+) -> Result<Option<Assignment>, ObjectError> {
     let known = world.namespace(id);
     let mut names = known.map(|known| known.occupied()).unwrap_or_default();
     let before = old.map(|old| old.spec.clusters.as_slice()).unwrap_or_default();
-    names.extend(before.iter().filter(|it| world.clusters.is_joined(&it.uid)).map(|it| it.name.clone()));
+    match federated_in(object)? {
+        Some(clusters) => names.extend(clusters),
+        None => {
+            let joined = before.iter().filter(|it| world.clusters.is_joined(&it.uid));
+            names.extend(joined.map(|it| it.name.clone()));
+        }
+    }
     let shares: BTreeMap<String, Share> = names.into_iter().map(|name| (name, Share::default())).collect();
     let targets = targets(world, space, old, &shares, false);
     let decision = assignment::Decision { layer: "Default".to_owned(), ..assignment::Decision::default() };
-    Some(Assignment {
-        spec: record::spec(reference(id, object)?, targets, decision),
-        status: assignment::Status::default(),
-    })
+    let Some(reference) = reference(id, object) else { return Ok(None) };
+    let spec = record::spec(reference, targets, decision);
+    Ok(Some(Assignment { spec, status: assignment::Status::default() }))
 }
 
 fn targets(
@@ -362,7 +392,7 @@ fn decided(
     let tree = Value::Object(object.tree()?);
     let lacks = world.clusters.directory(space.id()).offers().iter().any(|offer| !offer.lacks.is_empty());
     let fields = if lacks { Fields::used(&tree) } else { Fields::none() };
-    let (policies, root) = (world.policies(space), world.root_policies());
+    let (policies, root) = (world.policies(space.id()), world.policies(&server::hub::root_id()));
     let cordoned = world.cordoned(space.id());
     let home = world.home(space.id());
     let namespace = namespace_of(&world.hub, space.id(), id.namespace());
@@ -377,14 +407,14 @@ fn decided(
         false => Default::default(),
     };
     let resource = id.key.collection.parts().1;
-    let empty = Vec::new();
+    let none = Policies::new();
     let input = Input {
         resource: Some(resource),
         fields: &fields,
         namespace: &namespace,
         account: account(space),
         // A Placement of root itself is not one of its workspace, too.
-        workspace: if *space.id() == server::hub::root_id() { &empty } else { &policies },
+        workspace: if *space.id() == server::hub::root_id() { &none } else { &policies },
         root: &root,
         current: &current,
         home: home.as_deref(),
@@ -486,14 +516,14 @@ fn create(world: &World, id: &Id, new: &Assignment) -> Result<Commit, ObjectErro
 /// A pod is bound in the same commit. Of other objects nobody may delete one in between: there would be nobody to clean
 /// up after.
 fn with_object(
-    world: &World,
     mut commit: Commit,
+    space: &Space,
     id: &Id,
     object: &Object,
     new: &Assignment,
 ) -> Result<Commit, ObjectError> {
-    // What every workspace has from the beginning, such as the namespace `default`, is not stored until it is changed.
-    let is_stored = world.hub.store.get(&id.workspace, &id.key).is_some();
+    // What every workspace has, such as the namespace `default`, need not be stored.
+    let is_stored = space.store().get(space.id(), &id.key).is_some() || !space.in_base(&id.key);
     let expect = if is_stored { Expect::At(object.revision) } else { Expect::Absent };
     match bound(object, new)? {
         Some(pod) => {

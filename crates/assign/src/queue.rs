@@ -1,4 +1,5 @@
-//! What is to be looked at, each once; what is being looked at waits until that is done.
+//! What is to be looked at, each once; what is being looked at waits until that is done. What somebody has just changed
+//! goes before what is looked at because a cluster or a policy changed, of which there may be very much.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -44,41 +45,84 @@ pub enum Aspect {
     Status,
 }
 
+/// When it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Haste {
+    /// Somebody has just changed it, and may be waiting.
+    Now,
+    /// After all that were there before.
+    InTurn,
+}
+
 pub type Task = (Id, Aspect);
+
+/// Of so many, one is of those that wait for their turn, however many others there are.
+const TURN: u32 = 8;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub struct Queue {
-    waiting: VecDeque<Task>,
-    known: HashSet<Task>,
+    now: VecDeque<Task>,
+    in_turn: VecDeque<Task>,
+    /// Those that wait, and where. One that was hurried is in both places, and counts where it is said to be.
+    known: HashMap<Task, Haste>,
     busy: HashSet<Task>,
     /// Asked for while it was being looked at.
-    again: HashSet<Task>,
+    again: HashMap<Task, Haste>,
     failures: HashMap<Task, u32>,
+    taken: u32,
 }
 
 impl Queue {
-    pub fn add(&mut self, id: Id, aspect: Aspect) {
+    pub fn add(&mut self, id: Id, aspect: Aspect, haste: Haste) {
         let task = (id, aspect);
         if self.busy.contains(&task) {
-            self.again.insert(task);
-        } else if self.known.insert(task.clone()) {
-            self.waiting.push_back(task);
+            let again = self.again.entry(task).or_insert(haste);
+            *again = if haste == Haste::Now { haste } else { *again };
+            return;
+        }
+        match (self.known.get(&task), haste) {
+            (None, _) | (Some(Haste::InTurn), Haste::Now) => {
+                self.known.insert(task.clone(), haste);
+                self.lane(haste).push_back(task);
+            }
+            _ => {}
+        }
+    }
+
+    fn lane(&mut self, haste: Haste) -> &mut VecDeque<Task> {
+        match haste {
+            Haste::Now => &mut self.now,
+            Haste::InTurn => &mut self.in_turn,
         }
     }
 
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.known.len()
     }
 
     /// The next; it is busy until [`Queue::done`] or [`Queue::failed`].
     pub fn take(&mut self) -> Option<Task> {
-        let task = self.waiting.pop_front()?;
+        self.taken = self.taken.wrapping_add(1);
+        let lanes = match self.taken % TURN {
+            0 => [Haste::InTurn, Haste::Now],
+            _ => [Haste::Now, Haste::InTurn],
+        };
+        let task = lanes.into_iter().find_map(|haste| self.next_of(haste))?;
         self.known.remove(&task);
         self.busy.insert(task.clone());
         Some(task)
+    }
+
+    fn next_of(&mut self, haste: Haste) -> Option<Task> {
+        loop {
+            let task = self.lane(haste).pop_front()?;
+            if self.known.get(&task) == Some(&haste) {
+                return Some(task);
+            }
+        }
     }
 
     pub fn done(&mut self, task: Task) {
@@ -95,14 +139,14 @@ impl Queue {
 
     /// What failed is looked at again.
     pub fn retry(&mut self, task: Task) {
-        self.again.insert(task.clone());
+        self.again.insert(task.clone(), Haste::Now);
         self.resume(task);
     }
 
     fn resume(&mut self, task: Task) {
         self.busy.remove(&task);
-        if self.again.remove(&task) {
-            self.add(task.0, task.1);
+        if let Some(haste) = self.again.remove(&task) {
+            self.add(task.0, task.1, haste);
         }
     }
 }
@@ -116,12 +160,12 @@ mod tests {
         let id =
             |name: &str| Id::new(&WorkspaceId("w".into()), &Key::new("apps", "deployments", "shop", name));
         let mut queue = Queue::default();
-        queue.add(id("a"), Aspect::Place);
-        queue.add(id("a"), Aspect::Place);
-        queue.add(id("a"), Aspect::Status);
+        queue.add(id("a"), Aspect::Place, Haste::Now);
+        queue.add(id("a"), Aspect::Place, Haste::Now);
+        queue.add(id("a"), Aspect::Status, Haste::Now);
         let first = queue.take().unwrap();
         assert_eq!((first.1, queue.len()), (Aspect::Place, 1));
-        queue.add(id("a"), Aspect::Place);
+        queue.add(id("a"), Aspect::Place, Haste::Now);
         assert_eq!(queue.len(), 1, "it is being looked at");
         queue.done(first.clone());
         assert_eq!(queue.len(), 2);
@@ -131,6 +175,31 @@ mod tests {
         assert_eq!(queue.failed(&task), FIRST_PAUSE * 2);
         queue.retry(task.clone());
         assert_eq!(queue.take(), Some(task));
+    }
+
+    #[test]
+    fn what_was_just_changed_goes_first_and_nobody_waits_for_ever() {
+        let id = |name: &str| Id::new(&WorkspaceId("w".into()), &Key::new("", "configmaps", "shop", name));
+        let mut queue = Queue::default();
+        for number in 0..100 {
+            queue.add(id(&format!("old-{number}")), Aspect::Place, Haste::InTurn);
+        }
+        queue.add(id("old-70"), Aspect::Place, Haste::Now);
+        queue.add(id("new"), Aspect::Place, Haste::Now);
+        queue.add(id("new"), Aspect::Place, Haste::InTurn);
+        assert_eq!(queue.len(), 101);
+        let mut taken = || queue.take().map(|task| task.0.key.item.name().to_owned());
+        assert_eq!([taken(), taken(), taken()], ["old-70", "new", "old-0"].map(|it| Some(it.to_owned())));
+        let rest: HashSet<String> = std::iter::from_fn(taken).collect();
+        assert_eq!(rest.len(), 98, "each once");
+
+        let mut queue = Queue::default();
+        queue.add(id("old"), Aspect::Place, Haste::InTurn);
+        for number in 0..100 {
+            queue.add(id(&format!("new-{number}")), Aspect::Place, Haste::Now);
+        }
+        let first: Vec<Task> = std::iter::from_fn(|| queue.take()).take(TURN as usize).collect();
+        assert!(first.contains(&(id("old"), Aspect::Place)));
     }
 
     #[test]

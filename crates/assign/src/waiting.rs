@@ -55,8 +55,11 @@ impl Waiting {
         let mut lacks = HashMap::new();
         for verdict in decision.verdicts.all.iter().filter(|it| it.stance() != Stance::Out) {
             let Some(entry) = directory.entries().get(verdict.cluster) else { continue };
+            // Whoever is divided may want more of a cluster that is full.
+            let has = decision.shares.get(entry.cluster.name.as_str()).map_or(0, |share| share.replicas);
+            let is_full = verdict.room.is_some_and(|room| has >= room);
             let why = match verdict.objection {
-                None if is_pending => Why::Room,
+                None if is_pending || is_full => Why::Room,
                 Some(_) if is_pending || !verdict.present => Why::Other,
                 _ => continue,
             };

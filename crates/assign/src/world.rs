@@ -8,8 +8,8 @@ use std::{
 use api::assignment::{Assignment, State};
 use compact_str::CompactString;
 use kinds::{Kind, Travel};
-use machinery::{Object, Revision};
-use placement::{CLUSTERS, PLACEMENT, Policy};
+use machinery::Object;
+use placement::{CLUSTERS, PLACEMENT, Policies, Policy};
 use serde_json::Value;
 use server::{
     Hub,
@@ -23,7 +23,7 @@ use crate::{
     clusters::{Clusters, Turn, is_platform},
     holds::{Holds, Returned},
     namespace::Namespace,
-    queue::{Aspect, Id, Queue},
+    queue::{Aspect, Haste, Id, Queue},
     record,
     waiting::Waiting,
 };
@@ -36,7 +36,7 @@ pub struct Workspace {
     homes: BTreeMap<String, usize>,
     /// Where each of them was counted.
     counted: HashMap<Key, Vec<String>>,
-    policies: Cached<Vec<Policy>>,
+    policies: Arc<Policies>,
     /// The clusters whose node is cordoned here.
     cordoned: BTreeSet<String>,
 }
@@ -47,23 +47,6 @@ impl Workspace {
             .iter()
             .max_by_key(|(name, count)| (**count, std::cmp::Reverse(*name)))
             .map(|(name, _)| name.as_str())
-    }
-}
-
-/// Something read from a collection as it was at a revision.
-#[derive(Default)]
-struct Cached<T> {
-    at: Option<Revision>,
-    value: Arc<T>,
-}
-
-impl<T> Cached<T> {
-    fn get(&mut self, at: Revision, read: impl FnOnce() -> T) -> Arc<T> {
-        if self.at != Some(at) {
-            self.value = Arc::new(read());
-            self.at = Some(at);
-        }
-        self.value.clone()
     }
 }
 
@@ -78,16 +61,10 @@ pub struct World {
     /// There is no cluster and there never was: nothing is looked at, and nothing written.
     asleep: bool,
     workspaces: HashMap<WorkspaceId, Workspace>,
-    root_policies: Cached<Vec<Policy>>,
 }
 
 fn placements() -> Collection {
     Collection::new(api::GROUP, api::placement::PLURAL)
-}
-
-fn read_policies(listing: &store::Listing) -> Vec<Policy> {
-    let read = listing.iter(None, None).filter_map(|(_, object)| policy(object));
-    read.collect()
 }
 
 /// What was stored was checked; whatever cannot be read all the same selects nothing.
@@ -115,8 +92,12 @@ impl World {
             alarms: Alarms::default(),
             asleep: true,
             workspaces: HashMap::new(),
-            root_policies: Cached::default(),
         }
+    }
+
+    /// Where each is to be is looked at when it is its turn.
+    fn place_in_turn(&mut self, ids: impl IntoIterator<Item = Id>) {
+        ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place, Haste::InTurn));
     }
 
     pub fn workspace(&mut self, id: &WorkspaceId) -> &mut Workspace {
@@ -132,17 +113,12 @@ impl World {
     }
 
     /// The `Placement`s of a workspace.
-    pub fn policies(&mut self, space: &Space) -> Arc<Vec<Policy>> {
-        let at = space.last_change(&placements());
-        self.workspace(space.id()).policies.get(at, || read_policies(&space.stored(&placements())))
+    pub fn policies(&self, workspace: &WorkspaceId) -> Arc<Policies> {
+        self.workspaces.get(workspace).map(|known| known.policies.clone()).unwrap_or_default()
     }
 
-    pub fn root_policies(&mut self) -> Arc<Vec<Policy>> {
-        let store = self.hub.store.clone();
-        let at = store.last_change(&root_id(), &placements());
-        let read =
-            || store.list(&root_id(), &placements(), None).map(|it| read_policies(&it)).unwrap_or_default();
-        self.root_policies.get(at, read)
+    fn policies_mut(&mut self, workspace: &WorkspaceId) -> &mut Policies {
+        Arc::make_mut(&mut self.workspace(workspace).policies)
     }
 
     /// The clusters whose node is cordoned in a workspace.
@@ -162,7 +138,7 @@ impl World {
         let _ = if is { cordoned.insert(name.to_owned()) } else { cordoned.remove(name) };
         let ids = self.waiting.concerned(name, Turn::Ready);
         let here = ids.into_iter().filter(|id| id.workspace == *workspace);
-        here.collect::<Vec<_>>().into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
+        self.place_in_turn(here.collect::<Vec<_>>());
     }
 
     /// What is known of a kind, with what its definition says if it has one.
@@ -195,6 +171,11 @@ impl World {
             return;
         }
         for workspace in &workspaces {
+            for (_, object) in list(&store, workspace, &placements()) {
+                policy(&object).into_iter().for_each(|policy| self.policies_mut(workspace).put(policy));
+            }
+        }
+        for workspace in &workspaces {
             tokio::task::yield_now().await;
             self.look_at_workspace(workspace).await;
         }
@@ -220,14 +201,14 @@ impl World {
                     continue;
                 }
                 let key = Key { collection: collection.clone(), item };
-                self.observe_object(workspace, &key, Some(&object));
+                self.observe_object(workspace, &key, Some(&object), Haste::InTurn);
                 if at % AT_ONCE == AT_ONCE - 1 {
                     tokio::task::yield_now().await;
                 }
             }
         }
         for (_, object) in assignments {
-            self.observe_assignment(workspace, Some(&object), &object);
+            self.observe_assignment(workspace, Some(&object), &object, Haste::InTurn);
         }
     }
 
@@ -258,7 +239,7 @@ impl World {
                 );
             }
             (api::GROUP, api::assignment::PLURAL) => {
-                self.observe_assignment(workspace, event.after(), event.object());
+                self.observe_assignment(workspace, event.after(), event.object(), Haste::Now);
             }
             (api::GROUP, _) => {}
             ("", "nodes") => {
@@ -266,12 +247,13 @@ impl World {
             }
             ("", "namespaces") => self.observe_namespace(event),
             _ if is_as_it_was(event) => {}
-            _ => self.observe_object(workspace, key, event.after()),
+            _ => self.observe_object(workspace, key, event.after(), Haste::Now),
         }
     }
 
     fn observe_cluster(&mut self, home: &WorkspaceId, name: &str, object: Option<&Object>) {
         let uid = object.map(|object| object.head.uid.clone());
+        let was_ready = self.clusters.is_ready(home, name);
         let turn = self.clusters.observe(home, name, object, self.hub.now());
         if let Some(uid) = uid {
             let counted = self.holds.reported(&uid);
@@ -279,17 +261,17 @@ impl World {
         }
         let is_concerned = |id: &Id| is_platform(home) || id.workspace == *home;
         let ids = self.waiting.concerned(name, turn);
-        ids.into_iter().filter(is_concerned).for_each(|id| self.queue.add(id, Aspect::Place));
-        if turn == Turn::Ready {
-            // What they say of it counts again.
+        self.place_in_turn(ids.into_iter().filter(is_concerned));
+        if !was_ready && self.clusters.is_ready(home, name) {
+            // What it says counts again, whatever else has become of it.
             let ids: Vec<Id> =
                 self.waiting.assigned_to(name).filter(|id| is_concerned(id)).cloned().collect();
-            ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Status));
+            ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Status, Haste::InTurn));
         }
         if turn == Turn::Gone {
             // Some that are on their way out waited for it.
             let ids = self.holds_copies(home, name);
-            ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
+            self.place_in_turn(ids);
         }
     }
 
@@ -309,6 +291,10 @@ impl World {
 
     fn observe_policy(&mut self, workspace: &WorkspaceId, name: &str, policies: [Option<Policy>; 2]) {
         let is_root = *workspace == root_id();
+        match &policies[1] {
+            Some(policy) => self.policies_mut(workspace).put(policy.clone()),
+            None => self.policies_mut(workspace).remove(name),
+        }
         let mut ids = Vec::new();
         for (id, known) in self.workspaces.iter().filter(|(id, _)| is_root || *id == workspace) {
             for (namespace, objects) in &known.namespaces {
@@ -325,7 +311,7 @@ impl World {
                 }
             }
         }
-        ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
+        self.place_in_turn(ids);
         // Kinds that stay in the hub by default were not looked at while nothing selected them.
         let workspaces: Vec<WorkspaceId> = match is_root {
             true => self.hub.store.workspaces(),
@@ -339,18 +325,15 @@ impl World {
     fn look_for_selected(&mut self, workspace: &WorkspaceId) {
         let store = self.hub.store.clone();
         for collection in store.collections(workspace) {
-            let listed = list(&store, workspace, &collection);
-            let travel = listed
-                .first()
+            let Ok(listing) = store.list(workspace, &collection, None) else { continue };
+            let first = listing.iter(None, None).next();
+            let travel = first
                 .and_then(|(_, object)| kind_of(object))
                 .map(|(group, _, kind)| kinds::of(group, kind).travel);
             if travel == Some(Travel::IfSelected) {
-                for (item, object) in listed {
-                    self.observe_object(
-                        workspace,
-                        &Key { collection: collection.clone(), item },
-                        Some(&object),
-                    );
+                for (item, object) in listing.iter(None, None) {
+                    let key = Key { collection: collection.clone(), item: item.clone() };
+                    self.observe_object(workspace, &key, Some(object), Haste::InTurn);
                 }
             }
         }
@@ -365,7 +348,9 @@ impl World {
         };
         if annotations(event.old.as_ref()) != annotations(event.after()) {
             let keys: Vec<Key> = self.namespace(&id).into_iter().flat_map(Namespace::keys).cloned().collect();
-            keys.iter().for_each(|key| self.queue.add(Id::new(&id.workspace, key), Aspect::Place));
+            self.place_in_turn(keys.iter().map(|key| Id::new(&id.workspace, key)));
+            // It may say itself where it is to be.
+            self.queue.add(id.clone(), Aspect::Place, Haste::Now);
         }
         if event.after().is_none() {
             self.drop_if_empty(&id.workspace, id.namespace());
@@ -379,7 +364,13 @@ impl World {
         }
     }
 
-    fn observe_object(&mut self, workspace: &WorkspaceId, key: &Key, object: Option<&Arc<Object>>) {
+    fn observe_object(
+        &mut self,
+        workspace: &WorkspaceId,
+        key: &Key,
+        object: Option<&Arc<Object>>,
+        haste: Haste,
+    ) {
         let name = key.item.namespace();
         if name.is_empty() {
             return;
@@ -406,7 +397,7 @@ impl World {
                 concerned
             }
         };
-        concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place));
+        concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place, haste));
     }
 
     /// `None`: objects of its kind stay in the hub, or nothing selects it.
@@ -414,7 +405,11 @@ impl World {
         let (group, _, name) = kind_of(object)?;
         let travel = kinds::of(group, name).travel(key.item.name());
         // What Hanse itself writes or is told by is no workload, whatever a policy selects.
-        let is_own = key.collection.parts().0 == api::GROUP || key.item.namespace() == api::SYSTEM_NAMESPACE;
+        let is_reserved = |namespace: &str| {
+            namespace == api::SYSTEM_NAMESPACE || dialects::RESERVED_NAMESPACES.contains(&namespace)
+        };
+        let group = key.collection.parts().0;
+        let is_own = group == api::GROUP || dialects::is_dialect(group) || is_reserved(key.item.namespace());
         if travel == Travel::Stays || is_own {
             return None;
         }
@@ -446,14 +441,20 @@ impl World {
     fn may_be_selected(&mut self, space: &Space, object: &Object) -> bool {
         let mentions =
             |text: &str| object.metadata_member().windows(text.len()).any(|window| window == text.as_bytes());
-        !self.policies(space).is_empty()
-            || !self.root_policies().is_empty()
+        !self.policies(space.id()).is_empty()
+            || !self.policies(&root_id()).is_empty()
             || mentions(CLUSTERS)
             || mentions(PLACEMENT)
     }
 
     /// An Assignment is as it is in `after`; `object` is it, or what it was last.
-    fn observe_assignment(&mut self, workspace: &WorkspaceId, after: Option<&Arc<Object>>, object: &Object) {
+    fn observe_assignment(
+        &mut self,
+        workspace: &WorkspaceId,
+        after: Option<&Arc<Object>>,
+        object: &Object,
+        haste: Haste,
+    ) {
         let Ok(assignment) = Assignment::read(object) else { return };
         let reference = &assignment.spec.object;
         let namespace = object.head.namespace.as_str();
@@ -468,12 +469,13 @@ impl World {
         self.count_homes(&id, &assignment, after.is_some());
         self.waiting.places(&id, placed.keys().cloned().collect());
         for report in assignment.status.clusters.iter().filter(|it| it.applied) {
-            self.holds.applied(&id, &report.uid);
+            let wanted =
+                assignment.spec.clusters.iter().find(|it| it.uid == report.uid).and_then(|it| it.replicas);
+            let ready = report.status["readyReplicas"].as_u64().unwrap_or(0);
+            self.holds.applied(&id, &report.uid, wanted.is_none_or(|wanted| ready >= wanted));
         }
         let inside = self.namespace_mut(workspace, namespace);
-        let before = inside.occupied();
-        let concerned = inside.place(&key, placed);
-        let spreads = inside.occupied().difference(&before).next().is_some();
+        let (concerned, moves) = inside.place(&key, placed);
         let is_out = |target: &&api::assignment::Target| target.state == State::Draining;
         let leaving = assignment
             .spec
@@ -482,20 +484,21 @@ impl World {
             .filter(is_out)
             .any(|target| assignment.report(&target.uid).is_some_and(|report| report.is_gone()));
         if after.is_none() || object.head.deleting || leaving || object.head.owners.is_empty() {
-            self.queue.add(id.clone(), Aspect::Place);
+            self.queue.add(id.clone(), Aspect::Place, haste);
         }
-        self.queue.add(id.clone(), Aspect::Status);
+        self.queue.add(id.clone(), Aspect::Status, haste);
         if after.is_some() {
             let has_home = id.is_namespace() || self.namespace(&id).is_some_and(|it| it.get(&key).is_some());
             if !has_home {
                 // Its object is gone, or not to be placed any more.
-                self.queue.add(id.clone(), Aspect::Place);
-            }
-            if spreads {
-                self.queue.add(Id::new(workspace, &Key::new("", "namespaces", "", namespace)), Aspect::Place);
+                self.queue.add(id.clone(), Aspect::Place, haste);
             }
         }
-        concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place));
+        if moves {
+            let namespace = Key::new("", "namespaces", "", namespace);
+            self.queue.add(Id::new(workspace, &namespace), Aspect::Place, haste);
+        }
+        concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place, haste));
         self.drop_if_empty(workspace, namespace);
     }
 
@@ -534,7 +537,7 @@ impl World {
         for (uid, name, amounts) in returned {
             self.clusters.release(&uid, &name, &amounts);
             let ids = self.waiting.concerned(&name, Turn::Room);
-            ids.into_iter().for_each(|id| self.queue.add(id, Aspect::Place));
+            self.place_in_turn(ids);
         }
     }
 
@@ -587,7 +590,7 @@ fn is_as_it_was(event: &Event) -> bool {
         && (was.generation, &was.uid, was.deleting) == (is.generation, &is.uid, is.deleting)
         // It may wait for nothing else any more.
         && (!is.deleting || was.finalizers == is.finalizers)
-        && described(old) == described(new)
+        && (new.has_metadata_of(old) || described(old) == described(new))
 }
 
 /// What placement needs to know of a namespace.

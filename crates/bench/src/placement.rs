@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use kinds::{Share, Subject};
-use placement::{Cluster, Directory, Fields, Input, Policy, decide};
+use placement::{Cluster, Directory, Fields, Input, Policies, Policy, decide};
 use serde_json::{Value, json};
 
 use crate::{
@@ -57,7 +57,7 @@ pub struct Options {
 /// What decisions are made from.
 struct World {
     directory: Directory,
-    policies: Vec<Policy>,
+    policies: Policies,
     objects: Vec<(Subject, Fields)>,
 }
 
@@ -76,7 +76,7 @@ impl World {
     fn new(clusters: usize, targets: usize) -> Result<Self> {
         let read = |at| Cluster::read(&cluster(at)).context("a cluster cannot be read");
         let directory = Directory::new((0..clusters).map(read).collect::<Result<Vec<_>>>()?);
-        let policies = vec![Policy::read(&policy(targets))?];
+        let policies = Policies::from([Policy::read(&policy(targets))?]);
         let object = |at| {
             let object = deployment(at, targets);
             Ok((kinds::subject(&object)?, Fields::used(&object)))

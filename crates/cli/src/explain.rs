@@ -17,7 +17,7 @@ use machinery::{
     schema::{self, Types},
 };
 use placement::{
-    Cluster, Decision, Directory, Explanation, Fields, Input, Namespace, Policy, decide, follow,
+    Cluster, Decision, Directory, Explanation, Fields, Input, Namespace, Policies, Policy, decide, follow,
 };
 use serde_json::{Value, json};
 use sync::client::Access;
@@ -132,8 +132,8 @@ struct World {
     directory: Directory,
     /// The status of clusters that have one.
     reported: BTreeMap<String, Value>,
-    policies: Vec<Policy>,
-    root: Vec<Policy>,
+    policies: Policies,
+    root: Policies,
     namespaces: BTreeMap<String, Namespace>,
     account: Option<String>,
     objects: Vec<Object>,
@@ -180,7 +180,7 @@ impl World {
         .await
         {
             for item in list["items"].as_array().into_iter().flatten() {
-                self.root.push(Policy::read(item)?);
+                self.root.put(Policy::read(item)?);
             }
         }
         Ok(())
@@ -210,9 +210,7 @@ impl World {
             let admitted = api::admit(&api::placement::ROW, object);
             let object =
                 admitted.map_err(|causes| anyhow!("{name} would be refused: {}", causes.join("; ")))?;
-            let policy = Policy::read(&object)?;
-            self.policies.retain(|it| it.name != policy.name);
-            self.policies.push(policy);
+            self.policies.put(Policy::read(&object)?);
         } else if object["apiVersion"] == "v1" && object["kind"] == "Namespace" {
             let metadata = &object["metadata"];
             let texts = |key: &str| serde_json::from_value(metadata[key].clone()).unwrap_or_default();

@@ -372,6 +372,16 @@ impl Object {
         &self.body_slice()[self.type_len as usize..self.meta_end as usize]
     }
 
+    /// Whether both say the same in their metadata, whatever their revisions.
+    pub fn has_metadata_of(&self, other: &Object) -> bool {
+        self.metadata_after_revision() == other.metadata_after_revision()
+    }
+
+    fn metadata_after_revision(&self) -> &[u8] {
+        let revision = REVISION_START.len() + self.revision.to_string().len() + REVISION_END.len();
+        &self.metadata_member()[METADATA_START.len() + revision..]
+    }
+
     /// The line a watcher is sent: the shared one if `event` is what the object was sealed for, else a new one.
     pub fn frame(&self, event: EventType) -> Bytes {
         if event == self.event {
@@ -484,6 +494,12 @@ mod tests {
         let moved = again.with_revision(Revision::BASE, EventType::Deleted);
         assert_eq!(moved.body(), mk_draft().seal(Revision::BASE, EventType::Added).body());
         assert_eq!(moved.metadata_member().last(), Some(&b'}'));
+        assert!(moved.has_metadata_of(&object));
+        let mut tree = object.tree().unwrap();
+        tree["metadata"]["uid"] = "v".into();
+        assert!(
+            !Draft::encode(&tree).unwrap().seal(object.revision, EventType::Added).has_metadata_of(&object)
+        );
         assert_eq!(object.unsealed().body(), mk_draft().body());
         assert_eq!(object.unsealed().seal(object.revision, EventType::Added).body(), object.body());
     }

@@ -14,7 +14,7 @@ use crate::{
     place::{Placed, Placer, is_indivisible, strategy},
     policy::{Rule, Strategy},
     resolve::{Layer, Means, Resolved, resolve},
-    select::{Verdicts, select, select_for_follower},
+    select::{Objection, Verdict, Verdicts, select, select_for_follower},
 };
 
 /// What became of the question.
@@ -141,8 +141,13 @@ fn by_rule(input: &Input<'_>, rule: &Rule) -> Decision {
     let is_missing =
         |name: &&String| input.directory.position(name).is_none() && !unknown.contains_key(*name);
     let missing = names.filter(is_missing).cloned().collect();
+    let is_meant = |it: &Verdict| it.objection != Some(Objection::NotChosen);
+    let is_nowhere = rule.exact && unknown.is_empty() && !verdicts.all.iter().any(is_meant);
     let mut decision = finish(input, rule, verdicts, placed, unknown, strategy);
     decision.missing = missing;
+    if is_nowhere {
+        (decision.is_unplaced, decision.pending) = (false, 0);
+    }
     decision
 }
 

@@ -13,12 +13,21 @@ use crate::{
 };
 
 pub const CLUSTER_SELECTOR: &str = "federation.alpha.kubernetes.io/cluster-selector";
+/// What the plain object says that was made from a federated one.
+pub const FEDERATED: &str = "hanse.io/federated";
+/// What a decision by it says that it was made by.
+pub const SOURCE: &str = "its federated object";
 /// By the kind whose replicas they are about.
 pub const PREFERENCES: [(&str, &str); 3] = [
     ("ReplicaSet", "federation.kubernetes.io/replica-set-preferences"),
     ("Deployment", "federation.kubernetes.io/deployment-preferences"),
     ("Job", "federation.kubernetes.io/job-preferences"),
 ];
+
+/// Whether an annotation is one that says where an object is to be.
+pub fn is_read(annotation: &str) -> bool {
+    annotation == CLUSTER_SELECTOR || PREFERENCES.iter().any(|(_, name)| *name == annotation)
+}
 
 /// Reads the value of the annotation `cluster-selector`: a list of requirements, all of which must hold.
 pub fn selector(text: &str) -> Result<LabelSelector, Problem> {
@@ -81,15 +90,26 @@ pub fn rule(kind: &str, annotations: &BTreeMap<String, String>) -> Result<Option
             .map_err(|error| Problem::Annotation { name: name.to_owned(), reason: error.to_string() })?,
     };
     let divides = PREFERENCES.iter().any(|(of, _)| *of == kind);
-    Ok(Some(Rule {
+    let rule = Rule {
+        exact: true,
         clusters: Choice { names: None, selector: selects },
         strategy: Some(if divides { Strategy::Divide } else { Strategy::Duplicate }),
-        by: By::Weight,
-        algorithm: Algorithm::Federation,
-        rebalance: preferences.rebalance,
-        shares: Shares::from(&preferences),
         ..Rule::default()
-    }))
+    };
+    Ok(Some(rule.divided(&preferences)))
+}
+
+impl Rule {
+    /// As federation divides.
+    fn divided(self, preferences: &Preferences) -> Rule {
+        Rule {
+            by: By::Weight,
+            algorithm: Algorithm::Federation,
+            rebalance: preferences.rebalance,
+            shares: Shares::from(preferences),
+            ..self
+        }
+    }
 }
 
 /// `spec.placement` of KubeFed: names if there are any given, else the selector, else nowhere.
@@ -105,6 +125,24 @@ pub fn kubefed_choice(placement: &Value) -> Result<Choice, Problem> {
             Ok(Choice { names: None, selector: Some(selector) })
         }
     }
+}
+
+/// What an object was made from that KubeFed federates, as the annotation `hanse.io/federated` has it: where it is
+/// (`placement`), what its namespace allows (`namespace`), and how its replicas are divided (`preferences`); without the
+/// last each cluster has all of it.
+pub fn federated(text: &str) -> Result<Rule, Problem> {
+    let wrong = |reason: String| Problem::Annotation { name: FEDERATED.to_owned(), reason };
+    let said: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    let own = kubefed_choice(&said["placement"])?;
+    let clusters = match &said["namespace"] {
+        Value::Null => own,
+        namespace => own.within(kubefed_choice(namespace)?),
+    };
+    let rule = Rule { clusters, exact: true, strategy: Some(Strategy::Duplicate), ..Rule::default() };
+    let Some(preferences) = said.get("preferences") else { return Ok(rule) };
+    let preferences =
+        Preferences::parse(&preferences.to_string()).map_err(|error| wrong(error.to_string()))?;
+    Ok(Rule { strategy: Some(Strategy::Divide), ..rule.divided(&preferences) })
 }
 
 /// What of the clusters of an object its namespace allows. Without a federated namespace nothing, unless the control

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kinds::{Share, Subject};
 
-use crate::{directory::Directory, fields::Fields, policy::Policy};
+use crate::{directory::Directory, fields::Fields, policies::Policies};
 
 /// What placement needs to know of the namespace of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub struct Input<'a> {
     /// Whose workspace it is; `None`: the administrators'.
     pub account: Option<&'a str>,
     /// The `Placement`s of the workspace.
-    pub workspace: &'a [Policy],
+    pub workspace: &'a Policies,
     /// Those of root.
-    pub root: &'a [Policy],
+    pub root: &'a Policies,
     /// What is assigned now.
     pub current: &'a BTreeMap<String, Share>,
     /// The cluster that the namespaces of the workspace prefer, once there is one.
@@ -47,6 +47,7 @@ pub struct Input<'a> {
 
 static NO_FIELDS: Fields = Fields::none();
 static NO_NAMESPACE: Namespace = Namespace { labels: BTreeMap::new(), annotations: BTreeMap::new() };
+static NO_POLICIES: Policies = Policies::new();
 static NO_SHARES: BTreeMap<String, Share> = BTreeMap::new();
 static NO_REFERRERS: BTreeMap<String, u64> = BTreeMap::new();
 static NO_NAMES: BTreeSet<String> = BTreeSet::new();
@@ -60,8 +61,8 @@ impl<'a> Input<'a> {
             fields: &NO_FIELDS,
             namespace: &NO_NAMESPACE,
             account: None,
-            workspace: &[],
-            root: &[],
+            workspace: &NO_POLICIES,
+            root: &NO_POLICIES,
             current: &NO_SHARES,
             home: None,
             referrers: &NO_REFERRERS,

@@ -20,6 +20,7 @@ mod home;
 mod input;
 mod parts;
 mod place;
+mod policies;
 pub mod policy;
 pub mod probe;
 mod resolve;
@@ -33,6 +34,7 @@ pub use explain::{ClusterExplanation, ClusterVerdict, Explanation, ScoreExplanat
 pub use fields::Fields;
 pub use input::{Input, Namespace};
 pub use kinds::divide::{Algorithm, Division, Plan, Preference, Preferences, divide};
+pub use policies::Policies;
 pub use policy::{Choice, Policy, Rule, Strategy};
 pub use resolve::{CLUSTERS, Layer, Means, PLACEMENT, Resolved, resolve};
 pub use select::{Objection, Score, Stance, Verdict, Verdicts, feasible, select};

@@ -38,6 +38,19 @@ impl Choice {
             && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
     }
 
+    /// What both mean.
+    pub fn within(self, other: Choice) -> Choice {
+        let names = match (self.names, other.names) {
+            (Some(own), Some(others)) => Some(own.into_iter().filter(|it| others.contains(it)).collect()),
+            (own, others) => own.or(others),
+        };
+        let selector = match (self.selector, other.selector) {
+            (Some(own), Some(others)) => Some(own.and(others)),
+            (own, others) => own.or(others),
+        };
+        Choice { names, selector }
+    }
+
     /// Whether a cluster of which only the name is known may be meant.
     pub fn may_hold(&self, name: &str) -> bool {
         self.names.as_ref().is_none_or(|names| names.iter().any(|it| it == name))
@@ -125,6 +138,8 @@ impl From<&Preferences> for Shares {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     pub clusters: Choice,
+    /// If no cluster there is is meant it is to be nowhere, and does not wait for one.
+    pub exact: bool,
     /// Empty: there is one, of all clusters.
     pub groups: Vec<Group>,
     pub tolerations: Vec<Toleration>,
@@ -200,9 +215,36 @@ impl Policy {
     pub fn selects(&self, subject: &Subject, namespace_labels: &Labels) -> Option<Aim> {
         self.select.iter().filter_map(|entry| entry.aim(subject, namespace_labels)).max()
     }
+
+    /// One of these holds for each object that is selected.
+    pub(crate) fn criteria(&self) -> impl Iterator<Item = Criterion<'_>> {
+        self.select.iter().flat_map(Selection::criteria)
+    }
+}
+
+/// What an object must have so that an entry of `select` can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Criterion<'a> {
+    Name(&'a str),
+    Label(&'a str, &'a str),
+    /// Nothing by which it could be looked up.
+    Any,
 }
 
 impl Selection {
+    fn criteria(&self) -> Vec<Criterion<'_>> {
+        if !self.names.is_empty() && !self.names.iter().any(|it| it == "*") {
+            return self.names.iter().map(|name| Criterion::Name(name)).collect();
+        }
+        let requirements = self.labels.iter().flat_map(LabelSelector::requirements);
+        let mut exact = requirements
+            .filter(|it| matches!(it.operator(), Operator::Equals | Operator::DoubleEquals | Operator::In));
+        match exact.next() {
+            Some(first) => first.values().iter().map(|value| Criterion::Label(first.key(), value)).collect(),
+            None => vec![Criterion::Any],
+        }
+    }
+
     fn aim(&self, subject: &Subject, namespace_labels: &Labels) -> Option<Aim> {
         let listed =
             |list: &[String], value: &str| list.is_empty() || list.iter().any(|it| it == value || it == "*");
@@ -375,6 +417,7 @@ impl Spec {
         let shares = divide.shares.into_iter().map(share_rule);
         let clusters = self.clusters.unwrap_or_default();
         let rule = Rule {
+            exact: false,
             clusters: choice(clusters.names, clusters.selector)?,
             groups: groups.collect::<Result<_, String>>()?,
             tolerations: self.tolerations.into_iter().map(toleration).collect(),

@@ -7,7 +7,7 @@ use kinds::Travel;
 use crate::{
     Problem, dialect, follow,
     input::Input,
-    policy::{Choice, Policy, Rule, Strategy, labels},
+    policy::{Choice, Rule, Strategy, labels},
 };
 
 /// Names clusters on an object or a namespace, past all policies.
@@ -80,7 +80,7 @@ pub fn resolve<'a>(input: &Input<'a>) -> Resolved<'a> {
     }
     let namespace_labels = labels(&input.namespace.labels);
     for (layer, policies) in [(Layer::Workspace, input.workspace), (Layer::Root, input.root)] {
-        let aimed = policies.iter().filter_map(|policy| {
+        let aimed = policies.candidates(input.subject).filter_map(|policy| {
             let aim = policy.selects(input.subject, &namespace_labels)?;
             (!follows || aim.names_kind()).then_some((policy, aim))
         });
@@ -135,7 +135,7 @@ fn annotated<'a>(
         return Some(Resolved::new(layer, CLUSTERS, Means::Rule(Cow::Owned(rule))));
     }
     if let Some(name) = annotations.get(PLACEMENT).map(|it| it.trim()).filter(|it| !it.is_empty()) {
-        let policy = find(input.workspace, name).or_else(|| find(input.root, name));
+        let policy = input.workspace.get(name).or_else(|| input.root.get(name));
         let means = match policy {
             Some(policy) => Means::Rule(Cow::Borrowed(&policy.rule)),
             None => Means::Broken(Problem::NoPolicy(name.to_owned())),
@@ -145,15 +145,18 @@ fn annotated<'a>(
     if layer != Layer::Object {
         return None;
     }
+    if let Some(said) = annotations.get(dialect::FEDERATED) {
+        let means = match dialect::federated(said) {
+            Ok(rule) => Means::Rule(Cow::Owned(rule)),
+            Err(problem) => Means::Broken(problem),
+        };
+        return Some(Resolved::new(layer, dialect::SOURCE, means));
+    }
     let source = "annotations of federation";
     match dialect::rule(&input.subject.kind, annotations) {
         Ok(rule) => Some(Resolved::new(layer, source, Means::Rule(Cow::Owned(rule?)))),
         Err(problem) => Some(Resolved::new(layer, source, Means::Broken(problem))),
     }
-}
-
-fn find<'a>(policies: &'a [Policy], name: &str) -> Option<&'a Policy> {
-    policies.iter().find(|policy| policy.name == name)
 }
 
 fn list(text: &str) -> Vec<String> {

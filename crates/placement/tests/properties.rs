@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kinds::{Extent, Share, Split, Subject, Toleration};
 use machinery::quantity::{Format, Quantity};
 use placement::{
-    Cluster, ClusterVerdict, Decision, Directory, Input, Outcome, Policy, Strategy as Way,
+    Cluster, ClusterVerdict, Decision, Directory, Input, Outcome, Policies, Policy, Strategy as Way,
     cluster::{Amount, Condition, Effect, Network, Taint},
     decide,
 };
@@ -28,7 +28,7 @@ struct World {
 }
 
 impl World {
-    fn policies(&self) -> Vec<Policy> {
+    fn policies(&self) -> Policies {
         let read = |spec: &Value| Policy::read(&json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
         self.policy.iter().map(read).collect()
     }

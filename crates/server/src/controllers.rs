@@ -12,6 +12,7 @@
 mod accounts;
 mod certificates;
 mod definitions;
+mod federation;
 mod finished;
 mod flows;
 mod garbage;
@@ -59,6 +60,7 @@ struct Controllers {
     owners: Mutex<garbage::Owners>,
     current: Mutex<quotas::Current>,
     finished: finished::Finished,
+    federation: Mutex<federation::Federation>,
 }
 
 /// Starts them; they end when the hub stops. Of several servers on one store, the one on duty has them.
@@ -93,6 +95,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
         owners: Mutex::default(),
         current: Mutex::default(),
         finished: Default::default(),
+        federation: Mutex::default(),
     });
     controllers.spawn(follow(controllers.clone(), feed));
     for _ in 0..WORKERS {
@@ -116,6 +119,7 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
             FeedItem::WorkspaceRemoved(workspace) => {
                 controllers.owners.lock().forget(&workspace);
                 controllers.finished.forget(&workspace);
+                controllers.federation.lock().forget(&workspace);
             }
             FeedItem::Lagged => controllers.look_at_everything().await,
         }
@@ -263,6 +267,7 @@ impl Controllers {
         policies::observe(self, workspace, key, new);
         certificates::observe(self, workspace, key, new);
         roles::observe(self, workspace, key);
+        federation::observe(self, workspace, key, old, new);
         flows::observe(self, workspace, key);
         finished::observe(self, workspace, key, new);
         let deleting = new.is_some_and(|object| object.head.deleting);
@@ -306,6 +311,8 @@ impl Controllers {
                 Ok(())
             }
             Work::Roles(_) => return Ok(roles::aggregate(self, &space).await),
+            Work::Federated(_, key) => return federation::settle(self, &space, key).await,
+            Work::Registered(_, key) => return federation::settle_registered(self, &space, key).await,
             Work::Policy(_, name) => policies::settle(self, &space, name).await,
             Work::Flows(_) => flows::settle(self, &space).await,
             Work::Owner(_, key) => garbage::finish_owner(self, &space, key).await,

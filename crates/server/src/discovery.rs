@@ -27,7 +27,8 @@ pub struct Discovered {
 
 const AGGREGATED_VERSIONS: [&str; 1] = ["v2"];
 
-/// In which order groups are listed; it decides which one a bare resource name means. Others come after, by name.
+/// In which order groups are listed; it decides which one a bare resource name means. Others come after, by name, and
+/// those of dialects last: `kubectl get clusters` asks for Hanse's.
 const GROUP_ORDER: [&str; 20] = [
     "",
     "apiregistration.k8s.io",
@@ -64,7 +65,7 @@ fn groups(registry: &Registry) -> Vec<Group<'_>> {
         }
     }
     let place = |group: &str| GROUP_ORDER.iter().position(|it| *it == group).unwrap_or(GROUP_ORDER.len());
-    groups.sort_by_key(|(group, _)| (place(group), *group));
+    groups.sort_by_key(|(group, _)| (place(group), dialects::is_dialect(group), *group));
     groups
 }
 

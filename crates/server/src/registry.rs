@@ -20,7 +20,8 @@ pub struct Registry {
 impl Registry {
     /// `root`: with the kinds that platform admins have. `loopback_endpoints`: endpoints may be there.
     pub fn builtin(root: bool, loopback_endpoints: bool) -> Registry {
-        let rows = builtin::rows().chain(api::ROWS).filter(|row| root || !row.only_in_root);
+        let rows =
+            builtin::rows().chain(api::ROWS).chain(dialects::rows()).filter(|row| root || !row.only_in_root);
         let row = |row: &Row| match loopback_endpoints {
             true => builtin::with_loopback_endpoints(row.clone()),
             false => row.clone(),

@@ -28,6 +28,7 @@ mod mirror;
 #[cfg(test)]
 mod model;
 mod names;
+mod plain;
 mod render;
 mod report;
 mod restore;

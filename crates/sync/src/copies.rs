@@ -15,12 +15,14 @@ mod compare;
 mod deed;
 pub mod dispatch;
 mod errand;
+mod federated;
 mod judge;
 pub mod leftovers;
 mod namespaces;
 mod once;
 pub mod overrides;
 mod plan;
+mod recent;
 mod render;
 pub mod reporter;
 mod run;
@@ -45,7 +47,7 @@ pub use seen::Type;
 use seen::{Known, OfType, Seen};
 use tell::Told;
 pub use work::Errand;
-use work::Work;
+use work::{Haste, Work};
 
 /// A session's side of it.
 #[derive(Default)]
@@ -91,7 +93,7 @@ struct Applied {
 
 impl Copies {
     /// The Assignment, or what it is about, has changed, and names this cluster or did.
-    pub fn want(&self, errand: &Errand, since: Option<Duration>) {
+    pub fn want(&self, errand: &Errand, since: Option<Duration>, haste: Haste) {
         let mut state = self.state.lock();
         if !state.records.contains_key(errand) {
             state.records.insert(errand.clone(), Record::default());
@@ -99,7 +101,7 @@ impl Copies {
             state.by_namespace.entry(namespace).or_default().insert(errand.clone());
         }
         drop(state);
-        self.work.renew(errand, since);
+        self.work.renew(errand, since, haste);
     }
 
     /// The Assignment does not name this cluster any more. Answers what views were told.
@@ -161,7 +163,7 @@ impl Copies {
     }
 
     pub fn renew_all(&self, errands: &[Errand]) {
-        errands.iter().for_each(|errand| self.work.renew(errand, None));
+        errands.iter().for_each(|errand| self.work.renew(errand, None, Haste::InTurn));
     }
 
     /// Says where the copy of an errand is; answers how far its kind is known there, and what is seen. `wanted`: there

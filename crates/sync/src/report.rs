@@ -26,6 +26,8 @@ use crate::{
 pub const PATCH: &str = "application/json-patch+json";
 /// Between two writes, whatever happens.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
+/// Pods come and go; how many there are is looked at so long after the first of them did.
+const COUNT_PAUSE: Duration = Duration::from_millis(500);
 
 /// What was last written, and when.
 #[derive(Default)]
@@ -70,6 +72,7 @@ impl Session {
             let due = self.due(&written);
             tokio::select! {
                 () = self.news.notified() => {}
+                () = async { self.recount.notified().await; clock.sleep(COUNT_PAUSE).await } => {}
                 changed = wanted.changed() => {
                     if changed.is_err() {
                         return std::future::pending().await;

@@ -118,6 +118,8 @@ pub struct Session {
     pub gate: watch::Sender<bool>,
     /// Something is to be reported.
     pub news: Notify,
+    /// There are other pods than before.
+    pub recount: Notify,
     /// The virtual node was changed, by whomever.
     pub node_changed: AtomicBool,
     /// Somebody has reason to doubt that the member is there.
@@ -194,6 +196,7 @@ impl Session {
             rights: Rights::default(),
             gate: watch::channel(false).0,
             news: Notify::new(),
+            recount: Notify::new(),
             node_changed: AtomicBool::new(false),
             doubt: Notify::new(),
             over: watch::channel(false).0,

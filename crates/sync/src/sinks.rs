@@ -168,7 +168,7 @@ impl Sink for ViewSink {
     fn put(&mut self, object: &[u8]) {
         if self.is_pods() {
             self.session.capacity.lock().put_pod(object);
-            self.session.news.notify_one();
+            self.session.recount.notify_one();
         }
         if let Some((workspace, object)) = self.place(object) {
             self.session.shown.put(&workspace, &self.collection, object);
@@ -178,7 +178,7 @@ impl Sink for ViewSink {
     fn removed(&mut self, object: &[u8]) {
         if let Some(head) = objects::head(object).filter(|_| self.is_pods()) {
             self.session.capacity.lock().remove_pod(&head.metadata.namespace, &head.metadata.name);
-            self.session.news.notify_one();
+            self.session.recount.notify_one();
         }
         if let Some((workspace, Sighting { object, .. })) = self.place(object) {
             self.session.shown.remove(&workspace, &self.collection, object);

@@ -78,6 +78,8 @@ pub enum Propagation {
     Background,
     Foreground,
     Orphan,
+    /// They are not: they stay, and are nobody's.
+    Keep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -112,6 +112,9 @@ async fn cold(hanse: &Path, load: &Load) -> Result<(Section, u64)> {
         .filter(|(_, name, _)| !load.edits || !edited(count).contains(name))
         .collect();
     let settled = restart(&mut fleet, &changed, &mut section).await?;
+    let [_, best] = peers::config_maps::BEST_RATE;
+    let what = format!("{part:?}: objects in both members, to Karmada's raised rate of ConfigMaps on 3,");
+    section.aims.push(Aim::times(&what, rate(count * 2, found.all_arrived), best, 20.0));
     if part == Part::W4 {
         let what = format!("restart with {count_text} workloads, settled after");
         section.aims.push(Aim::at_most(&what, settled.seconds, 30.0, "s"));

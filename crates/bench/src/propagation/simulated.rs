@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Options, Part,
     fleet::{Clusters, Fleet, Item, PATIENCE, config_map, deployment},
-    page::{Section, in_seconds, milliseconds, rate, times},
+    page::{Aim, Section, in_seconds, milliseconds, rate, times},
     peers,
     restart::restart,
 };
@@ -20,6 +20,8 @@ use crate::{
 /// Groups that members are in, one after the other.
 const GROUPS: usize = 10;
 const GROUP_LABEL: &str = "bench.hanse.io/group";
+/// Of each member, beside those that the load fills.
+const NODES: usize = 3;
 /// New ones on top of those that are there.
 const NEW: usize = 10;
 /// ConfigMaps that are changed in members while the hub is down.
@@ -30,7 +32,7 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
     let clusters = options.clusters;
     eprintln!("{clusters} simulated members");
     let pods = options.w1.div_ceil(100) + options.w2_seconds * options.w2_rate / clusters.max(1);
-    let fleet = Fleet::start(hanse, Clusters::simulated(clusters, pods.div_ceil(100) + 1).await?).await?;
+    let fleet = Fleet::start(hanse, Clusters::simulated(clusters, pods.div_ceil(100) + NODES).await?).await?;
     fleet.join(|_| Map::new()).await?;
     let mut sections = Vec::new();
     if options.has(Part::W1) {
@@ -74,19 +76,24 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
             ),
             &["", "Hanse"],
         );
-        stream(&fleet, items.collect(), options.w2_rate as f64, targets, &mut section).await?;
+        let made = stream(&fleet, items.collect(), options.w2_rate as f64, targets, &mut section).await?;
+        for (peer, best) in ["default", "raised"].into_iter().zip(peers::deployments::BEST_RATE) {
+            let what = format!("W2: Deployments on {targets} members, to Karmada's {peer} on 3,");
+            section.aims.push(Aim::times(&what, made, best, 20.0));
+        }
         sections.push(section);
     }
     Ok((sections, fleet.traces.reopened()))
 }
 
+/// Answers how many in a second were in all their members.
 async fn stream(
     fleet: &Fleet,
     items: Vec<Item>,
     per_second: f64,
     targets: usize,
     section: &mut Section,
-) -> Result<()> {
+) -> Result<f64> {
     eprintln!("{}", section.title);
     fleet.traces.forget_all();
     let (count, began, reading) = (items.len(), Instant::now(), fleet.reading()?);
@@ -103,7 +110,7 @@ async fn stream(
         &[&number(usage.server.as_secs_f64() * 1000.0 / (count * targets) as f64)],
     );
     section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
-    Ok(())
+    Ok(rate(count, found.all_arrived))
 }
 
 /// W5: a thousand members in ten groups, and placements that each mean one group.

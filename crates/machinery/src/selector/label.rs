@@ -81,6 +81,12 @@ impl LabelSelector {
         Self::of(labels.into_iter().map(exactly).collect())
     }
 
+    /// Selects what both do.
+    pub fn and(mut self, other: LabelSelector) -> Self {
+        self.requirements.extend(other.requirements);
+        Self { nothing: self.nothing || other.nothing, ..Self::of(self.requirements) }
+    }
+
     /// Selects objects for which all of them hold.
     pub fn of(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));

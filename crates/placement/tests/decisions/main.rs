@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kinds::{Share, Subject};
 use placement::{
     Cluster, ClusterVerdict, Decision, Directory, Fields, Input, Layer, Namespace, Objection, Outcome,
-    Policy, cluster::Network, decide, follow,
+    Policies, Policy, cluster::Network, decide, follow,
 };
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ impl Default for Scene<'_> {
 }
 
 fn play(mut scene: Scene<'_>) {
-    let policies: Vec<Policy> = scene.policy.into_iter().map(policy).collect();
+    let policies: Policies = scene.policy.into_iter().map(policy).collect();
     let mut current = current(scene.current);
     for when in ["at first", "when that was done"] {
         // What runs is reported.
@@ -686,13 +686,17 @@ fn the_most_specific_layer_counts() {
         Policy::read(&policy).unwrap()
     };
     let everything = || json!([{"namespaces": ["shop"]}]);
-    let root = [to("ap-1", everything())];
-    let by_kind = [to("us-1", json!([{"kinds": ["Deployment"]}])), to("eu-1", json!([{"names": ["web"]}]))];
+    let root = Policies::from([to("ap-1", everything())]);
+    let none = Policies::new();
+    let by_kind = Policies::from([
+        to("us-1", json!([{"kinds": ["Deployment"]}])),
+        to("eu-1", json!([{"names": ["web"]}])),
+    ]);
     let note = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
     let annotated = |key: &str, value: &str| Subject { annotations: note(key, value), ..deployment(2) };
     let namespace = Namespace { annotations: note("hanse.io/clusters", "us-1"), ..Namespace::default() };
     let plain = Namespace::default();
-    type Case<'a> = (Subject, &'a Namespace, &'a [Policy], &'a [Policy], Layer, &'a str);
+    type Case<'a> = (Subject, &'a Namespace, &'a Policies, &'a Policies, Layer, &'a str);
     let cases: [Case<'_>; 9] = [
         (
             annotated("hanse.io/clusters", "eu-1, us-1"),
@@ -718,16 +722,16 @@ fn the_most_specific_layer_counts() {
         (
             annotated("federation.alpha.kubernetes.io/cluster-selector", "x"),
             &plain,
-            &[],
-            &[],
+            &none,
+            &none,
             Layer::Object,
             "",
         ),
         (deployment(2), &namespace, &by_kind, &root, Layer::Namespace, "us-1=2"),
         // Aimed by name, before aimed by kind.
         (deployment(2), &plain, &by_kind, &root, Layer::Workspace, "eu-1=2"),
-        (deployment(2), &plain, &[], &root, Layer::Root, "ap-1=2"),
-        (deployment(2), &plain, &[], &[], Layer::Default, "eu-1=2"),
+        (deployment(2), &plain, &none, &root, Layer::Root, "ap-1=2"),
+        (deployment(2), &plain, &none, &none, Layer::Default, "eu-1=2"),
     ];
     for (subject, namespace, workspace, root, layer, wanted) in cases {
         let input =
@@ -818,7 +822,7 @@ fn tolerations_run_out_in_their_time() {
 #[test]
 fn what_was_decided_is_reserved_until_it_is_reported() {
     let mut directory = directory(&[cluster("a", "x", 4), cluster("b", "x", 4)]);
-    let policies = [policy(json!({"strategy": "Single"}))];
+    let policies = Policies::from([policy(json!({"strategy": "Single"}))]);
     let subject = deployment(3);
     let mut used = Vec::new();
     for _ in 0..3 {
@@ -843,7 +847,7 @@ fn an_explanation_says_what_would_change_it() {
     clusters = changed(clusters, "ap-1", |it| it["status"]["allocatable"]["cpu"] = json!("1500m"));
     let directory = directory(&clusters);
     let subject = deployment(3);
-    let policies = [policy(json!({"strategy": "Divide"}))];
+    let policies = Policies::from([policy(json!({"strategy": "Divide"}))]);
     let input = Input { workspace: &policies, ..Input::new(&subject, &directory) };
     let text = decide(&input).explain(&input).render();
     assert_eq!(

@@ -80,8 +80,9 @@ fn an_autoscaler_is_divided_as_the_policy_says() {
         (json!([{"cluster": "eu-1", "max": 4}, {"cluster": "us-1", "max": 2}]), "eu-1=1..4 us-1=1..2"),
     ];
     for (shares, wanted) in cases {
-        let policies = [policy(json!({"select": [{"kinds": [subject.kind]}], "strategy": "Divide",
-            "divide": {"by": "Weight", "shares": shares}}))];
+        let policies =
+            Policies::from([policy(json!({"select": [{"kinds": [subject.kind]}], "strategy": "Divide",
+            "divide": {"by": "Weight", "shares": shares}}))]);
         let mut current = BTreeMap::new();
         for when in ["at first", "when that was done"] {
             let input = Input { workspace: &policies, current: &current, ..Input::new(&subject, &directory) };
@@ -160,7 +161,9 @@ fn a_job_keeps_its_completions() {
             "metadata": {"namespace": "shop", "name": "sum"}, "spec": spec});
         let subject = kinds::subject(&object).unwrap();
         let names: Vec<&str> = clusters.split(',').collect();
-        let policies = [policy(json!({"select": [{}], "strategy": "Divide", "clusters": {"names": names}}))];
+        let policies = Policies::from([policy(
+            json!({"select": [{}], "strategy": "Divide", "clusters": {"names": names}}),
+        )]);
         let share = |replicas, completions| Share { replicas, completions, ..Share::default() };
         let current = had.iter().map(|(name, replicas, it)| ((*name).to_owned(), share(*replicas, *it)));
         let current = current.collect();
@@ -180,7 +183,7 @@ fn a_job_keeps_its_completions() {
 #[test]
 fn pods_with_names_keep_their_cluster() {
     let directory = directory(&three());
-    let policies = [policy(json!({"strategy": "Divide"}))];
+    let policies = Policies::from([policy(json!({"strategy": "Divide"}))]);
     let ranges = |decision: &Decision| -> Vec<String> {
         let range = |(name, share): (&String, &Share)| {
             format!("{name} {}+{}", share.ordinals.unwrap_or(99), share.replicas)

@@ -38,6 +38,10 @@ pub enum Work {
     Roles(WorkspaceId),
     /// A policy, whose status may have to follow.
     Policy(WorkspaceId, CompactString),
+    /// A federated object, of which another is to be made.
+    Federated(WorkspaceId, Key),
+    /// A cluster that is written down in another's words.
+    Registered(WorkspaceId, Key),
     /// A workspace that is to be removed.
     Workspace(CompactString),
     /// An object that is being deleted and waits for what becomes of its dependents.
@@ -80,6 +84,8 @@ pub const KINDS: &[&str] = &[
     "flows",
     "roles",
     "policy",
+    "federated",
+    "registered",
     "workspace",
     "owner",
     "released",
@@ -103,6 +109,8 @@ impl Work {
             Work::Flows(..) => "flows",
             Work::Roles(..) => "roles",
             Work::Policy(..) => "policy",
+            Work::Federated(..) => "federated",
+            Work::Registered(..) => "registered",
             Work::Workspace(..) => "workspace",
             Work::Owner(..) => "owner",
             Work::Released(..) => "released",
@@ -125,6 +133,8 @@ impl Work {
             | Work::Flows(workspace)
             | Work::Roles(workspace)
             | Work::Policy(workspace, _)
+            | Work::Federated(workspace, _)
+            | Work::Registered(workspace, _)
             | Work::Owner(workspace, _)
             | Work::Released(workspace, ..)
             | Work::Dependent(workspace, _)

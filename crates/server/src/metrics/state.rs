@@ -124,6 +124,6 @@ fn views(hub: &Hub, out: &mut String) {
 fn kind_of(collection: &Collection) -> (&'static str, &'static str) {
     let (group, resource) = collection.parts();
     let same = |row: &&machinery::resource::Row| row.group == group && row.plural == resource;
-    let row = builtin::rows().chain(api::ROWS).find(same);
+    let row = builtin::rows().chain(api::ROWS).chain(dialects::rows()).find(same);
     row.map_or((OTHER, OTHER), |row| (row.group, row.plural))
 }

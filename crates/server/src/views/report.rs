@@ -17,6 +17,7 @@ use super::{
     kinds::Kind,
     merge,
     names::{self, Identity},
+    plain,
     render::{self, Relations, Shown},
     view::{Cluster, Hidden, Item, Known, Part, Seen, Step, Target, View},
 };
@@ -32,7 +33,7 @@ pub(super) struct Reported {
 impl Reported {
     /// `None`: it is no object, which is the member's fault and is said in the log.
     pub fn read(cluster: &str, kind: Kind, sighting: &Sighting) -> Option<Reported> {
-        let tree: Option<Tree> = serde_json::from_slice(&sighting.object).ok();
+        let tree = plain::read(&sighting.object);
         let identity = tree.as_ref().and_then(Identity::of);
         if identity.is_none() {
             tracing::warn!(cluster, kind = kind.plural(), "a member reported something that is no object");
@@ -504,8 +505,11 @@ impl View {
         to: &str,
         step: &mut Step,
     ) {
-        let items: Vec<ItemKey> = known.seen(cluster, kind).names.values().cloned().collect();
+        let items = self.owned_by(kind, from, step);
         for item in items.iter().filter(|item| namespace.is_none_or(|it| it == item.namespace())) {
+            if known.part(kind, item, cluster).is_none() {
+                continue;
+            }
             let Some(draft) = (match step.pending(kind, item) {
                 Some(pending) => render::reown(&pending.preview(), from, to),
                 None => self.object(kind, item).and_then(|object| render::reown(&object, from, to)),

@@ -12,7 +12,7 @@ use std::{
 };
 
 use compact_str::CompactString;
-use machinery::{Draft, EventType, Object, Revision};
+use machinery::{Draft, EventType, Object, Revision, object::Owner};
 use parking_lot::{Mutex, MutexGuard};
 use store::{
     Change, Collection, Commit, Committed, Error, Expect, ItemKey, Key, Listing, Span, Store, Watch,
@@ -32,6 +32,8 @@ pub struct View {
     /// Before the first record of this history; what is before it was never here.
     origin: Revision,
     known: Mutex<Known>,
+    /// Of all that shows.
+    owned: Mutex<Owned>,
     /// Something happened that is not kept yet.
     pub(super) changed: AtomicBool,
 }
@@ -138,15 +140,46 @@ impl Known {
     }
 }
 
+/// What belongs to whom, by the owner's UID as it shows.
+#[derive(Default)]
+pub(super) struct Owned(HashMap<(Kind, CompactString), BTreeSet<ItemKey>>);
+
+impl Owned {
+    fn add(&mut self, kind: Kind, item: &ItemKey, owners: &[Owner]) {
+        for owner in owners {
+            self.0.entry((kind, owner.uid.clone())).or_default().insert(item.clone());
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, item: &ItemKey, owners: &[Owner]) {
+        for owner in owners {
+            let place = (kind, owner.uid.clone());
+            if let Some(items) = self.0.get_mut(&place) {
+                items.remove(item);
+                if items.is_empty() {
+                    self.0.remove(&place);
+                }
+            }
+        }
+    }
+
+    fn of(&self, kind: Kind, owner: &str) -> impl Iterator<Item = &ItemKey> {
+        self.0.get(&(kind, owner.into())).into_iter().flatten()
+    }
+}
+
 /// A change of the view: first something goes, then something comes.
 #[derive(Default)]
 pub(super) struct Step {
     gone: BTreeSet<(Kind, ItemKey)>,
     put: BTreeMap<(Kind, ItemKey), Draft>,
+    /// Of what is put; some of it may be put otherwise since.
+    owned: Owned,
 }
 
 impl Step {
     pub fn put(&mut self, kind: Kind, item: ItemKey, draft: Draft) {
+        self.owned.add(kind, &item, &draft.head().owners);
         self.put.insert((kind, item), draft);
     }
 
@@ -187,8 +220,15 @@ impl View {
     pub(super) fn new(id: WorkspaceId, store: Arc<dyn Store>, memory: MemoryStore, origin: Revision) -> View {
         let epochs = Epochs::starting_at(origin);
         memory.load(&id, Loaded { head: origin, forgotten: origin, epochs, collections: Vec::new() });
-        let view =
-            View { id, store, memory, origin, known: Mutex::default(), changed: AtomicBool::new(false) };
+        let view = View {
+            id,
+            store,
+            memory,
+            origin,
+            known: Mutex::default(),
+            owned: Mutex::default(),
+            changed: AtomicBool::new(false),
+        };
         drop(view.level());
         view
     }
@@ -210,24 +250,37 @@ impl View {
 
     /// Makes a change visible. What would change nothing is left out.
     pub(super) fn commit(&self, step: Step) {
-        let Step { gone, put } = step;
-        let here = |(kind, item): &(Kind, ItemKey)| self.object(*kind, item).is_some();
-        let removals = gone.iter().filter(|place| here(place)).map(|(kind, item)| Write {
-            key: View::key(*kind, item),
-            expect: Expect::Anything,
-            change: Change::Remove,
-        });
-        self.commit_all(removals.collect());
-        let differs = |(kind, item): &(Kind, ItemKey), draft: &Draft| {
-            self.object(*kind, item).is_none_or(|object| !render::is_same(&object, draft))
-        };
-        let puts = put.into_iter().filter(|(place, draft)| differs(place, draft));
-        let puts = puts.map(|((kind, item), draft)| Write {
-            key: View::key(kind, &item),
-            expect: Expect::Anything,
-            change: Change::Put { draft, expires: None },
-        });
-        self.commit_all(puts.collect());
+        let Step { gone, put, .. } = step;
+        let mut owned = self.owned.lock();
+        let mut removals = Vec::new();
+        for (kind, item) in gone {
+            let Some(object) = self.object(kind, &item) else { continue };
+            owned.remove(kind, &item, &object.head.owners);
+            let change = Change::Remove;
+            removals.push(Write { key: View::key(kind, &item), expect: Expect::Anything, change });
+        }
+        self.commit_all(removals);
+        let mut puts = Vec::new();
+        for ((kind, item), draft) in put {
+            let before = self.object(kind, &item);
+            if before.as_ref().is_some_and(|object| render::is_same(object, &draft)) {
+                continue;
+            }
+            let before = before.as_ref().map(|object| &object.head.owners[..]).unwrap_or_default();
+            if before != &draft.head().owners[..] {
+                owned.remove(kind, &item, before);
+                owned.add(kind, &item, &draft.head().owners);
+            }
+            let change = Change::Put { draft, expires: None };
+            puts.push(Write { key: View::key(kind, &item), expect: Expect::Anything, change });
+        }
+        drop(owned);
+        self.commit_all(puts);
+    }
+
+    /// What shows as belonging to `owner`, or is about to; perhaps some that did.
+    pub(super) fn owned_by(&self, kind: Kind, owner: &str, step: &Step) -> BTreeSet<ItemKey> {
+        self.owned.lock().of(kind, owner).chain(step.owned.of(kind, owner)).cloned().collect()
     }
 
     fn commit_all(&self, writes: Vec<Write>) {

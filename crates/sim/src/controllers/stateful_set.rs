@@ -76,6 +76,10 @@ impl Revisions {
         let data = history::data(set);
         let next = all.last().map_or(1, |last| history::number(last).saturating_add(1));
         let equal = all.iter().rev().find(|revision| history::is_of(revision, &data));
+        if tree::is_deleting(set) && equal.is_none() {
+            // Whoever deletes it in the foreground deletes what it owns first: a new one would go, and come, for ever.
+            return None;
+        }
         let Some(update) = equal.cloned() else {
             let fresh = history::fresh(world, (KIND, set), HASH, next, collisions);
             plan.then(Action::create(kind::REVISIONS, fresh.object));

@@ -198,3 +198,19 @@ fn availability_takes_its_time() {
     cluster.seconds(11);
     assert_eq!(counts(&cluster), [2, 2, 2, 2, 2]);
 }
+
+#[test]
+fn one_on_its_way_out_makes_no_revision_anew() {
+    let mut cluster = Cluster::new(1);
+    let mut object = set(1);
+    object["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+    cluster.create(kind::STATEFUL_SETS, object);
+    let revisions = cluster.names(kind::REVISIONS);
+    assert_eq!(revisions.len(), 1);
+    cluster.delete(kind::STATEFUL_SETS, "db");
+    assert!(tree::is_deleting(&cluster.get(kind::STATEFUL_SETS, "db")));
+    // When the garbage collector deletes what it owns
+    cluster.delete(kind::REVISIONS, &revisions[0]);
+    // Then that stays so, and the set can go.
+    assert!(cluster.names(kind::REVISIONS).is_empty());
+}

@@ -3,6 +3,7 @@
 use api::assignment::{Propagation, State, Target};
 use bytes::Bytes;
 use compact_str::CompactString;
+use dialects::MANAGED_LABEL;
 use http::{Method, StatusCode, header};
 use kinds::{Problem, Subject};
 use serde_json::{Value, json};
@@ -13,13 +14,14 @@ use super::{
     Applied,
     compare::{contains, hash, owns, owns_no_more},
     errand::Case,
+    federated::Said,
     overrides::{self, Labels, Overrides},
     render::{Recipe, render},
     seen::{Seen, Type},
 };
 use crate::{
     MANAGER,
-    client::{APPLY, Client, Error, JSON, get, request},
+    client::{APPLY, Client, Error, JSON, MERGE, get, request},
     session::{Session, Shared},
 };
 
@@ -166,12 +168,15 @@ impl Session {
         let tree = object.tree().map_err(|_| Problem::Missing("fields that can be read"))?;
         let kind = self.kind(case);
         let chosen = self.chosen_overrides(case);
+        let said = Said::read(object, self.name())?;
+        let mut changes = chosen.changes();
+        changes.push(&said.changes);
         let mut body = render(&Recipe {
             kind: &kind,
             object: &Value::Object(tree),
             targets: &case.assignment.spec.clusters,
             own: &case.own,
-            changes: &chosen.changes(),
+            changes: &changes,
             workspace: (case.space.name(), &case.errand.workspace.0),
             namespace: if case.is_namespace { "" } else { place.item.namespace() },
             name: place.item.name(),
@@ -181,7 +186,8 @@ impl Session {
             let (home, namespace) = (case.errand.item.namespace(), place.item.namespace());
             self.complete_pods(&kind, &case.space, home, namespace, body)?;
         }
-        let autoscaled = kind.replicas().filter(|_| self.is_autoscaled(case)).map(str::to_owned);
+        let is_theirs = said.retains_replicas || self.is_autoscaled(case);
+        let autoscaled = kind.replicas().filter(|_| is_theirs).map(str::to_owned);
         Ok(body.map(|body| Sent::new(body, inputs, autoscaled)))
     }
 
@@ -213,7 +219,12 @@ impl Session {
     fn is_autoscaled(&self, case: &Case) -> bool {
         let reference = &case.assignment.spec.object;
         let listing = case.space.stored(&autoscalers());
+        let name = format!("\"{}\"", reference.name);
         listing.iter(Some(case.errand.item.namespace()), None).any(|(_, object)| {
+            // Most are about others, and need not be read for that.
+            if memchr::memmem::find(object.body_slice(), name.as_bytes()).is_none() {
+                return false;
+            }
             let Ok(tree) = object.tree() else { return false };
             let Some(target) = tree.get("spec").map(|spec| &spec["scaleTargetRef"]) else { return false };
             let group =
@@ -316,6 +327,32 @@ impl Session {
         }
     }
 
+    /// Takes off what says that it is a copy, and of whom; what is there then.
+    pub(super) async fn let_go(
+        &self,
+        client: &Client,
+        place: &Place<'_>,
+        uid: &str,
+    ) -> Result<Option<Seen>, Error> {
+        let patch = json!({"metadata": {
+            "uid": uid, "annotations": {api::SOURCE_ANNOTATION: null},
+            "labels": {
+                api::WORKSPACE_LABEL: null, api::WORKSPACE_ID_LABEL: null, api::NAMESPACE_LABEL: null,
+                MANAGED_LABEL: null,
+            },
+        }});
+        let headers = [(header::CONTENT_TYPE, MERGE), (header::ACCEPT, JSON)];
+        let path = format!("{}?fieldManager={MANAGER}", place.ty.path(place.item));
+        let request = request(Method::PATCH, &path, &headers, Bytes::from(patch.to_string()))?;
+        match client.demand(request, MOST_BYTES).await {
+            Ok(_) => self.shared.hub.metrics.copies.wrote("applied"),
+            Err(error) if error.code() == Some(404) => {}
+            Err(error) => return Err(error),
+        }
+        self.copies.saw_none(place.ty, place.item);
+        self.look(client, place).await
+    }
+
     /// What is left of it then.
     pub(super) async fn delete(
         &self,
@@ -328,6 +365,8 @@ impl Session {
             Propagation::Background => "Background",
             Propagation::Foreground => "Foreground",
             Propagation::Orphan => "Orphan",
+            // A cluster that is left, with the object still there.
+            Propagation::Keep => "Background",
         };
         let mut options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy, "preconditions": {"uid": uid},

@@ -11,13 +11,22 @@ use serde_json::{Value, value::RawValue};
 use server::{Hub, hub::root_id};
 use store::{Event, Key, WorkspaceId};
 
-use super::{errand::adopts, overrides::Override, reporter, seen::Type, work::Errand};
+use super::{
+    errand::adopts,
+    overrides::Override,
+    recent::Recent,
+    reporter,
+    seen::Type,
+    work::{Errand, Haste},
+};
 use crate::session::Session;
 
 /// Sessions by the UID of their `Cluster`.
 pub struct Dispatch {
     hub: Arc<Hub>,
     sessions: HashMap<CompactString, Arc<Session>>,
+    /// Objects that somebody has just written: what is decided of them goes first.
+    recent: Recent,
 }
 
 /// What of an Assignment says whom it concerns.
@@ -61,7 +70,7 @@ pub fn type_of(assignment: &Object) -> Option<Type> {
 
 impl Dispatch {
     pub fn new(hub: Arc<Hub>) -> Dispatch {
-        Dispatch { hub, sessions: HashMap::new() }
+        Dispatch { hub, sessions: HashMap::new(), recent: Recent::default() }
     }
 
     /// A session has begun. Whatever names its cluster comes later, or was there when the process began: then it is
@@ -74,8 +83,8 @@ impl Dispatch {
         self.sessions.remove(uid);
     }
 
-    fn now(&self) -> Option<Duration> {
-        Some(self.hub.env.clock.elapsed())
+    fn elapsed(&self) -> Duration {
+        self.hub.env.clock.elapsed()
     }
 
     /// All Assignments, to the sessions that they name.
@@ -91,7 +100,7 @@ impl Dispatch {
                 let errand = Errand { workspace: workspace.clone(), item: item.clone() };
                 for (_, session) in self.named(object) {
                     session.welcome(&workspace);
-                    session.copies.want(&errand, None);
+                    session.copies.want(&errand, None, Haste::InTurn);
                 }
             }
         }
@@ -128,6 +137,8 @@ impl Dispatch {
             (api::GROUP, assignment::PLURAL) => self.assignment_changed(event),
             (api::GROUP, api::overrides::PLURAL) => self.override_changed(event),
             ("", "namespaces") => self.namespace_changed(event),
+            // Nobody places them, and there are many.
+            ("" | "events.k8s.io", "events") => {}
             ("autoscaling", "horizontalpodautoscalers") => {
                 self.autoscaler_changed(event);
                 self.object_changed(event);
@@ -147,7 +158,7 @@ impl Dispatch {
                 // Only what was reported has changed: those look who wait for the others.
                 let draining = clusters(after).clusters.into_iter().filter(|it| it.state == State::Draining);
                 for session in draining.filter_map(|it| self.sessions.get(&it.uid)) {
-                    session.copies.want(&errand, None);
+                    session.copies.want(&errand, None, Haste::Now);
                 }
                 return;
             }
@@ -156,9 +167,11 @@ impl Dispatch {
         for object in old.into_iter().chain(new.map(|new| &**new)) {
             concerned.extend(self.named(object));
         }
+        let is_hurried = errand == errand.of_namespace() || self.recent.contains(&errand, self.elapsed());
+        let haste = if is_hurried { Haste::Now } else { Haste::InTurn };
         for session in concerned.values() {
             session.welcome(&event.workspace);
-            session.copies.want(&errand, self.now());
+            session.copies.want(&errand, Some(self.elapsed()), haste);
         }
     }
 
@@ -166,6 +179,9 @@ impl Dispatch {
         let (group, plural) = event.key.collection.parts();
         let (namespace, name) = (event.key.item.namespace(), event.key.item.name());
         let errand = Errand::new(&event.workspace, namespace, &assignment::name_of(group, plural, name));
+        if event.old.is_none() {
+            self.recent.note(&errand, self.elapsed());
+        }
         self.about(&errand, || changes_copies(event));
     }
 
@@ -173,7 +189,9 @@ impl Dispatch {
     fn about(&self, errand: &Errand, is_news: impl Fn() -> bool) {
         let Some(object) = self.hub.store.get(&errand.workspace, &reporter::key(errand)) else { return };
         if is_news() {
-            self.named(&object).for_each(|(_, session)| session.copies.want(errand, self.now()));
+            let now = self.elapsed();
+            self.recent.note(errand, now);
+            self.named(&object).for_each(|(_, session)| session.copies.want(errand, Some(now), Haste::Now));
         }
     }
 
@@ -240,7 +258,8 @@ impl Dispatch {
                 continue;
             }
             let errand = Errand { workspace: workspace.clone(), item: item.clone() };
-            self.named(object).for_each(|(_, session)| session.copies.want(&errand, self.now()));
+            let now = Some(self.elapsed());
+            self.named(object).for_each(|(_, session)| session.copies.want(&errand, now, Haste::InTurn));
         }
     }
 
@@ -269,6 +288,10 @@ fn changes_copies(event: &Event) -> bool {
     let (Some(old), Some(new)) = (event.old.as_deref(), event.after()) else { return true };
     if old.head.generation != new.head.generation || old.head.uid != new.head.uid {
         return true;
+    }
+    if old.head.generation > 0 && new.has_metadata_of(old) {
+        // What has a generation has a new one with everything else but its status.
+        return false;
     }
     let plain = |object: &Object| {
         let mut tree = object.tree().ok()?;

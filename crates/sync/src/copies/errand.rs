@@ -22,7 +22,7 @@ use super::{
     namespaces::{Asked, Home, NoHome},
     once,
     plan::{Action, There, Wish, plan},
-    reporter::{self, bounded_status},
+    reporter::{self, News, bounded_status},
     seen::{Known, Seen, Type},
     work::{Errand, Outcome, Taken},
 };
@@ -81,6 +81,19 @@ impl Case {
         object.tree().ok()?.get("metadata")?["deletionGracePeriodSeconds"].as_i64().filter(|it| *it > 0)
     }
 
+    /// Whether somebody in the member asks that it be left alone, and not the object itself.
+    fn is_hands_off(&self, seen: &Seen) -> bool {
+        let labels = self.object.as_ref().map(|object| &object.head.labels[..]).unwrap_or_default();
+        seen.hands_off
+            && !labels.iter().any(|(key, value)| key == dialects::MANAGED_LABEL && value == "false")
+    }
+
+    fn left_alone(&self, seen: &Seen) -> Report {
+        let message =
+            format!("its label {} is false there, so that it is left alone", dialects::MANAGED_LABEL);
+        self.failed(dialects::report::status::MANAGED_LABEL_FALSE, message, Some(seen))
+    }
+
     pub fn is_duplicated(&self) -> bool {
         let spec = &self.assignment.spec;
         spec.decision.strategy == Some(api::assignment::Strategy::Duplicate) && spec.clusters.len() > 1
@@ -136,6 +149,20 @@ impl Case {
     }
 }
 
+/// How a cluster's copy does by what was reported of it.
+fn health(kind: &Kind, object: &Value, target: &Target, report: &Report) -> Health {
+    let wanted = kind.wanted(object).unwrap_or(0);
+    let member = MemberStatus {
+        assigned: Share { replicas: target.replicas.unwrap_or(wanted), ..Share::default() },
+        generation: report.copy_generation,
+        source_generation: report.generation,
+        status: report.status.clone(),
+        reachable: true,
+        leaving: false,
+    };
+    kind.member_health(object, &member)
+}
+
 /// What came of a run, and what is to be said of it.
 struct Upshot {
     outcome: Outcome,
@@ -177,7 +204,8 @@ impl Session {
                 self.copies.note_gone(&errand);
                 self.place(&case, None);
             }
-            self.shared.reporter.report(&errand, case.known_report(), report.clone());
+            let news = self.news_of(&case, &report);
+            self.shared.reporter.report(&errand, case.known_report(), report.clone(), news);
             match &*report.reason {
                 reason::REFUSED | reason::CONFLICT | reason::INVALID => {
                     self.tell_refusal(&case, &report).await
@@ -213,6 +241,7 @@ impl Session {
         match case.own.state {
             // How, is said a moment later.
             _ if case.deleting && case.assignment.spec.propagation.is_none() => Wish::Stay,
+            _ if case.deleting && case.propagation() == Propagation::Keep => Wish::Release,
             _ if case.deleting => Wish::Remove,
             // What is in a volume is in no other.
             State::Draining if case.is_claim() => Wish::Stay,
@@ -242,16 +271,7 @@ impl Session {
             let Some(report) = case.assignment.report(&target.uid).filter(|it| it.applied) else {
                 return false;
             };
-            let wanted = kind.wanted(&object).unwrap_or(0);
-            let member = MemberStatus {
-                assigned: Share { replicas: target.replicas.unwrap_or(wanted), ..Share::default() },
-                generation: report.copy_generation,
-                source_generation: report.generation,
-                status: report.status.clone(),
-                reachable: true,
-                leaving: false,
-            };
-            match kind.member_health(&object, &member) {
+            match health(&kind, &object, target, report) {
                 Health::Healthy => true,
                 // A Deployment that is paused has pods, of which that says nothing.
                 Health::Suspended => kind.kind != "Deployment",
@@ -260,6 +280,24 @@ impl Session {
         };
         // What a cluster said last is worth nothing while it does not answer.
         staying.all(|target| self.is_ready(case, target) && does_well(target))
+    }
+
+    /// How soon a report is to be known.
+    fn news_of(&self, case: &Case, report: &Report) -> News {
+        let known = case.known_report();
+        if !report.applied || known == Some(report) || known.is_some_and(|known| !known.applied) {
+            return News::Turn;
+        }
+        let Some(object) = case.object.as_ref().and_then(|it| it.tree().ok()).map(Value::Object) else {
+            return News::Turn;
+        };
+        let kind = self.kind(case);
+        let is_on_its_way =
+            |report: &Report| matches!(health(&kind, &object, &case.own, report), Health::Progressing(_));
+        match is_on_its_way(report) && known.is_none_or(is_on_its_way) {
+            true => News::Progress,
+            false => News::Turn,
+        }
     }
 
     /// Whether another cluster can be used.
@@ -316,7 +354,7 @@ impl Session {
     async fn carry_out(&self, client: &Client, case: &Case, taken: &Taken) -> Upshot {
         let wish = self.wish(case);
         let is_said = case.known_report().is_some_and(Report::is_gone);
-        if wish == Wish::Remove && is_said && self.copies.is_gone(&case.errand) {
+        if matches!(wish, Wish::Remove | Wish::Release) && is_said && self.copies.is_gone(&case.errand) {
             return Upshot::nothing();
         }
         if wish == Wish::Remove && !case.deleting && case.known_report().is_some_and(|it| it.applied) {
@@ -373,7 +411,7 @@ impl Session {
         // In a namespace it is tried what the cluster does with pods.
         if made_for_it
             && !case.is_namespace
-            && wish != Wish::Remove
+            && !matches!(wish, Wish::Remove | Wish::Release)
             && let Some(why) = self.tokens.undecided()
         {
             // Pods that came first would have tokens of the cluster's.
@@ -415,14 +453,14 @@ impl Session {
         mut seen: Option<Seen>,
     ) -> Upshot {
         let inputs = self.inputs(case, place);
-        if wish != Wish::Remove
+        if !matches!(wish, Wish::Remove | Wish::Release)
             && let Some(seen) = seen.as_ref().filter(|seen| self.is_as_left(case, seen, inputs))
         {
             self.place(case, Some(&seen.uid));
             return Upshot::done(case.applied(Some(seen)));
         }
         let sent = match wish {
-            Wish::Remove => None,
+            Wish::Remove | Wish::Release => None,
             _ => match self.sent(case, place, inputs) {
                 Ok(sent) => sent,
                 // What is on its way out stays as it is.
@@ -445,6 +483,13 @@ impl Session {
                 Err(error) => return self.failure(case, taken, &error, seen.as_ref()),
             };
             let action = plan(wish, &there, adopt);
+            if let Some(seen) = seen.as_ref().filter(|seen| case.is_hands_off(seen)) {
+                match action {
+                    Action::Apply(_) => return Upshot::done(case.left_alone(seen)),
+                    Action::Delete(_) => return Upshot::done(case.gone()),
+                    _ => {}
+                }
+            }
             self.place(case, ours(&there));
             if action == Action::Create
                 && let Some(report) = once::over(&self.kind(case), case.known_report())
@@ -480,6 +525,7 @@ impl Session {
                     }
                     self.delete(client, case, place, &uid).await
                 }
+                Action::Release(uid) => self.let_go(client, place, &uid).await,
             };
             match step {
                 Ok(found) => (seen, looked) = (found, true),

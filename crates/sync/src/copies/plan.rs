@@ -11,6 +11,8 @@ pub enum Wish {
     Stay,
     /// There is to be none.
     Remove,
+    /// A copy that is there is nobody's from now on.
+    Release,
 }
 
 /// What the member has at the place of the copy.
@@ -47,6 +49,8 @@ pub enum Action {
     /// Nothing: it is as it is to be.
     Leave,
     Delete(CompactString),
+    /// Take off what says that it is a copy.
+    Release(CompactString),
     /// Wait until the object is gone that is being deleted.
     Await,
     /// Nothing: what is there is not ours.
@@ -59,6 +63,7 @@ pub enum Action {
 pub fn plan(wish: Wish, there: &There, adopt: bool) -> Action {
     match (wish, there) {
         (_, There::Unseen) => Action::Look,
+        (Wish::Release, There::Ours { uid, .. }) => Action::Release(uid.clone()),
         (_, There::Ours { deleting: true, .. }) => Action::Await,
         (Wish::Keep, There::Leftover { deleting: true, .. }) => Action::Await,
         (Wish::Keep, There::Absent) => Action::Create,
@@ -68,9 +73,10 @@ pub fn plan(wish: Wish, there: &There, adopt: bool) -> Action {
         (Wish::Keep, There::Foreign { uid }) if adopt => Action::Apply(uid.clone()),
         (Wish::Keep, There::Foreign { .. }) => Action::Conflict,
         (Wish::Remove, There::Ours { uid, .. }) => Action::Delete(uid.clone()),
-        (Wish::Stay | Wish::Remove, There::Absent | There::Leftover { .. } | There::Foreign { .. }) => {
-            Action::Gone
-        }
+        (
+            Wish::Stay | Wish::Remove | Wish::Release,
+            There::Absent | There::Leftover { .. } | There::Foreign { .. },
+        ) => Action::Gone,
     }
 }
 
@@ -100,6 +106,8 @@ mod tests {
                 assert_eq!(plan(wish, &there, false), action, "{wish:?} {there:?}");
             }
         }
+        assert_eq!(plan(Wish::Release, &ours(false, true), false), Action::Release(uid()));
+        assert_eq!(plan(Wish::Release, &There::Foreign { uid: uid() }, true), Gone);
         assert_eq!(plan(Wish::Keep, &There::Foreign { uid: uid() }, true), apply, "it may be taken over");
         assert_eq!(plan(Wish::Remove, &There::Foreign { uid: uid() }, true), Gone, "it was not taken over");
     }

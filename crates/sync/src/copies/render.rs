@@ -66,7 +66,7 @@ fn shares(recipe: &Recipe<'_>) -> BTreeMap<String, Share> {
 }
 
 fn is_own(key: &str) -> bool {
-    key.strip_prefix(api::GROUP).is_some_and(|rest| rest.starts_with('/'))
+    key.strip_prefix(api::GROUP).is_some_and(|rest| rest.starts_with('/')) || placement::dialect::is_read(key)
 }
 
 /// Whatever was said before: whose it is, and where.
@@ -136,7 +136,10 @@ mod tests {
             "metadata": {
                 "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3,
                 "labels": {"app": "web", "hanse.io/wave": "1"},
-                "annotations": {"note": "x", "hanse.io/clusters": "a,b"},
+                "annotations": {
+                    "note": "x", "hanse.io/clusters": "a,b",
+                    "federation.alpha.kubernetes.io/cluster-selector": "[]",
+                },
                 "ownerReferences": [{}], "finalizers": ["f"], "managedFields": [{}],
             },
             "spec": {"replicas": 5, "template": {"metadata": {"labels": {"hanse.io/kept": "yes"}}}},

@@ -21,6 +21,11 @@ use super::work::Errand;
 
 /// What comes within this is written together.
 const PAUSE: Duration = Duration::from_millis(20);
+/// An Assignment that was written is left alone for so long: while pods come up, each of its clusters has news every
+/// few milliseconds, and nobody needs all of them.
+const REST: Duration = Duration::from_millis(150);
+/// So long what is on its way may go on before it is said how far it is. That it has got there is said at once.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// After a failure of the store.
 const RETRY: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
@@ -29,11 +34,28 @@ const ATTEMPTS: usize = 8;
 
 pub struct Reporter {
     hub: Arc<Hub>,
-    /// By the UID of the Cluster.
-    pending: Mutex<HashMap<Errand, BTreeMap<String, Report>>>,
+    pending: Mutex<HashMap<Errand, Pending>>,
     /// Those of whom something is being written.
     writing: Mutex<HashSet<Errand>>,
+    /// Those that were written, until they may be again.
+    resting: Mutex<HashMap<Errand, Duration>>,
     wake: Notify,
+}
+
+/// What is to be written of an errand.
+struct Pending {
+    /// By the UID of the Cluster.
+    reports: BTreeMap<String, Report>,
+    due: Duration,
+}
+
+/// How soon something is to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It is as it should be, or is not any more, or cannot be.
+    Turn,
+    /// It has come further, and has to go on.
+    Progress,
 }
 
 pub fn collection() -> Collection {
@@ -46,33 +68,40 @@ pub fn key(errand: &Errand) -> Key {
 
 impl Reporter {
     pub fn new(hub: Arc<Hub>) -> Reporter {
-        Reporter { hub, pending: Mutex::default(), writing: Mutex::default(), wake: Notify::new() }
+        Reporter {
+            hub,
+            pending: Mutex::default(),
+            writing: Mutex::default(),
+            resting: Mutex::default(),
+            wake: Notify::new(),
+        }
     }
 
     /// `known`: what the Assignment says already.
-    pub fn report(&self, errand: &Errand, known: Option<&Report>, report: Report) {
+    pub fn report(&self, errand: &Errand, known: Option<&Report>, report: Report, news: News) {
+        let now = self.hub.env.clock.elapsed();
         let mut pending = self.pending.lock();
-        let waits = pending.get(errand).is_some_and(|reports| reports.contains_key(&report.uid))
+        let waits = pending.get(errand).is_some_and(|it| it.reports.contains_key(&report.uid))
             || self.writing.lock().contains(errand);
         if !waits && known == Some(&report) {
             return;
         }
-        pending.entry(errand.clone()).or_default().insert(report.uid.clone(), report);
+        let due = if news == News::Turn { now } else { now + PATIENCE };
+        let entry =
+            pending.entry(errand.clone()).or_insert_with(|| Pending { reports: BTreeMap::new(), due });
+        entry.reports.insert(report.uid.clone(), report);
+        entry.due = entry.due.min(due);
         drop(pending);
         self.wake.notify_one();
     }
 
     pub async fn run(&self) -> Infallible {
         loop {
-            self.wake.notified().await;
+            if self.pending.lock().is_empty() {
+                self.wake.notified().await;
+            }
             self.hub.env.clock.sleep(PAUSE).await;
-            let batch = {
-                let mut pending = self.pending.lock();
-                let batch = std::mem::take(&mut *pending);
-                // What is said meanwhile is compared with what is there then.
-                self.writing.lock().extend(batch.keys().cloned());
-                batch
-            };
+            let batch = self.take();
             let mut writes = stream::iter(batch.into_iter().map(|(errand, reports)| async move {
                 let written = self.write(&errand, &reports).await;
                 (errand, reports, written)
@@ -81,37 +110,58 @@ impl Reporter {
             let mut failed = None;
             while let Some((errand, reports, written)) = writes.next().await {
                 self.writing.lock().remove(&errand);
-                if let Err(error) = written {
-                    failed = Some(error);
-                    self.put_back(errand, reports);
+                match written {
+                    Ok(true) => {
+                        self.resting.lock().insert(errand, self.hub.env.clock.elapsed() + REST);
+                    }
+                    Ok(false) => {}
+                    Err(error) => {
+                        failed = Some(error);
+                        self.put_back(errand, reports);
+                    }
                 }
             }
             drop(writes);
             if let Some(error) = failed {
                 tracing::warn!(%error, "cannot write what became of copies");
                 self.hub.env.clock.sleep(RETRY).await;
-                self.wake.notify_one();
             }
         }
     }
 
+    /// What may be written now.
+    fn take(&self) -> Vec<(Errand, BTreeMap<String, Report>)> {
+        let now = self.hub.env.clock.elapsed();
+        let mut resting = self.resting.lock();
+        resting.retain(|_, until| *until > now);
+        let mut pending = self.pending.lock();
+        let due = pending.extract_if(|errand, it| it.due <= now && !resting.contains_key(errand));
+        let batch: Vec<_> = due.map(|(errand, it)| (errand, it.reports)).collect();
+        // What is said meanwhile is compared with what is there then.
+        self.writing.lock().extend(batch.iter().map(|(errand, _)| errand.clone()));
+        batch
+    }
+
     /// Unless there is something newer.
     fn put_back(&self, errand: Errand, reports: BTreeMap<String, Report>) {
+        let due = self.hub.env.clock.elapsed();
         let mut pending = self.pending.lock();
-        let newer = pending.entry(errand).or_default();
+        let newer = pending.entry(errand).or_insert_with(|| Pending { reports: BTreeMap::new(), due });
+        newer.due = due;
         for (uid, report) in reports {
-            newer.entry(uid).or_insert(report);
+            newer.reports.entry(uid).or_insert(report);
         }
     }
 
-    async fn write(&self, errand: &Errand, reports: &BTreeMap<String, Report>) -> Result<(), String> {
+    /// Whether there was anything to write.
+    async fn write(&self, errand: &Errand, reports: &BTreeMap<String, Report>) -> Result<bool, String> {
         let store = &self.hub.store;
         for _ in 0..ATTEMPTS {
-            let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(()) };
+            let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(false) };
             let mut tree = object.tree().map_err(|error| error.to_string())?;
             let mut assignment = Assignment::read(&object).map_err(|error| error.to_string())?;
             if !merge(&mut assignment, reports, object.head.deleting) {
-                return Ok(());
+                return Ok(false);
             }
             let status = serde_json::to_value(&assignment.status).map_err(|error| error.to_string())?;
             tree.insert("status".into(), status);
@@ -125,7 +175,7 @@ impl Reporter {
             match store.commit(&errand.workspace, commit).await {
                 Ok(_) => {
                     self.hub.metrics.copies.reports.inc();
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(error.to_string()),

@@ -58,6 +58,8 @@ pub struct Seen {
     pub deleting: bool,
     /// Something in the member has it, and takes it along.
     pub owned: bool,
+    /// Somebody there says that it is to be left alone.
+    pub hands_off: bool,
     pub finalizers: Vec<CompactString>,
     /// As JSON; empty: it has none.
     pub status: Bytes,
@@ -84,6 +86,7 @@ impl Seen {
             source: text(&metadata["annotations"][api::SOURCE_ANNOTATION]),
             deleting: metadata["deletionTimestamp"].is_string(),
             owned: metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty()),
+            hands_off: metadata["labels"][dialects::MANAGED_LABEL] == "false",
             finalizers: finalizers.map(text).collect(),
             status: object.get("status").map(Value::to_string).unwrap_or_default().into(),
             fingerprint: 0,

@@ -32,6 +32,18 @@ impl Errand {
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// When an errand is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Haste {
+    /// Somebody has just changed something, here or in the member, and may be waiting.
+    Now,
+    /// After all that were asked for before: because of a list, a cluster or a policy, of which much may follow.
+    InTurn,
+}
+
+/// Of so many that are run, one is of those that wait for their turn, however many others there are.
+const TURN: u32 = 8;
+
 /// What came of an errand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -62,7 +74,12 @@ pub struct Work {
 #[derive(Default)]
 struct State {
     entries: HashMap<Errand, Entry>,
-    ready: VecDeque<Errand>,
+    now: VecDeque<Errand>,
+    /// One that was hurried since is here, too, and is passed over.
+    in_turn: VecDeque<Errand>,
+    /// How many are in one of them.
+    ready: usize,
+    taken: u32,
     later: BTreeSet<(Duration, Errand)>,
 }
 
@@ -77,32 +94,38 @@ struct Entry {
 enum Standing {
     #[default]
     Idle,
-    Ready,
+    Ready(Haste),
     Later(Duration),
     UnderWay,
-    /// Under way, and something changed since it began.
+    /// Under way, and the member has told something since it began.
     Again,
+    /// Under way, and what it depends on is another since it began.
+    Renewed(Haste),
 }
 
 impl Work {
     /// Something it depends on is another: it is done now, whatever failed before. `since`: when somebody wanted it.
-    pub fn renew(&self, errand: &Errand, since: Option<Duration>) {
+    pub fn renew(&self, errand: &Errand, since: Option<Duration>, haste: Haste) {
         let mut state = self.state.lock();
         let state = &mut *state;
         let entry = state.entries.entry(errand.clone()).or_default();
         entry.failures = 0;
         entry.since = entry.since.or(since);
-        if let Standing::Later(due) = entry.standing {
-            state.later.remove(&(due, errand.clone()));
-            entry.standing = Standing::Idle;
+        match entry.standing {
+            Standing::Later(due) => {
+                state.later.remove(&(due, errand.clone()));
+                entry.standing = Standing::Idle;
+            }
+            Standing::UnderWay | Standing::Again => entry.standing = Standing::Renewed(haste),
+            Standing::Idle | Standing::Ready(_) | Standing::Renewed(_) => {}
         }
-        state.queue(errand);
+        state.queue(errand, haste);
         self.wake.notify_one();
     }
 
     /// The member has told something: it is looked at now, unless it waits because it failed.
     pub fn look(&self, errand: &Errand) {
-        self.state.lock().queue(errand);
+        self.state.lock().queue(errand, Haste::Now);
         self.wake.notify_one();
     }
 
@@ -111,10 +134,9 @@ impl Work {
         let state = &mut *state;
         while state.later.first().is_some_and(|(due, _)| *due <= now) {
             let Some((_, errand)) = state.later.pop_first() else { break };
-            state.entries.entry(errand.clone()).or_default().standing = Standing::Ready;
-            state.ready.push_back(errand);
+            state.make_ready(&errand, Haste::InTurn);
         }
-        let errand = state.ready.pop_front()?;
+        let errand = state.next()?;
         let entry = state.entries.entry(errand.clone()).or_default();
         entry.standing = Standing::UnderWay;
         Some(Taken { since: entry.since, failures: entry.failures, errand })
@@ -124,10 +146,18 @@ impl Work {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(entry) = state.entries.get_mut(errand) else { return };
-        let again = entry.standing == Standing::Again;
+        let renewed = matches!(entry.standing, Standing::Renewed(_));
+        let asked = match entry.standing {
+            Standing::Renewed(haste) => Some(haste),
+            // Where somebody writes it as fast as this does, that would go on without a pause.
+            Standing::Again => (outcome != Outcome::Retry).then_some(Haste::Now),
+            _ => None,
+        };
+        let again = asked.is_some();
         entry.standing = Standing::Idle;
         match outcome {
-            Outcome::Done => (entry.failures, entry.since) = (0, entry.since.filter(|_| again)),
+            // What the member tells meanwhile is nobody's wish.
+            Outcome::Done => (entry.failures, entry.since) = (0, entry.since.filter(|_| renewed)),
             Outcome::Retry if !again => {
                 let pause = FIRST_PAUSE.saturating_mul(1 << entry.failures.min(16)).min(LONGEST_PAUSE);
                 entry.failures = entry.failures.saturating_add(1);
@@ -138,10 +168,10 @@ impl Work {
             Outcome::Waits => entry.failures = 0,
             Outcome::Retry => {}
         }
-        match again {
-            true => state.queue(errand),
-            false if outcome == Outcome::Done => drop(state.entries.remove(errand)),
-            false => {}
+        match asked {
+            Some(haste) => state.queue(errand, haste),
+            None if outcome == Outcome::Done => drop(state.entries.remove(errand)),
+            None => {}
         }
     }
 
@@ -152,32 +182,68 @@ impl Work {
 
     pub fn len(&self) -> usize {
         let state = self.state.lock();
-        state.ready.len() + state.later.len()
+        state.ready + state.later.len()
     }
 
     /// Those that were given up in the middle are done again.
     pub fn resume(&self) {
         let mut state = self.state.lock();
         let state = &mut *state;
-        for (errand, entry) in &mut state.entries {
-            if matches!(entry.standing, Standing::UnderWay | Standing::Again) {
-                entry.standing = Standing::Ready;
-                state.ready.push_back(errand.clone());
-            }
-        }
+        let is_given_up = |entry: &Entry| {
+            matches!(entry.standing, Standing::UnderWay | Standing::Again | Standing::Renewed(_))
+        };
+        let given_up = state.entries.iter().filter(|(_, entry)| is_given_up(entry));
+        let given_up: Vec<Errand> = given_up.map(|(errand, _)| errand.clone()).collect();
+        given_up.iter().for_each(|errand| state.make_ready(errand, Haste::InTurn));
     }
 }
 
 impl State {
-    fn queue(&mut self, errand: &Errand) {
+    fn queue(&mut self, errand: &Errand, haste: Haste) {
         let entry = self.entries.entry(errand.clone()).or_default();
-        match entry.standing {
-            Standing::Idle => {
-                entry.standing = Standing::Ready;
-                self.ready.push_back(errand.clone());
+        match (entry.standing, haste) {
+            (Standing::Idle, _) => self.make_ready(errand, haste),
+            (Standing::Ready(Haste::InTurn), Haste::Now) => {
+                self.ready -= 1;
+                self.make_ready(errand, haste);
             }
-            Standing::UnderWay => entry.standing = Standing::Again,
-            Standing::Ready | Standing::Later(_) | Standing::Again => {}
+            (Standing::UnderWay, _) => entry.standing = Standing::Again,
+            (Standing::Renewed(_), Haste::Now) => entry.standing = Standing::Renewed(haste),
+            (Standing::Ready(_) | Standing::Later(_) | Standing::Again | Standing::Renewed(_), _) => {}
+        }
+    }
+
+    fn make_ready(&mut self, errand: &Errand, haste: Haste) {
+        self.entries.entry(errand.clone()).or_default().standing = Standing::Ready(haste);
+        self.lane(haste).push_back(errand.clone());
+        self.ready += 1;
+    }
+
+    fn lane(&mut self, haste: Haste) -> &mut VecDeque<Errand> {
+        match haste {
+            Haste::Now => &mut self.now,
+            Haste::InTurn => &mut self.in_turn,
+        }
+    }
+
+    fn next(&mut self) -> Option<Errand> {
+        self.taken = self.taken.wrapping_add(1);
+        let lanes = match self.taken % TURN {
+            0 => [Haste::InTurn, Haste::Now],
+            _ => [Haste::Now, Haste::InTurn],
+        };
+        let errand = lanes.into_iter().find_map(|haste| self.next_of(haste))?;
+        self.ready -= 1;
+        Some(errand)
+    }
+
+    fn next_of(&mut self, haste: Haste) -> Option<Errand> {
+        loop {
+            let errand = self.lane(haste).pop_front()?;
+            let standing = self.entries.get(&errand).map(|entry| entry.standing);
+            if standing == Some(Standing::Ready(haste)) {
+                return Some(errand);
+            }
         }
     }
 }
@@ -197,8 +263,8 @@ mod tests {
     #[test]
     fn each_is_done_once_however_often_it_is_asked_for() {
         let work = Work::default();
-        work.renew(&errand("a"), Some(seconds(1)));
-        work.renew(&errand("a"), Some(seconds(2)));
+        work.renew(&errand("a"), Some(seconds(1)), Haste::Now);
+        work.renew(&errand("a"), Some(seconds(2)), Haste::Now);
         work.look(&errand("a"));
         let taken = work.take(seconds(3)).expect("one");
         assert_eq!(taken, Taken { errand: errand("a"), since: Some(seconds(1)), failures: 0 });
@@ -214,21 +280,21 @@ mod tests {
     #[test]
     fn what_waits_for_something_else_was_wanted_since_it_was_asked_for_first() {
         let work = Work::default();
-        work.renew(&errand("a"), Some(seconds(1)));
+        work.renew(&errand("a"), Some(seconds(1)), Haste::Now);
         work.take(seconds(1));
         work.finish(&errand("a"), Outcome::Waits, seconds(1));
         assert_eq!((work.take(seconds(2)), work.len()), (None, 0), "nobody asks");
-        work.renew(&errand("a"), None);
+        work.renew(&errand("a"), None, Haste::Now);
         assert_eq!(work.take(seconds(3)).and_then(|taken| taken.since), Some(seconds(1)));
         work.finish(&errand("a"), Outcome::Done, seconds(3));
-        work.renew(&errand("a"), None);
+        work.renew(&errand("a"), None, Haste::Now);
         assert_eq!(work.take(seconds(4)).and_then(|taken| taken.since), None, "that is done");
     }
 
     #[test]
     fn what_failed_waits_longer_each_time_until_something_changes() {
         let work = Work::default();
-        work.renew(&errand("a"), None);
+        work.renew(&errand("a"), None, Haste::Now);
         let mut now = seconds(0);
         let mut pauses = Vec::new();
         for _ in 0..9 {
@@ -243,8 +309,36 @@ mod tests {
         assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
         work.take(now);
         work.finish(&errand("a"), Outcome::Retry, now);
-        work.renew(&errand("a"), None);
+        work.renew(&errand("a"), None, Haste::Now);
         assert_eq!(work.take(now).map(|taken| taken.failures), Some(0));
+    }
+
+    #[test]
+    fn what_the_member_tells_meanwhile_is_nobodys_wish() {
+        let work = Work::default();
+        work.renew(&errand("a"), Some(seconds(1)), Haste::Now);
+        work.take(seconds(1));
+        work.look(&errand("a"));
+        work.finish(&errand("a"), Outcome::Done, seconds(1));
+        assert_eq!(work.take(seconds(1)).map(|taken| taken.since), Some(None));
+        work.renew(&errand("a"), Some(seconds(2)), Haste::Now);
+        work.finish(&errand("a"), Outcome::Done, seconds(2));
+        assert_eq!(work.take(seconds(2)).map(|taken| taken.since), Some(Some(seconds(2))));
+    }
+
+    #[test]
+    fn what_failed_waits_although_the_member_told_something_meanwhile() {
+        let work = Work::default();
+        work.look(&errand("a"));
+        work.take(seconds(0));
+        work.look(&errand("a"));
+        work.finish(&errand("a"), Outcome::Retry, seconds(0));
+        assert_eq!((work.take(seconds(0)), work.next_due()), (None, Some(FIRST_PAUSE)));
+        work.take(FIRST_PAUSE);
+        work.look(&errand("a"));
+        work.renew(&errand("a"), None, Haste::Now);
+        work.finish(&errand("a"), Outcome::Retry, FIRST_PAUSE);
+        assert!(work.take(FIRST_PAUSE).is_some(), "what is to be done is another");
     }
 
     #[test]
@@ -254,5 +348,28 @@ mod tests {
         work.take(seconds(0));
         work.resume();
         assert!(work.take(seconds(0)).is_some());
+    }
+
+    #[test]
+    fn what_somebody_waits_for_goes_first_and_nothing_waits_for_ever() {
+        let work = Work::default();
+        for number in 0..20 {
+            work.renew(&errand(&format!("old-{number}")), None, Haste::InTurn);
+        }
+        work.renew(&errand("old-7"), None, Haste::Now);
+        work.look(&errand("new"));
+        work.renew(&errand("new"), None, Haste::InTurn);
+        assert_eq!(work.len(), 21);
+        let taken = || work.take(seconds(0)).map(|taken| taken.errand);
+        assert_eq!([taken(), taken(), taken()], ["old-7", "new", "old-0"].map(|it| Some(errand(it))));
+        let rest: BTreeSet<Errand> = std::iter::from_fn(taken).collect();
+        assert_eq!((rest.len(), work.len()), (18, 0), "each once");
+
+        let work = Work::default();
+        work.renew(&errand("old"), None, Haste::InTurn);
+        (0..20).for_each(|number| work.look(&errand(&format!("new-{number}"))));
+        let taken = || work.take(seconds(0)).map(|taken| taken.errand);
+        let first: Vec<Errand> = std::iter::from_fn(taken).take(TURN as usize).collect();
+        assert!(first.contains(&errand("old")));
     }
 }

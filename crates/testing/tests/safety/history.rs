@@ -1,6 +1,10 @@
 //! All that was committed, in the hub and in members, in its order and with its time.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use machinery::Object;
 use parking_lot::Mutex;
@@ -21,9 +25,25 @@ pub enum Note {
     ByHand(String),
 }
 
+impl Note {
+    /// For people, and to tell two runs apart.
+    pub fn line(&self) -> String {
+        match self {
+            Note::Changed(side, event) => {
+                let (space, key, revision) = (&event.workspace.0, &event.key, event.object().revision);
+                format!("{side:?} {space} {key:?} {:?} {revision:?}", event.event_type())
+            }
+            Note::Begins(objects) => format!("the hub begins with {} objects", objects.len()),
+            Note::ByHand(uid) => format!("{uid} is deleted by hand"),
+        }
+    }
+}
+
 pub struct History {
     began: Instant,
     notes: Mutex<Vec<(Duration, Note)>>,
+    /// What users and faults did, for people.
+    said: Mutex<Vec<String>>,
 }
 
 /// Follows one store until it is ended.
@@ -34,11 +54,27 @@ pub struct Recorder {
 
 impl History {
     pub fn new() -> Arc<History> {
-        Arc::new(History { began: Instant::now(), notes: Mutex::default() })
+        Arc::new(History { began: Instant::now(), notes: Mutex::default(), said: Mutex::default() })
     }
 
     pub fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    pub fn say(&self, what: impl std::fmt::Display) {
+        self.said.lock().push(format!("{:?} {what}", self.now()));
+    }
+
+    pub fn said(&self) -> Vec<String> {
+        self.said.lock().clone()
+    }
+
+    /// The same for what went the same way.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.said().hash(&mut hasher);
+        self.read(|notes| notes.iter().for_each(|(time, note)| (time, note.line()).hash(&mut hasher)));
+        hasher.finish()
     }
 
     pub fn note(&self, note: Note) {

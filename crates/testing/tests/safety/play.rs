@@ -1,6 +1,10 @@
 //! One seed: users work and things break, then all is mended and judged.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use env::{Env, network::sim::SimNet, random::SeededRandom};
@@ -15,7 +19,7 @@ use crate::{
     history::{History, Note, Recorder, Side},
     machine::{HOST, Machine, Running, answer},
     members::{Member, NAMES},
-    rest,
+    rest, seeds, standstill,
     wanted::{KINDS, wrong_deletions},
 };
 
@@ -31,8 +35,9 @@ pub struct World {
     pub history: Arc<History>,
     /// What the hub has said to have done, by path: the UID of what is there, or that nothing is to be.
     acknowledged: BTreeMap<String, Option<String>>,
+    /// Namespaces that somebody has deleted: what is changed in them goes all the same.
+    going: BTreeSet<String>,
     mending: Vec<(Instant, Mend)>,
-    trace: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,20 +63,22 @@ fn begins(history: &Arc<History>, store: &Arc<EmbeddedStore>) -> Recorder {
 }
 
 pub async fn play(seed: u64) -> Result<()> {
-    let mut world = World::start(seed).await.context("setting up")?;
+    let history = History::new();
+    standstill::watch(seed, history.clone());
+    let mut world = World::start(seed, history).await.context("setting up")?;
     let played = world.run().await;
     if played.is_err() || crate::number("HANSE_SEED").is_some() {
-        println!("seed {seed}, what happened:\n  {}", world.trace.join("\n  "));
+        println!("seed {seed}, what happened:\n  {}", world.history.said().join("\n  "));
         println!("what the hub says of it:\n  {}", rest::assignments(&world).join("\n  "));
     }
+    seeds::print_digest(world.history.digest());
     played
 }
 
 impl World {
-    async fn start(seed: u64) -> Result<World> {
+    async fn start(seed: u64, history: Arc<History>) -> Result<World> {
         let net = SimNet::new(HOST);
         let laptop = Env::simulated(seed ^ 0x1a, env::files::sim::SimDisk::new(seed), net.host("laptop"));
-        let history = History::new();
         let mut machine = Machine::new(seed, net.clone(), laptop.clock.clone());
         let hub = machine.start(|store| begins(&history, &store)).await?;
         let mut members = Vec::new();
@@ -88,8 +95,8 @@ impl World {
             members,
             history,
             acknowledged: BTreeMap::new(),
+            going: BTreeSet::new(),
             mending: Vec::new(),
-            trace: Vec::new(),
         })
     }
 
@@ -108,8 +115,8 @@ impl World {
         rest::is_quiet(self).await
     }
 
-    fn say(&mut self, what: impl std::fmt::Display) {
-        self.trace.push(format!("{:?} {what}", self.history.now()));
+    fn say(&self, what: impl std::fmt::Display) {
+        self.history.say(what);
     }
 
     async fn step(&mut self) -> Result<()> {
@@ -152,8 +159,17 @@ impl World {
             }
             _ => act.path.clone(),
         };
+        let is_namespace = act.path.starts_with("/api/v1/namespaces") && act.path.matches('/').count() <= 4;
+        if act.method == Method::POST && matches!(answered, Some((200..300, _))) {
+            // Nothing is made in one that goes.
+            self.going.retain(|namespace| *namespace != path && !is_in(&path, namespace));
+        } else if is_namespace && act.method == Method::DELETE && !matches!(answered, Some((400..500, _))) {
+            self.going.insert(path.clone());
+        }
+        let is_lost = self.going.iter().any(|namespace| is_in(&path, namespace));
+        let goes = |object: &Value| is_lost || !object["metadata"]["deletionTimestamp"].is_null();
         match answered {
-            Some((200..300, object)) if act.method != Method::DELETE => {
+            Some((200..300, object)) if act.method != Method::DELETE && !goes(&object) => {
                 let uid = crate::wanted::uid(&object).to_owned();
                 self.acknowledged.insert(path, Some(uid));
             }

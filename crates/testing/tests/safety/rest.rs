@@ -199,18 +199,29 @@ fn is_wrong(hub: &Hub, place: &(String, String, String), object: &Value, copies:
     None
 }
 
-/// What is written at rest by those whose work that is.
+/// What is written at rest by those whose work that is: leases are renewed, notes expire, and the hub says of each
+/// cluster every minute that it is heard of. Whatever else such a write changes is not at rest.
 fn is_routine(side: Side, event: &store::Event) -> bool {
     let (group, plural) = event.key.collection.parts();
     match (group, plural) {
         ("coordination.k8s.io", "leases") => true,
-        // Notes expire.
         ("", "events") | ("events.k8s.io", "events") => matches!(event.change, EventChange::Removed(_)),
-        // That it is heard of.
-        (api::GROUP, api::cluster::PLURAL) => side == Side::Hub,
-        ("", "nodes") => true,
+        (api::GROUP, api::cluster::PLURAL) => side == Side::Hub && is_heartbeat(event),
         _ => false,
     }
+}
+
+fn is_heartbeat(event: &store::Event) -> bool {
+    let (Some(old), Some(new)) = (event.old.as_ref(), event.after()) else { return false };
+    let plain = |object: &machinery::Object| {
+        let mut tree = Value::Object(object.tree().ok()?);
+        tree["status"].as_object_mut()?.remove("heartbeat");
+        let metadata = tree["metadata"].as_object_mut()?;
+        // They tell the time of the last change.
+        metadata.retain(|key, _| !matches!(key.as_str(), "resourceVersion" | "managedFields"));
+        Some(tree)
+    };
+    plain(old).is_some_and(|old| plain(new) == Some(old))
 }
 
 /// For an hour.
@@ -222,7 +233,7 @@ pub async fn is_quiet(world: &World) -> Result<()> {
     let written: Vec<String> = world.history.read(|notes| {
         let late = notes[from..].iter().filter_map(|(time, note)| match note {
             Note::Changed(side, event) if !is_routine(*side, event) => {
-                Some(format!("{time:?} {side:?} {:?} {:?}", event.key, event.event_type()))
+                Some(format!("{time:?} {}", note.line()))
             }
             _ => None,
         });

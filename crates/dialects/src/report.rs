@@ -1,0 +1,273 @@
+//! What came of a federated object, in KubeFed's words.
+
+use api::assignment::{Assignment, Report, State, Target, reason};
+use kinds::propagation::Pass;
+use placement::{Choice, cluster::Labels};
+use serde_json::Value;
+
+/// Statuses of a cluster.
+pub mod status {
+    pub const WAITING_FOR_REMOVAL: &str = "WaitingForRemoval";
+    pub const NOT_READY: &str = "ClusterNotReady";
+    pub const COMPUTE_FAILED: &str = "ComputeResourceFailed";
+    pub const OVERRIDES_FAILED: &str = "ApplyOverridesFailed";
+    pub const CREATION_FAILED: &str = "CreationFailed";
+    pub const UPDATE_FAILED: &str = "UpdateFailed";
+    pub const DELETION_FAILED: &str = "DeletionFailed";
+    pub const ALREADY_EXISTS: &str = "AlreadyExists";
+    pub const MANAGED_LABEL_FALSE: &str = "ManagedLabelFalse";
+    pub const CREATION_TIMED_OUT: &str = "CreationTimedOut";
+    pub const UPDATE_TIMED_OUT: &str = "UpdateTimedOut";
+}
+
+/// Reasons of the condition.
+pub const COMPUTE_PLACEMENT_FAILED: &str = "ComputePlacementFailed";
+pub const NAMESPACE_NOT_FEDERATED: &str = "NamespaceNotFederated";
+
+/// A cluster that could have it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub name: String,
+    pub labels: Labels,
+    pub ready: bool,
+}
+
+/// All that a status is made of.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// Of the federated object.
+    pub generation: i64,
+    /// Of the plain object; 0: its kind has none.
+    pub plain_generation: i64,
+    /// Where the plain object is to be.
+    pub choice: &'a Choice,
+    /// In which clusters something differs.
+    pub overridden: Vec<String>,
+    pub assignment: Option<&'a Assignment>,
+    pub members: &'a [Member],
+    /// The status of each copy is shown.
+    pub collects: bool,
+    /// What was said before.
+    pub before: &'a Value,
+    pub namespace_not_federated: bool,
+}
+
+/// What is to be written into the status of the federated object.
+pub fn pass(facts: &Facts<'_>) -> Pass {
+    let mut pass = Pass { generation: facts.generation, collect: facts.collects, ..Pass::default() };
+    let mut under_way = false;
+    let targets = facts.assignment.map(|it| it.spec.clusters.as_slice()).unwrap_or_default();
+    for target in targets {
+        let report = facts.assignment.and_then(|it| it.report(&target.uid));
+        match said(facts, target, report) {
+            Said::Nothing => continue,
+            Said::Status(status) => drop(pass.clusters.insert(target.name.clone(), status.to_owned())),
+            Said::UnderWay(status) => {
+                under_way = true;
+                let before = before(facts, &target.name).unwrap_or_else(|| status.to_owned());
+                pass.clusters.insert(target.name.clone(), before);
+            }
+        }
+        let remote = report.map(|it| &it.status).filter(|it| facts.collects && !it.is_null());
+        if let Some(remote) = remote {
+            pass.statuses.insert(target.name.clone(), remote.clone());
+        }
+    }
+    for member in facts.members.iter().filter(|it| facts.choice.holds(&it.name, &it.labels)) {
+        if targets.iter().any(|target| target.name == member.name) {
+            continue;
+        }
+        match (member.ready, facts.assignment) {
+            (false, _) => drop(pass.clusters.insert(member.name.clone(), status::NOT_READY.to_owned())),
+            // It was decided, and not for this one: the Assignment says why.
+            (true, Some(_)) => {
+                pass.clusters.insert(member.name.clone(), status::CREATION_FAILED.to_owned());
+            }
+            (true, None) => {
+                under_way = true;
+                pass.clusters.insert(member.name.clone(), status::CREATION_TIMED_OUT.to_owned());
+            }
+        }
+    }
+    if under_way {
+        pass.generation = facts.before["observedGeneration"].as_i64().unwrap_or(0);
+    }
+    let all_well = pass.clusters.values().all(String::is_empty);
+    if facts.namespace_not_federated && all_well {
+        pass.reason = NAMESPACE_NOT_FEDERATED.to_owned();
+    }
+    pass
+}
+
+/// What the pass is if nothing can be made of what is written: every cluster that it is meant for says so.
+pub fn failed(facts: &Facts<'_>, cluster_status: &str) -> Pass {
+    let meant = facts.members.iter().filter(|it| facts.choice.holds(&it.name, &it.labels));
+    Pass {
+        generation: facts.generation,
+        clusters: meant.map(|it| (it.name.clone(), cluster_status.to_owned())).collect(),
+        ..Pass::default()
+    }
+}
+
+enum Said {
+    Nothing,
+    Status(&'static str),
+    /// It is about to be known; what was said before stays, or else this.
+    UnderWay(&'static str),
+}
+
+fn before(facts: &Facts<'_>, cluster: &str) -> Option<String> {
+    let clusters = facts.before["clusters"].as_array()?;
+    let entry = clusters.iter().find(|it| it["name"] == cluster)?;
+    Some(entry["status"].as_str().unwrap_or_default().to_owned())
+}
+
+fn said(facts: &Facts<'_>, target: &Target, report: Option<&Report>) -> Said {
+    let is_ready = facts.members.iter().any(|it| it.name == target.name && it.ready);
+    if target.state == State::Draining {
+        return match report {
+            Some(report) if report.is_gone() => Said::Nothing,
+            Some(report) if report.reason == reason::REFUSED => Said::Status(status::DELETION_FAILED),
+            _ => Said::Status(status::WAITING_FOR_REMOVAL),
+        };
+    }
+    if !is_ready {
+        return Said::Status(status::NOT_READY);
+    }
+    let Some(report) = report.filter(|it| !it.is_gone()) else {
+        return Said::UnderWay(status::CREATION_TIMED_OUT);
+    };
+    let was_made = report.generation > 0;
+    match report.reason.as_str() {
+        _ if report.applied && report.generation >= facts.plain_generation.max(1) => Said::Status(""),
+        _ if report.applied => Said::UnderWay(status::UPDATE_TIMED_OUT),
+        reason::CONFLICT => Said::Status(status::ALREADY_EXISTS),
+        reason::INVALID if facts.overridden.contains(&target.name) => Said::Status(status::OVERRIDES_FAILED),
+        reason::INVALID => Said::Status(status::COMPUTE_FAILED),
+        reason::REFUSED if was_made => Said::Status(status::UPDATE_FAILED),
+        reason::REFUSED => Said::Status(status::CREATION_FAILED),
+        status::MANAGED_LABEL_FALSE => Said::Status(status::MANAGED_LABEL_FALSE),
+        // It is being deleted there, and made anew then.
+        "" => Said::UnderWay(status::UPDATE_TIMED_OUT),
+        _ if was_made => Said::Status(status::UPDATE_TIMED_OUT),
+        _ => Said::Status(status::CREATION_TIMED_OUT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::assignment::{Spec, Status};
+    use serde_json::json;
+
+    use super::*;
+
+    fn member(name: &str, ready: bool) -> Member {
+        Member { name: name.into(), labels: Labels::default(), ready }
+    }
+
+    fn target(name: &str, state: State) -> Target {
+        Target { name: name.into(), uid: name.into(), state, ..Target::default() }
+    }
+
+    fn report(name: &str, applied: bool, reason: &str, generation: i64) -> Report {
+        Report {
+            name: name.into(),
+            uid: name.into(),
+            applied,
+            reason: reason.into(),
+            generation,
+            ..Report::default()
+        }
+    }
+
+    /// What is said of a cluster with this state and report, where it was said before that all is well.
+    fn one(state: State, ready: bool, report: Option<Report>) -> Option<String> {
+        let assignment = Assignment {
+            spec: Spec { clusters: vec![target("a", state)], ..Spec::default() },
+            status: Status { clusters: report.into_iter().collect() },
+        };
+        let (members, before) = ([member("a", ready)], json!({"clusters": [{"name": "a"}]}));
+        let choice = Choice::names(vec!["a".into()]);
+        let facts = Facts {
+            generation: 3,
+            plain_generation: 2,
+            choice: &choice,
+            overridden: vec!["a".into()],
+            assignment: Some(&assignment),
+            members: &members,
+            collects: false,
+            before: &before,
+            namespace_not_federated: false,
+        };
+        pass(&facts).clusters.remove("a")
+    }
+
+    #[test]
+    fn every_report_has_its_word() {
+        use State::{Assigned, Draining};
+        let rows = [
+            (Assigned, true, Some(report("a", true, "", 2)), Some("")),
+            (Assigned, true, Some(report("a", true, "", 1)), Some("")),
+            (Assigned, true, None, Some("")),
+            (Assigned, false, Some(report("a", true, "", 2)), Some("ClusterNotReady")),
+            (Assigned, true, Some(report("a", false, "Conflict", 0)), Some("AlreadyExists")),
+            (Assigned, true, Some(report("a", false, "Invalid", 1)), Some("ApplyOverridesFailed")),
+            (Assigned, true, Some(report("a", false, "Refused", 0)), Some("CreationFailed")),
+            (Assigned, true, Some(report("a", false, "Refused", 1)), Some("UpdateFailed")),
+            (Assigned, true, Some(report("a", false, "ManagedLabelFalse", 1)), Some("ManagedLabelFalse")),
+            (Assigned, true, Some(report("a", false, "Throttled", 1)), Some("UpdateTimedOut")),
+            (Draining, true, Some(report("a", true, "", 1)), Some("WaitingForRemoval")),
+            (Draining, true, Some(report("a", false, "Refused", 1)), Some("DeletionFailed")),
+            (Draining, true, Some(report("a", false, "Gone", 0)), None),
+        ];
+        for (state, ready, report, expected) in rows {
+            let shown = format!("{state:?} {report:?}");
+            assert_eq!(one(state, ready, report).as_deref(), expected, "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_observed_and_chosen_clusters_that_lack_it_are_shown() {
+        let members = [member("a", true), member("b", false), member("c", true)];
+        let choice = Choice::names(vec!["a".into(), "b".into(), "ghost".into()]);
+        let mut facts = Facts {
+            generation: 3,
+            plain_generation: 0,
+            choice: &choice,
+            overridden: Vec::new(),
+            assignment: None,
+            members: &members,
+            collects: false,
+            before: &Value::Null,
+            namespace_not_federated: false,
+        };
+        let early = pass(&facts);
+        assert_eq!(early.generation, 0);
+        let shown = |pass: &Pass| json!(pass.clusters);
+        assert_eq!(shown(&early), json!({"a": "CreationTimedOut", "b": "ClusterNotReady"}));
+        let assignment = Assignment {
+            spec: Spec { clusters: vec![target("a", State::Assigned)], ..Spec::default() },
+            status: Status { clusters: vec![report("a", true, "", 1)] },
+        };
+        facts.assignment = Some(&assignment);
+        let later = pass(&facts);
+        assert_eq!((later.generation, shown(&later)), (3, json!({"a": "", "b": "ClusterNotReady"})));
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_federated_is_the_reason_if_nothing_else_is_wrong() {
+        let choice = Choice::nowhere();
+        let facts = Facts {
+            generation: 1,
+            plain_generation: 0,
+            choice: &choice,
+            overridden: Vec::new(),
+            assignment: None,
+            members: &[],
+            collects: false,
+            before: &Value::Null,
+            namespace_not_federated: true,
+        };
+        assert_eq!(pass(&facts).reason, NAMESPACE_NOT_FEDERATED);
+    }
+}

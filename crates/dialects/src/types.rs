@@ -1,0 +1,223 @@
+//! Which kinds can be federated, and by which kinds.
+
+use serde_json::Value;
+
+use crate::{DOTTED_GROUP, TYPED_GROUP, TYPES_GROUP};
+
+/// A kind that there is a federated one of without being asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    /// Where overrides of the first form put their value, in dots; `None`: there was no such form.
+    pub typed: Option<&'static str>,
+}
+
+const fn target(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    typed: Option<&'static str>,
+) -> Target {
+    Target { group, version, kind, plural, typed }
+}
+
+/// Those that KubeFed had from the start, and what else can be placed.
+pub const TARGETS: &[Target] = &[
+    target("", "v1", "ConfigMap", "configmaps", Some("data")),
+    target("", "v1", "Secret", "secrets", Some("data")),
+    target("", "v1", "Service", "services", Some("")),
+    target("", "v1", "ServiceAccount", "serviceaccounts", Some("")),
+    target("apps", "v1", "Deployment", "deployments", Some("spec.replicas")),
+    target("apps", "v1", "ReplicaSet", "replicasets", Some("spec.replicas")),
+    target("batch", "v1", "Job", "jobs", Some("spec.parallelism")),
+    target("networking.k8s.io", "v1", "Ingress", "ingresses", Some("")),
+    target("apps", "v1", "DaemonSet", "daemonsets", None),
+    target("apps", "v1", "StatefulSet", "statefulsets", None),
+    target("batch", "v1", "CronJob", "cronjobs", None),
+    target("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", None),
+    target("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", None),
+    NAMESPACE,
+];
+
+/// A namespace is federated by an object inside it, and is not made of its template.
+pub const NAMESPACE: Target = target("", "v1", "Namespace", "namespaces", None);
+
+/// How a federated object says what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One object says all.
+    Unified,
+    /// Three objects of one name; an override has one field, which belongs at this path.
+    Typed(&'static str),
+    /// Three objects of one name; an override has paths in dots.
+    Dotted,
+}
+
+/// A federated kind: where its objects are, and what is made of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FederatedType {
+    pub group: String,
+    pub plural: String,
+    pub form: Form,
+    pub target_group: String,
+    pub target_api_version: String,
+    pub target_kind: String,
+    pub target_plural: String,
+    /// The status of each copy is shown.
+    pub collects_status: bool,
+    /// Nothing is brought about any more.
+    pub disabled: bool,
+}
+
+impl FederatedType {
+    fn of(target: &Target, group: &str, form: Form) -> FederatedType {
+        FederatedType {
+            group: group.to_owned(),
+            plural: format!("federated{}", target.plural),
+            form,
+            target_group: target.group.to_owned(),
+            target_api_version: machinery::resource::group_version(target.group, target.version),
+            target_kind: target.kind.to_owned(),
+            target_plural: target.plural.to_owned(),
+            collects_status: false,
+            disabled: false,
+        }
+    }
+
+    pub fn is_namespace(&self) -> bool {
+        self.target_group.is_empty() && self.target_plural == NAMESPACE.plural
+    }
+
+    /// Whether its objects are `FederatedX` with this kind and name of group.
+    pub fn is_at(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+
+    pub fn is_for(&self, group: &str, plural: &str) -> bool {
+        self.target_group == group && self.target_plural == plural
+    }
+
+    /// The plural of the objects beside it that say where, or what differs.
+    pub fn beside(&self, what: &str) -> String {
+        format!("{}{what}", self.plural.strip_suffix(plural_end(&self.plural)).unwrap_or(&self.plural))
+    }
+}
+
+/// Of `federatedingresses` the placements are `federatedingressplacements`.
+fn plural_end(plural: &str) -> &'static str {
+    if plural.ends_with("sses") { "es" } else { "s" }
+}
+
+/// All that there are without being asked for.
+pub fn builtin() -> Vec<FederatedType> {
+    let mut all = Vec::new();
+    for target in TARGETS {
+        all.push(FederatedType::of(target, TYPES_GROUP, Form::Unified));
+        if let Some(path) = target.typed {
+            all.push(FederatedType::of(target, TYPED_GROUP, Form::Typed(path)));
+            all.push(FederatedType::of(target, DOTTED_GROUP, Form::Dotted));
+        }
+    }
+    all
+}
+
+/// Those, as the `FederatedTypeConfig`s of a workspace change them and add to them.
+pub fn configured<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<FederatedType> {
+    let mut all = builtin();
+    for config in configs {
+        let Some(read) = read(config) else { continue };
+        match all.iter_mut().find(|it| it.is_at(&read.group, &read.plural)) {
+            Some(known) => {
+                (known.collects_status, known.disabled) = (read.collects_status, read.disabled);
+            }
+            None if may_be_federated(&read) => all.push(read),
+            None => {}
+        }
+    }
+    all
+}
+
+/// What stays in the hub whatever is said must not be made by somebody who may write only its federated kind.
+fn may_be_federated(read: &FederatedType) -> bool {
+    let travel = kinds::of(&read.target_group, &read.target_kind).travel;
+    let is_special = read.target_group == api::GROUP || crate::is_dialect(&read.target_group);
+    travel != kinds::Travel::Stays && !is_special && !read.is_namespace()
+}
+
+/// `None`: it is not a type of objects in namespaces.
+fn read(config: &Value) -> Option<FederatedType> {
+    let spec = &config["spec"];
+    let name = config["metadata"]["name"].as_str()?;
+    let (plural_of_name, group_of_name) = name.split_once('.').unwrap_or((name, ""));
+    let text = |at: &Value, other: &str| at.as_str().filter(|it| !it.is_empty()).unwrap_or(other).to_owned();
+    let (target, federated) = (&spec["targetType"], &spec["federatedType"]);
+    if target["scope"] == "Cluster" && target["kind"] != NAMESPACE.kind {
+        return None;
+    }
+    let target_group = text(&target["group"], group_of_name);
+    let target_kind = text(&target["kind"], "");
+    Some(FederatedType {
+        group: text(&federated["group"], TYPES_GROUP),
+        plural: text(&federated["pluralName"], &format!("federated{plural_of_name}")),
+        form: Form::Unified,
+        target_api_version: machinery::resource::group_version(
+            &target_group,
+            &text(&target["version"], "v1"),
+        ),
+        target_plural: text(&target["pluralName"], plural_of_name),
+        target_group,
+        target_kind,
+        collects_status: spec["statusCollection"] == "Enabled",
+        disabled: spec["propagation"] == "Disabled" || config["metadata"]["deletionTimestamp"].is_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(name: &str, target: Value, propagation: &str) -> Value {
+        json!({
+            "metadata": {"name": name},
+            "spec": {"targetType": target, "federatedType": {"group": TYPES_GROUP}, "propagation": propagation},
+        })
+    }
+
+    #[test]
+    fn a_config_changes_what_is_there_and_adds_what_is_not() {
+        let configs = [
+            config("deployments.apps", json!({"kind": "Deployment", "version": "v1"}), "Disabled"),
+            config("widgets.example.com", json!({"kind": "Widget", "version": "v1alpha1"}), "Enabled"),
+            config(
+                "clusterrolebindings.rbac.authorization.k8s.io",
+                json!({"kind": "ClusterRoleBinding", "scope": "Cluster"}),
+                "Enabled",
+            ),
+            config("rolebindings.rbac.authorization.k8s.io", json!({"kind": "RoleBinding"}), "Enabled"),
+            config("assignments.hanse.io", json!({"kind": "Assignment"}), "Enabled"),
+        ];
+        let all = configured(configs.iter());
+        assert_eq!(all.len(), builtin().len() + 1, "what the hub keeps to itself cannot be made so");
+        let find = |plural: &str| all.iter().find(|it| it.is_at(TYPES_GROUP, plural)).unwrap();
+        assert!(find("federateddeployments").disabled);
+        let widget = find("federatedwidgets");
+        assert_eq!(
+            (widget.target_api_version.as_str(), widget.target_plural.as_str()),
+            ("example.com/v1alpha1", "widgets")
+        );
+    }
+
+    #[test]
+    fn the_objects_beside_it_are_found() {
+        let all = builtin();
+        let find = |plural: &str| all.iter().find(|it| it.is_at(TYPED_GROUP, plural)).unwrap();
+        assert_eq!(find("federatedreplicasets").beside("placements"), "federatedreplicasetplacements");
+        assert_eq!(find("federatedingresses").beside("overrides"), "federatedingressoverrides");
+    }
+}

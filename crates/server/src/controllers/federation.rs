@@ -1,0 +1,256 @@
+//! Federated objects and registered clusters: what they become here, and what comes of that. What is to become of them
+//! `dialects` says; here it is brought about.
+
+mod end;
+mod namespaces;
+mod objects;
+mod registers;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use api::assignment::Assignment;
+use dialects::{
+    CORE_GROUP, DOTTED_GROUP, FederatedType, SCHEDULING_GROUP, SYSTEM_NAMESPACE, TYPED_GROUP, TYPES_GROUP,
+    members::Register, report::Member,
+};
+use machinery::{Object, Revision, status::Status};
+use serde_json::Value;
+use store::{Collection, Key, Store, WorkspaceId};
+
+use super::{After, Controllers, queue::Work};
+use crate::{
+    hub::{default_id, root_id},
+    space::Space,
+};
+
+pub use registers::settle as settle_registered;
+
+/// What is written here is noted under this name.
+const MANAGER: &str = "federation";
+
+/// Workspaces that use a dialect; all others cost nothing.
+#[derive(Default)]
+pub struct Federation {
+    used: HashSet<WorkspaceId>,
+    types: HashMap<WorkspaceId, (Revision, Arc<Vec<FederatedType>>)>,
+}
+
+impl Federation {
+    pub fn forget(&mut self, workspace: &WorkspaceId) {
+        self.used.remove(workspace);
+        self.types.remove(workspace);
+    }
+
+    /// The federated kinds of a workspace, read anew when its configuration has changed.
+    fn types(&mut self, store: &dyn Store, workspace: &WorkspaceId) -> Arc<Vec<FederatedType>> {
+        let collection = type_configs();
+        let at = store.last_change(workspace, &collection);
+        if let Some((_, known)) = self.types.get(workspace).filter(|(known, _)| *known == at) {
+            return known.clone();
+        }
+        let listed = store.list(workspace, &collection, None);
+        let configs: Vec<Value> = listed
+            .map(|it| it.iter(None, None).filter_map(|(_, object)| tree(object)).collect())
+            .unwrap_or_default();
+        let types = Arc::new(dialects::types::configured(configs.iter()));
+        self.types.insert(workspace.clone(), (at, types.clone()));
+        types
+    }
+}
+
+fn type_configs() -> Collection {
+    Collection::new(CORE_GROUP, "federatedtypeconfigs")
+}
+
+fn tree(object: &Object) -> Option<Value> {
+    object.tree().ok().map(Value::Object)
+}
+
+fn find(space: &Space, key: &Key) -> Option<Value> {
+    space.get(key).as_deref().and_then(tree)
+}
+
+fn collection_of(ty: &FederatedType) -> Collection {
+    Collection::new(&ty.group, &ty.plural)
+}
+
+/// What a change asks for.
+pub fn observe(
+    controllers: &Controllers,
+    workspace: &WorkspaceId,
+    key: &Key,
+    old: Option<&Object>,
+    new: Option<&Object>,
+) {
+    let (group, resource) = key.collection.parts();
+    let is_cluster = (group, resource) == (api::GROUP, api::cluster::PLURAL);
+    if is_cluster && (*workspace == default_id() || *workspace == root_id()) {
+        let used: Vec<WorkspaceId> = controllers.federation.lock().used.iter().cloned().collect();
+        used.iter().for_each(|used| observe_cluster(controllers, used, key, old, new));
+        return;
+    }
+    let types = {
+        let mut federation = controllers.federation.lock();
+        let is_its_namespace = (group, resource, key.item.name()) == ("", "namespaces", SYSTEM_NAMESPACE);
+        if dialects::is_dialect(group) || is_its_namespace {
+            federation.used.insert(workspace.clone());
+        }
+        if !federation.used.contains(workspace) {
+            return;
+        }
+        federation.types(&*controllers.hub.store, workspace)
+    };
+    match (group, resource) {
+        _ if is_cluster => observe_cluster(controllers, workspace, key, old, new),
+        (api::GROUP, api::assignment::PLURAL) => {
+            let assigned = new.or(old).and_then(|it| Assignment::read(it).ok()).map(|it| it.spec.object);
+            let namespace = key.item.namespace();
+            let federated = Key::new(TYPES_GROUP, "federatednamespaces", namespace, namespace);
+            let stored = controllers.hub.store.get(workspace, &federated);
+            if stored.is_some_and(|it| it.head.deleting) {
+                // It may have waited for this.
+                controllers.queue.add(Work::Federated(workspace.clone(), federated));
+            }
+            if let Some(assigned) = assigned {
+                let of_it = types.iter().filter(|ty| ty.is_for(assigned.group(), &assigned.resource));
+                of_it.for_each(|ty| add(controllers, workspace, ty, namespace, &assigned.name));
+            }
+        }
+        (CORE_GROUP, "federatedtypeconfigs" | "kubefedconfigs") => {
+            add_all(controllers, workspace, &types, None)
+        }
+        ("", "namespaces") if key.item.name() == SYSTEM_NAMESPACE => {
+            registers::add_all(controllers, workspace)
+        }
+        _ => observe_object(controllers, workspace, &types, key),
+    }
+}
+
+fn observe_object(controllers: &Controllers, workspace: &WorkspaceId, types: &[FederatedType], key: &Key) {
+    let (group, resource) = key.collection.parts();
+    let (namespace, name) = (key.item.namespace(), key.item.name());
+    if Register::of(group, resource).is_some() {
+        controllers.queue.add(Work::Registered(workspace.clone(), key.clone()));
+        return;
+    }
+    for ty in types {
+        if ty.is_at(group, resource) {
+            add(controllers, workspace, ty, namespace, name);
+            if ty.is_namespace() {
+                add_all(controllers, workspace, types, Some(namespace));
+            }
+        } else if ty.is_for(group, resource) {
+            let namespace = if ty.is_namespace() { name } else { namespace };
+            add(controllers, workspace, ty, namespace, name);
+        } else if is_beside(ty, group, resource) {
+            add(controllers, workspace, ty, namespace, name);
+        }
+    }
+}
+
+/// Whether it says a part of what an object of the type says.
+fn is_beside(ty: &FederatedType, group: &str, resource: &str) -> bool {
+    match group {
+        TYPED_GROUP | DOTTED_GROUP => {
+            ty.group == group && (ty.beside("placements") == resource || ty.beside("overrides") == resource)
+        }
+        SCHEDULING_GROUP => {
+            ty.group == TYPES_GROUP && matches!(ty.target_plural.as_str(), "deployments" | "replicasets")
+        }
+        _ => false,
+    }
+}
+
+fn add(controllers: &Controllers, workspace: &WorkspaceId, ty: &FederatedType, namespace: &str, name: &str) {
+    let key = Key::new(&ty.group, &ty.plural, namespace, name);
+    controllers.queue.add(Work::Federated(workspace.clone(), key));
+}
+
+/// Those of a namespace, or of all.
+fn add_all(
+    controllers: &Controllers,
+    workspace: &WorkspaceId,
+    types: &[FederatedType],
+    namespace: Option<&str>,
+) {
+    for ty in types {
+        let Ok(listing) = controllers.hub.store.list(workspace, &collection_of(ty), None) else { continue };
+        for (item, _) in listing.iter(namespace, None) {
+            add(controllers, workspace, ty, item.namespace(), item.name());
+        }
+    }
+}
+
+/// That it answered again is no news; that it can be used, or is another by its labels, is.
+fn observe_cluster(
+    controllers: &Controllers,
+    workspace: &WorkspaceId,
+    key: &Key,
+    old: Option<&Object>,
+    new: Option<&Object>,
+) {
+    registers::add_named(controllers, workspace, key.item.name());
+    let usable = |object: Option<&Object>| {
+        let tree = object.and_then(tree).unwrap_or_default();
+        let ready = api::cluster::condition(&tree, api::cluster::condition::READY);
+        (ready.map(|it| it["status"].clone()), tree["metadata"]["labels"].clone())
+    };
+    if usable(old) != usable(new) {
+        let types = controllers.federation.lock().types(&*controllers.hub.store, workspace);
+        add_all(controllers, workspace, &types, None);
+    }
+}
+
+/// Looks at one federated object.
+pub async fn settle(controllers: &Controllers, space: &Space, key: &Key) -> Result<After, Status> {
+    let types = controllers.federation.lock().types(&*controllers.hub.store, space.id());
+    let (group, plural) = key.collection.parts();
+    let Some(ty) = types.iter().find(|ty| ty.is_at(group, plural)) else { return Ok(After::Done) };
+    let Some(object) = space.get(key) else { return Ok(After::Done) };
+    match ty.is_namespace() {
+        true => namespaces::settle(controllers, space, ty, key, &object).await,
+        false => objects::settle(controllers, space, ty, key, &object).await,
+    }
+}
+
+/// The clusters that a workspace can use.
+fn members(controllers: &Controllers, space: &Space) -> Vec<Member> {
+    let collection = Collection::new(api::GROUP, api::cluster::PLURAL);
+    let mut members: Vec<Member> = Vec::new();
+    let mut places = vec![space.id().clone(), default_id(), root_id()];
+    places.dedup();
+    for place in places {
+        let is_own = place == *space.id();
+        let Ok(listing) = controllers.hub.store.list(&place, &collection, None) else { continue };
+        for (item, object) in listing.iter(None, None) {
+            let Some(cluster) = tree(object).filter(|_| !members.iter().any(|it| it.name == item.name()))
+            else {
+                continue;
+            };
+            let accounts = cluster["spec"]["accounts"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if !is_own && !accounts.is_empty() && !accounts.iter().any(|it| *it == space.name()) {
+                continue;
+            }
+            let ready = api::cluster::condition(&cluster, api::cluster::condition::READY);
+            members.push(Member {
+                name: item.name().to_owned(),
+                labels: object.head.labels.to_vec(),
+                ready: ready.is_some_and(|it| it["status"] == "True"),
+            });
+        }
+    }
+    members
+}
+
+fn assignment_key(ty: &FederatedType, namespace: &str, name: &str) -> Key {
+    let name = api::assignment::name_of(&ty.target_group, &ty.target_plural, name);
+    Key::new(api::GROUP, api::assignment::PLURAL, namespace, &name)
+}
+
+fn assignment(space: &Space, ty: &FederatedType, key: &Key) -> Option<Assignment> {
+    let stored = space.get(&assignment_key(ty, key.item.namespace(), key.item.name()))?;
+    Assignment::read(&stored).ok()
+}

@@ -1,0 +1,113 @@
+//! The end of a federated object: its copies go first, or stay if that is asked for.
+
+use api::assignment::Propagation as Kept;
+use dialects::{DELETE_OPTION_ANNOTATION, FINALIZER, FederatedType, ORPHAN_ANNOTATION};
+use jiff::Timestamp;
+use machinery::{Object, status::Status};
+use serde_json::{Value, json};
+use store::Key;
+
+use super::{After, Controllers, assignment, assignment_key, members, objects, tree};
+use crate::{
+    admission::Notes,
+    controllers::garbage::drop_finalizer,
+    delete::{self, Options, Propagation},
+    replace,
+    space::Space,
+};
+
+/// So long is waited for clusters that do not answer; what they have goes when they are back.
+const GRACE_SECONDS: i64 = 60;
+
+pub async fn settle(
+    controllers: &Controllers,
+    space: &Space,
+    ty: &FederatedType,
+    key: &Key,
+    object: &Object,
+) -> Result<After, Status> {
+    if !object.head.finalizers.iter().any(|it| it == FINALIZER) {
+        return Ok(After::Done);
+    }
+    let Some(federated) = tree(object) else { return Ok(After::Done) };
+    let plain_key = objects::plain_key(ty, key);
+    let plain =
+        space.get(&plain_key).filter(|it| it.head.owners.iter().any(|owner| owner.uid == object.head.uid));
+    if let Some(plain) = plain {
+        if !plain.head.deleting {
+            return remove(controllers, space, ty, key, &federated, &plain).await;
+        }
+        // It is looked at again when that is gone.
+        return Ok(After::Done);
+    }
+    if let Some(stored) = space.get(&assignment_key(ty, key.item.namespace(), key.item.name()))
+        && stored.head.deleting
+        && let Some(assignment) = assignment(space, ty, key)
+    {
+        let members = members(controllers, space);
+        let is_silent = |name: &str| members.iter().any(|it| it.name == name && !it.ready);
+        let all_silent = assignment.spec.clusters.iter().all(|it| is_silent(&it.name));
+        if !all_silent {
+            return Ok(After::Done);
+        }
+        if controllers.hub.now().as_second() < asked_at(&federated) + GRACE_SECONDS {
+            return Ok(After::Rest);
+        }
+    }
+    let Some(context) = controllers.context_for(space, key) else { return Ok(After::Done) };
+    replace::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FINALIZER)).await?;
+    Ok(After::Done)
+}
+
+fn asked_at(federated: &Value) -> i64 {
+    let text = federated["metadata"]["deletionTimestamp"].as_str().unwrap_or_default();
+    text.parse::<Timestamp>().map_or(0, |it| it.as_second())
+}
+
+/// Has the plain object deleted, as the federated one says.
+async fn remove(
+    controllers: &Controllers,
+    space: &Space,
+    ty: &FederatedType,
+    key: &Key,
+    federated: &Value,
+    plain: &Object,
+) -> Result<After, Status> {
+    let annotations = &federated["metadata"]["annotations"];
+    let plain_key = objects::plain_key(ty, key);
+    let Some(context) = controllers.context_for(space, &plain_key) else { return Ok(After::Done) };
+    if annotations[ORPHAN_ANNOTATION] == "true" {
+        let is_kept = |it: api::assignment::Assignment| it.spec.propagation == Some(Kept::Keep);
+        let assignment = assignment(space, ty, key);
+        if assignment.is_some_and(|it| !is_kept(it)) {
+            // Copies stay only if that is known before the object goes; then this is looked at again.
+            replace::edit(&context, &plain_key, &plain.head.uid, |tree| {
+                let metadata = crate::write::metadata_of(tree);
+                let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+                annotations[api::ON_DELETE_ANNOTATION] = json!("Keep");
+            })
+            .await?;
+            return Ok(After::Done);
+        }
+    }
+    let asked: Value = annotations[DELETE_OPTION_ANNOTATION]
+        .as_str()
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    let propagation = match asked["propagationPolicy"].as_str() {
+        Some("Orphan") => Propagation::Orphan,
+        Some("Foreground") => Propagation::Foreground,
+        _ => Propagation::Background,
+    };
+    let options = Options {
+        propagation: Some(propagation),
+        uid: Some(plain.head.uid.to_string()),
+        grace_seconds: asked["gracePeriodSeconds"].as_i64(),
+        ..Options::default()
+    };
+    match delete::delete_one(&context, &plain_key, &options, &mut Notes::default()).await {
+        Ok(_) => Ok(After::Rest),
+        Err(status) if status.code() == 404 => Ok(After::Rest),
+        Err(status) => Err(status),
+    }
+}

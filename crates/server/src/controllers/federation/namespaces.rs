@@ -1,0 +1,142 @@
+//! A federated namespace: in which clusters the namespace is, and all that is federated in it may be. The namespace
+//! itself is neither made nor deleted by it.
+
+use std::collections::BTreeSet;
+
+use api::assignment::Assignment;
+use dialects::{FINALIZER, FederatedType, report, report::Facts};
+use kinds::propagation::Pass;
+use machinery::{Object, status::Status};
+use placement::{Choice, dialect};
+use serde_json::{Value, json};
+use store::{Collection, Key};
+
+use super::{After, Controllers, assignment, members, objects, tree};
+use crate::{controllers::garbage::drop_finalizer, replace, space::Space};
+
+/// Clusters have these themselves.
+fn is_every_clusters(namespace: &str) -> bool {
+    namespace == "default" || namespace.starts_with("kube-")
+}
+
+pub async fn settle(
+    controllers: &Controllers,
+    space: &Space,
+    ty: &FederatedType,
+    key: &Key,
+    object: &Object,
+) -> Result<After, Status> {
+    let namespace = key.item.namespace();
+    let Some(federated) = tree(object) else { return Ok(After::Done) };
+    if key.item.name() != namespace {
+        let reason = "InvalidName".to_owned();
+        let pass = Pass { generation: object.head.generation, reason, ..Pass::default() };
+        let message =
+            format!("the name of a federated namespace must be that of its namespace, {namespace:?}");
+        objects::write_status(controllers, space, key, object, &pass, &message).await?;
+        return Ok(After::Done);
+    }
+    if object.head.deleting {
+        return end(controllers, space, ty, key, object).await;
+    }
+    objects::hold(controllers, space, key, object).await?;
+    let members = members(controllers, space);
+    let choice = match dialect::kubefed_choice(&federated["spec"]["placement"]) {
+        Ok(choice) => choice,
+        Err(problem) => {
+            let reason = report::COMPUTE_PLACEMENT_FAILED.to_owned();
+            let pass = Pass { generation: object.head.generation, reason, ..Pass::default() };
+            objects::write_status(controllers, space, key, object, &pass, &problem.to_string()).await?;
+            return Ok(After::Done);
+        }
+    };
+    if is_every_clusters(namespace) {
+        let pass = Pass { generation: object.head.generation, ..Pass::default() };
+        objects::write_status(controllers, space, key, object, &pass, "").await?;
+        return Ok(After::Done);
+    }
+    let meant = members.iter().filter(|it| choice.holds(&it.name, &it.labels));
+    let names: Vec<String> = meant.map(|it| it.name.clone()).collect();
+    mark(controllers, space, namespace, &federated, Some(&names)).await?;
+    let assignment = assignment(space, ty, key);
+    let choice = Choice::names(names);
+    let facts = Facts {
+        generation: object.head.generation,
+        plain_generation: 0,
+        choice: &choice,
+        overridden: Vec::new(),
+        assignment: assignment.as_ref(),
+        members: &members,
+        collects: ty.collects_status,
+        before: &federated["status"],
+        namespace_not_federated: false,
+    };
+    objects::write_status(controllers, space, key, object, &report::pass(&facts), "").await?;
+    Ok(After::Done)
+}
+
+/// Says on the namespace where it is to be; `None`: nothing is said any more.
+async fn mark(
+    controllers: &Controllers,
+    space: &Space,
+    namespace: &str,
+    federated: &Value,
+    clusters: Option<&[String]>,
+) -> Result<(), Status> {
+    let key = Key::new("", "namespaces", "", namespace);
+    let Some(there) = space.get(&key).filter(|it| !it.head.deleting) else { return Ok(()) };
+    let mut wanted = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "uid": there.head.uid},
+    });
+    if let Some(clusters) = clusters {
+        let clusters: Value = clusters.iter().map(|name| json!({"name": name})).collect();
+        let said = json!({"placement": {"clusters": clusters}}).to_string();
+        wanted["metadata"]["annotations"] = json!({api::FEDERATED_ANNOTATION: said});
+        let labels = &federated["spec"]["template"]["metadata"]["labels"];
+        if labels.is_object() {
+            wanted["metadata"]["labels"] = labels.clone();
+        }
+    }
+    objects::apply(controllers, space, &key, &wanted).await
+}
+
+/// It goes from all clusters but those where something else of it is, and then nothing is said of it any more.
+async fn end(
+    controllers: &Controllers,
+    space: &Space,
+    ty: &FederatedType,
+    key: &Key,
+    object: &Object,
+) -> Result<After, Status> {
+    if !object.head.finalizers.iter().any(|it| it == FINALIZER) {
+        return Ok(After::Done);
+    }
+    let namespace = key.item.namespace();
+    let federated = tree(object).unwrap_or_default();
+    let is_going = space.get(&Key::new("", "namespaces", "", namespace)).is_none_or(|it| it.head.deleting);
+    if !is_going && !is_every_clusters(namespace) {
+        mark(controllers, space, namespace, &federated, Some(&[])).await?;
+        let members = members(controllers, space);
+        let is_ready = |name: &str| members.iter().any(|it| it.name == name && it.ready);
+        let left = assignment(space, ty, key).map(|it| it.spec.clusters).unwrap_or_default();
+        let occupied = occupied(space, namespace);
+        if left.iter().any(|it| is_ready(&it.name) && !occupied.contains(&it.name)) {
+            // It is looked at again when an Assignment in the namespace changes.
+            return Ok(After::Done);
+        }
+        mark(controllers, space, namespace, &federated, None).await?;
+    }
+    let Some(context) = controllers.context_for(space, key) else { return Ok(After::Done) };
+    replace::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FINALIZER)).await?;
+    Ok(After::Done)
+}
+
+/// The clusters where something is in the namespace that is not federated.
+fn occupied(space: &Space, namespace: &str) -> BTreeSet<String> {
+    let own = api::assignment::name_of("", "namespaces", namespace);
+    let listing = space.latest(&Collection::new(api::GROUP, api::assignment::PLURAL));
+    let others = listing.iter(Some(namespace), None).filter(|(item, _)| item.name() != own);
+    let read = others.filter_map(|(_, stored)| Assignment::read(stored).ok());
+    let not_federated = read.filter(|it| it.spec.decision.policy != placement::dialect::SOURCE);
+    not_federated.flat_map(|it| it.spec.clusters).map(|target| target.name).collect()
+}

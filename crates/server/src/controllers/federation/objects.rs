@@ -1,0 +1,336 @@
+//! One federated object: the plain one is made of it, and what comes of that is told.
+
+use dialects::{
+    FINALIZER, Federated, FederatedType, Form, SYSTEM_NAMESPACE, TYPES_GROUP,
+    federated::{self, Beside, Problem},
+    report::{self, Facts, status},
+    translate::{self, Namespace, World},
+};
+use kinds::propagation::{self, Pass};
+use machinery::{Object, resource::Tree, status::Status};
+use placement::{Choice, dialect};
+use serde_json::{Value, json};
+use store::Key;
+
+use super::{After, Controllers, MANAGER, assignment, end, find, members, tree};
+use crate::{context::Context, replace, space::Space, write};
+
+/// What counts for an object beside itself.
+struct Surroundings {
+    placement: Option<Value>,
+    overrides: Option<Value>,
+    preference: Option<Value>,
+    namespace: Option<Value>,
+    /// One namespace is all that federation is for.
+    limited: bool,
+    adopts: bool,
+}
+
+impl Surroundings {
+    fn look(space: &Space, ty: &FederatedType, key: &Key) -> Surroundings {
+        let (namespace, name) = (key.item.namespace(), key.item.name());
+        let beside = |what: &str| match ty.form {
+            Form::Unified => None,
+            _ => find(space, &Key::new(&ty.group, &ty.beside(what), namespace, name)),
+        };
+        let config =
+            find(space, &Key::new(dialects::CORE_GROUP, "kubefedconfigs", SYSTEM_NAMESPACE, "kubefed"));
+        let config = config.unwrap_or_default();
+        let federated = find(space, &Key::new(TYPES_GROUP, "federatednamespaces", namespace, namespace));
+        Surroundings {
+            placement: beside("placements"),
+            overrides: beside("overrides"),
+            preference: preference(space, ty, key),
+            // One that is on its way out allows nothing any more.
+            namespace: federated.filter(|it| it["metadata"]["deletionTimestamp"].is_null()),
+            limited: config["spec"]["scope"] == "Namespaced",
+            adopts: config["spec"]["syncController"]["adoptResources"] != "Disabled",
+        }
+    }
+
+    fn allowed(&self, ty: &FederatedType) -> Namespace<'_> {
+        match &self.namespace {
+            Some(namespace) => Namespace::Within(&namespace["spec"]["placement"]),
+            None if translate::needs_namespace(ty.form) && !self.limited => Namespace::NotFederated,
+            None => Namespace::Anywhere,
+        }
+    }
+}
+
+fn preference(space: &Space, ty: &FederatedType, key: &Key) -> Option<Value> {
+    let collection = "replicaschedulingpreferences";
+    let key = Key::new(dialects::SCHEDULING_GROUP, collection, key.item.namespace(), key.item.name());
+    let is_for_it = |it: &Value| it["spec"]["targetKind"] == format!("Federated{}", ty.target_kind);
+    find(space, &key).filter(|it| ty.form == Form::Unified && is_for_it(it))
+}
+
+pub async fn settle(
+    controllers: &Controllers,
+    space: &Space,
+    ty: &FederatedType,
+    key: &Key,
+    object: &Object,
+) -> Result<After, Status> {
+    if object.head.deleting {
+        return end::settle(controllers, space, ty, key, object).await;
+    }
+    if ty.disabled {
+        return Ok(After::Done);
+    }
+    hold(controllers, space, key, object).await?;
+    let Some(tree) = tree(object) else { return Ok(After::Done) };
+    let around = Surroundings::look(space, ty, key);
+    let beside = Beside { placement: around.placement.as_ref(), overrides: around.overrides.as_ref() };
+    let made = match federated::read(ty, &tree, beside) {
+        Ok(federated) => make(controllers, space, ty, key, &tree, &federated, &around).await?,
+        Err(problem) => Made { problem: Some(problem), ..Made::default() },
+    };
+    tell(controllers, space, ty, key, object, &tree, &made, &around).await?;
+    Ok(After::Done)
+}
+
+/// Its copies are to go before it does.
+pub async fn hold(
+    controllers: &Controllers,
+    space: &Space,
+    key: &Key,
+    object: &Object,
+) -> Result<(), Status> {
+    if object.head.finalizers.iter().any(|it| it == FINALIZER) {
+        return Ok(());
+    }
+    let Some(context) = controllers.context_for(space, key) else { return Ok(()) };
+    replace::edit(&context, key, &object.head.uid, |tree| {
+        let is_deleting = tree.get("metadata").is_some_and(|it| it.get("deletionTimestamp").is_some());
+        if is_deleting {
+            return;
+        }
+        let finalizers = write::metadata_of(tree).entry("finalizers").or_insert_with(|| json!([]));
+        if let Some(list) = finalizers.as_array_mut().filter(|list| !list.iter().any(|it| it == FINALIZER)) {
+            list.push(json!(FINALIZER));
+        }
+    })
+    .await
+}
+
+/// What came of making the plain object.
+#[derive(Default)]
+struct Made {
+    problem: Option<Problem>,
+    /// Why the hub itself does not take it.
+    refused: Option<String>,
+    /// As it is in the hub.
+    plain: Option<Value>,
+}
+
+pub fn plain_key(ty: &FederatedType, key: &Key) -> Key {
+    Key::new(&ty.target_group, &ty.target_plural, key.item.namespace(), key.item.name())
+}
+
+async fn make(
+    controllers: &Controllers,
+    space: &Space,
+    ty: &FederatedType,
+    key: &Key,
+    object: &Value,
+    federated: &Federated,
+    around: &Surroundings,
+) -> Result<Made, Status> {
+    let world = World {
+        namespace: around.allowed(ty),
+        preference: around.preference.as_ref(),
+        adopts: around.adopts,
+    };
+    let wanted = match translate::translate(ty, object, federated, &world) {
+        Ok(wanted) => wanted,
+        Err(problem) => return Ok(Made { problem: Some(problem), ..Made::default() }),
+    };
+    let plain_key = plain_key(ty, key);
+    if let Some(there) = space.get(&plain_key) {
+        let own = object["metadata"]["uid"].as_str().unwrap_or_default();
+        let other = there.head.owners.iter().find(|owner| owner.controller && owner.uid.as_str() != own);
+        if let Some(other) = other {
+            let why = format!(
+                "there is a {} of that name which belongs to {} {}",
+                ty.target_kind, other.kind, other.name
+            );
+            return Ok(Made { refused: Some(why), ..Made::default() });
+        }
+        if !there.head.owners.iter().any(|owner| owner.uid.as_str() == own) && !around.adopts {
+            let why = format!("there is a {} of that name already, and it is not taken over", ty.target_kind);
+            return Ok(Made { refused: Some(why), ..Made::default() });
+        }
+        if there.head.deleting {
+            // It is looked at again when that is gone.
+            return Ok(Made {
+                refused: Some("the one before is being deleted".to_owned()),
+                ..Made::default()
+            });
+        }
+    }
+    match apply(controllers, space, &plain_key, &wanted).await {
+        Ok(()) => Ok(Made { plain: find(space, &plain_key), ..Made::default() }),
+        // It would be refused again.
+        Err(status) if matches!(status.code(), 400 | 403 | 404 | 413 | 422) => {
+            Ok(Made { refused: Some(status.to_string()), ..Made::default() })
+        }
+        Err(status) => Err(status),
+    }
+}
+
+/// Applies what is wanted, whoever owned its fields before.
+pub async fn apply(
+    controllers: &Controllers,
+    space: &Space,
+    key: &Key,
+    wanted: &Value,
+) -> Result<(), Status> {
+    let text = |key: &str| wanted[key].as_str().unwrap_or_default();
+    let served = controllers.hub.served(space);
+    let resource = served.registry.find_kind(text("apiVersion"), text("kind")).cloned();
+    let context: Option<Context> = controllers.context_for(space, key);
+    let (Some(resource), Some(mut context)) = (resource, context) else {
+        let message = format!("{} {} is not served here", text("apiVersion"), text("kind"));
+        return Err(Status::bad_request(message));
+    };
+    context.target.version = resource.version.clone();
+    context.shown = resource.clone();
+    context.resource = resource;
+    context.manage_as(MANAGER);
+    context.apply_by_force();
+    write::patch(&context, wanted.to_string().into()).await.map(drop)
+}
+
+/// Writes what came of it into the status of the federated object.
+#[allow(clippy::too_many_arguments)]
+async fn tell(
+    controllers: &Controllers,
+    space: &Space,
+    ty: &FederatedType,
+    key: &Key,
+    object: &Object,
+    tree: &Value,
+    made: &Made,
+    around: &Surroundings,
+) -> Result<(), Status> {
+    let members = members(controllers, space);
+    let assignment = assignment(space, ty, key);
+    let said = made.plain.as_ref().and_then(said);
+    let choice = match &said {
+        Some(said) => {
+            dialect::federated(said).map(|rule| rule.clusters).unwrap_or_else(|_| Choice::nowhere())
+        }
+        None => dialect::kubefed_choice(&tree["spec"]["placement"]).unwrap_or_else(|_| Choice::nowhere()),
+    };
+    let facts = Facts {
+        generation: object.head.generation,
+        plain_generation: made
+            .plain
+            .as_ref()
+            .and_then(|it| it["metadata"]["generation"].as_i64())
+            .unwrap_or(0),
+        choice: &choice,
+        overridden: said.as_deref().map(overridden).unwrap_or_default(),
+        assignment: assignment.as_ref(),
+        members: &members,
+        collects: ty.collects_status,
+        before: &tree["status"],
+        namespace_not_federated: matches!(around.allowed(ty), Namespace::NotFederated),
+    };
+    let (pass, message) = match (&made.problem, &made.refused) {
+        (Some(Problem::Placement(why)), _) => {
+            let reason = report::COMPUTE_PLACEMENT_FAILED.to_owned();
+            (Pass { generation: facts.generation, reason, ..Pass::default() }, why.clone())
+        }
+        (Some(Problem::Overrides(why)), _) => (report::failed(&facts, status::OVERRIDES_FAILED), why.clone()),
+        (None, Some(why)) => (report::failed(&facts, status::COMPUTE_FAILED), why.clone()),
+        (None, None) => {
+            let pass = report::pass(&facts);
+            let message = problems(assignment.as_ref());
+            (pass, message)
+        }
+    };
+    write_status(controllers, space, key, object, &pass, &message).await?;
+    match &around.preference {
+        Some(_) => tell_preference(controllers, space, key, assignment.as_ref()).await,
+        None => Ok(()),
+    }
+}
+
+fn said(plain: &Value) -> Option<String> {
+    plain["metadata"]["annotations"][api::FEDERATED_ANNOTATION].as_str().map(str::to_owned)
+}
+
+fn overridden(said: &str) -> Vec<String> {
+    let said: Value = serde_json::from_str(said).unwrap_or_default();
+    let entries = said["overrides"].as_array().into_iter().flatten();
+    entries.filter_map(|it| it["clusterName"].as_str().map(str::to_owned)).collect()
+}
+
+/// What clusters say that is not well, in their words.
+fn problems(assignment: Option<&api::assignment::Assignment>) -> String {
+    let Some(assignment) = assignment else { return String::new() };
+    let reports = assignment.status.clusters.iter().filter(|it| !it.applied && !it.message.is_empty());
+    let mut said: Vec<String> = reports.map(|it| format!("{}: {}", it.name, it.message)).collect();
+    if !assignment.spec.decision.message.is_empty() {
+        said.push(assignment.spec.decision.message.clone());
+    }
+    let mut text = said.join("; ");
+    text.truncate(text.floor_char_boundary(4096));
+    text
+}
+
+pub async fn write_status(
+    controllers: &Controllers,
+    space: &Space,
+    key: &Key,
+    object: &Object,
+    pass: &Pass,
+    message: &str,
+) -> Result<(), Status> {
+    let Some(context) = controllers.context_for(space, key) else { return Ok(()) };
+    let now = controllers.hub.now_text();
+    replace::edit(&context, key, &object.head.uid, |tree: &mut Tree| {
+        let mut status = tree.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
+        propagation::update(&mut status, pass, &now);
+        if let Some(condition) = status["conditions"][0].as_object_mut() {
+            match condition.get("status").is_some_and(|it| it == "False") && !message.is_empty() {
+                true => drop(condition.insert("message".into(), json!(message))),
+                false => drop(condition.remove("message")),
+            }
+        }
+        tree.insert("status".into(), status);
+    })
+    .await
+}
+
+/// A scheduling preference shows what was decided by it, and why not all of it has a place.
+async fn tell_preference(
+    controllers: &Controllers,
+    space: &Space,
+    key: &Key,
+    assignment: Option<&api::assignment::Assignment>,
+) -> Result<(), Status> {
+    let collection = "replicaschedulingpreferences";
+    let key = Key::new(dialects::SCHEDULING_GROUP, collection, key.item.namespace(), key.item.name());
+    let (Some(object), Some(context)) = (space.get(&key), controllers.context_for(space, &key)) else {
+        return Ok(());
+    };
+    let Some(spec) = assignment.map(|it| &it.spec) else { return Ok(()) };
+    let clusters: Tree = spec
+        .clusters
+        .iter()
+        .filter(|it| it.state != api::assignment::State::Draining)
+        .map(|it| (it.name.clone(), json!(it.replicas.unwrap_or(0))))
+        .collect();
+    let mut status = json!({
+        "observedGeneration": object.head.generation, "clusters": clusters, "unplaced": spec.decision.pending,
+    });
+    if !spec.decision.message.is_empty() {
+        status["message"] = json!(spec.decision.message);
+    }
+    replace::edit(&context, &key, &object.head.uid, |tree| {
+        tree.insert("status".into(), status.clone());
+    })
+    .await
+}

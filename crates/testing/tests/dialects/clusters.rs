@@ -1,0 +1,211 @@
+//! Clusters in the words of the registry and of KubeFed.
+
+use anyhow::{Context, Result};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use sync::{
+    client::{Access, Identity},
+    unjoin,
+};
+
+use crate::{
+    app::NS,
+    words::{A, B, create, federated, label_cluster, named, plain, start, until_told},
+    world::{CLUSTERS, World, access, condition, items, path, sync_client},
+};
+
+/// A hub, and a cluster that it does not know yet.
+async fn stranger(name: &str) -> Result<(World, Access)> {
+    let world = World::start(&[]).await?;
+    world.clusters.simulation.add(name, sim::ClusterOptions::default()).await?;
+    let access = world.member_access(name)?;
+    Ok((world, access))
+}
+
+fn secret(namespace: &str, name: &str, access: &Access) -> Value {
+    let data = match &access.identity {
+        Identity::Certificate { certificate, key } => {
+            json!({"tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key)})
+        }
+        Identity::Token(token) => json!({"token": STANDARD.encode(token)}),
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": data,
+    })
+}
+
+const REGISTRY: &str = "kube-multicluster-public";
+const SYSTEM: &str = "kube-multicluster-system";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_01_a_registry_without_credentials() -> Result<()> {
+    let (world, access) = stranger(A).await?;
+    for namespace in [REGISTRY, SYSTEM] {
+        world.namespace(namespace).await?;
+    }
+    let credential = secret(SYSTEM, "a-cred", &access);
+    create(&world, &credential).await?;
+    let address = access.server.strip_prefix("https://").context("it is https")?;
+    let entry = json!({
+        "apiVersion": "clusterregistry.k8s.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": A, "namespace": REGISTRY, "labels": {"size": "big"}},
+        "spec": {
+            "kubernetesApiEndpoints": {
+                "serverEndpoints": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+                "caBundle": STANDARD.encode(&access.authority),
+            },
+            "authInfo": {"controller": {"kind": "Secret", "namespace": SYSTEM, "name": "a-cred"}},
+        },
+    });
+    create(&world, &entry).await?;
+
+    let ok = |status: &'static str| move |it: &Value| condition(it, "OK")["status"] == status;
+    let shown = world.until(&path(&entry), "it is well", ok("True")).await?;
+    assert!(!shown.to_string().contains("token") && !shown.to_string().contains("tls.key"), "{shown}");
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let all = "/apis/clusterregistry.k8s.io/v1alpha1/clusters";
+    let table = world.client.call(http::Method::GET, all, &table, String::new()).await?.json();
+    assert_eq!(
+        table["rows"][0]["cells"].as_array().context("cells")?[..3],
+        [json!(A), json!("0.0.0.0/0"), json!(address)]
+    );
+    assert_eq!(world.get(&format!("{CLUSTERS}/{A}")).await?["metadata"]["labels"]["size"], "big");
+
+    world.client.delete(&path(&credential)).await?;
+    let lost = world.until(&path(&entry), "its credential is missed", ok("False")).await?;
+    let message = condition(&lost, "OK")["message"].to_string();
+    assert!(message.contains("a-cred"), "{message}");
+    create(&world, &credential).await?;
+    world.until(&path(&entry), "it is well again", ok("True")).await?;
+
+    // Nothing of the reserved namespaces goes to a member, whatever is asked for.
+    let mut config = crate::app::config_map("inside", "secret");
+    config["metadata"]["namespace"] = json!(SYSTEM);
+    config["metadata"]["annotations"] = json!({"hanse.io/clusters": A});
+    world.apply(&config).await?;
+    world.namespace(NS).await?;
+    world.until_ready(A).await?;
+    world.barrier(NS, 0, &[A]).await?;
+    let member = world.member(A).await?;
+    for namespace in [REGISTRY, SYSTEM] {
+        assert!(!member.has(&format!("/api/v1/namespaces/{namespace}")).await?, "{namespace}");
+    }
+
+    // It goes, and what runs there goes on.
+    world.client.delete(&path(&entry)).await?;
+    world.until_gone(&path(&entry)).await?;
+    world.until_gone(&format!("{CLUSTERS}/{A}")).await
+}
+
+const KUBEFED: &str = "kube-federation-system";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_02_clusters_that_were_joined_show_how_they_are() -> Result<()> {
+    let world = World::start(&[A, B]).await?;
+    world.namespace(KUBEFED).await?;
+    let list = format!("/apis/core.kubefed.io/v1beta1/namespaces/{KUBEFED}/kubefedclusters");
+    let all_ready = |it: &Value| {
+        let items = it["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let ready = |it: &Value| {
+            condition(it, "Ready")["status"] == "True" && it["status"]["kubernetesVersion"].is_string()
+        };
+        items.len() == 2 && items.iter().all(ready)
+    };
+    world.until(&list, "both are ready", all_ready).await?;
+    let first = world.get(&format!("{list}/{B}")).await?;
+
+    world.cut(B)?;
+    let lost = |it: &Value| condition(it, "Offline")["status"] == "True";
+    let lost = world.until(&format!("{list}/{B}"), "it is lost", lost).await?;
+    let ready = condition(&lost, "Ready");
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ClusterNotReachable")));
+    assert!(!ready["message"].as_str().unwrap_or_default().is_empty());
+    assert!(
+        ready["lastTransitionTime"].as_str() >= condition(&first, "Ready")["lastTransitionTime"].as_str()
+    );
+    world.heal(B)?;
+    world.until(&list, "both are ready again", all_ready).await?;
+
+    // Labels of the cluster are its labels here.
+    label_cluster(&world, B, json!({"size": "big"})).await?;
+    world
+        .until(&format!("{list}/{B}"), "it has the label", |it| it["metadata"]["labels"]["size"] == "big")
+        .await
+        .map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Result<()> {
+    let (world, access) = stranger(A).await?;
+    world.namespace(KUBEFED).await?;
+    world.namespace(NS).await?;
+    create(&world, &secret(KUBEFED, "a-cred", &access)).await?;
+    let entry = json!({
+        "apiVersion": "core.kubefed.io/v1beta1", "kind": "KubeFedCluster",
+        "metadata": {"name": A, "namespace": KUBEFED},
+        "spec": {
+            "apiEndpoint": access.server, "caBundle": STANDARD.encode(&access.authority), "secretRef": {"name": "a-cred"},
+        },
+    });
+    create(&world, &entry).await?;
+    world.until(&path(&entry), "it is ready", |it| condition(it, "Ready")["status"] == "True").await?;
+    world.until_ready(A).await?;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    world.apply(&json!({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":NS,"annotations":{"hanse.io/clusters":"a"}}})).await?;
+    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    eprintln!("DBG {}", world.get(&format!("{CLUSTERS}/{A}")).await?["status"]["conditions"]);
+    eprintln!("DBG {}", world.get(&format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments")).await?);
+    world.barrier(NS, 0, &[A]).await?;
+    world.client.delete(&path(&entry)).await?;
+    world.until_gone(&path(&entry)).await?;
+    world.until_gone(&format!("{CLUSTERS}/{A}")).await
+}
+
+fn settings() -> Value {
+    federated(
+        "ConfigMap",
+        "settings",
+        json!({"template": {"data": {"key": "value"}}, "placement": named(&[A, B])}),
+    )
+}
+
+async fn leave(world: &World, name: &str, forget: bool) -> Result<unjoin::Unjoined> {
+    let hub = sync_client(&access(&world.hub, api::DEFAULT));
+    let request = unjoin::Request { name, hub: &hub, member: None, forget, delete_namespaces: false };
+    Ok(unjoin::unjoin(&request).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_19_unjoining_leaves_what_runs_and_takes_what_is_hanses() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    world.apply(&settings()).await?;
+    until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
+    let b = world.member(B).await?;
+    let copy = path(&plain(&settings()));
+    let before = b.get(&copy).await?;
+
+    leave(&world, B, false).await?;
+    until_told(&world, &settings(), &[(A, "")], "True").await?;
+    assert_eq!(b.get(&copy).await?["metadata"]["uid"], before["metadata"]["uid"]);
+    b.until_gone("/apis/rbac.authorization.k8s.io/v1/clusterroles/hanse:session").await?;
+    let secrets = items(&world.client, "/api/v1/namespaces/hanse-system/secrets").await?;
+    assert!(!secrets.iter().any(|it| it["metadata"]["name"] == "cluster-b"));
+
+    // It comes back under the same name, and what it had is taken up as it is.
+    world.join(B).await?;
+    until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
+    assert_eq!(b.get(&copy).await?["metadata"]["uid"], before["metadata"]["uid"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_19_a_cluster_that_is_dead_can_be_forgotten() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    world.apply(&settings()).await?;
+    until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
+    world.cut(B)?;
+    let forgotten =
+        tokio::time::timeout(std::time::Duration::from_secs(30), leave(&world, B, true)).await??;
+    assert!(forgotten.was_joined);
+    until_told(&world, &settings(), &[(A, "")], "True").await.map(drop)
+}

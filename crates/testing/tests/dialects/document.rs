@@ -1,0 +1,109 @@
+//! The YAML of the notes on multicluster Kubernetes, as it stands there.
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::{
+    words::{create, documents, label_cluster, until_told},
+    world::{World, path},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn template_placement_and_override_make_five_replicas_here_and_ten_there() -> Result<()> {
+    let world = World::start(&["cluster1", "cluster2", "cluster3"]).await?;
+    let documents = documents(include_str!("data/federated-replica-set.yaml"))?;
+    for object in &documents {
+        create(&world, object).await?;
+    }
+
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "frontend", "namespace": "default"},
+    });
+    for (name, replicas) in [("cluster1", 5), ("cluster2", 10)] {
+        let member = world.member(name).await?;
+        let runs = |it: &serde_json::Value| it["status"]["readyReplicas"] == replicas;
+        let copy = member.until(&path(&set), "its replicas run", runs).await?;
+        assert_eq!(copy["spec"]["replicas"], replicas);
+        assert_eq!(copy["metadata"]["labels"]["app"], "nginx");
+    }
+    until_told(&world, &documents[0], &[("cluster1", ""), ("cluster2", "")], "True").await?;
+    assert!(!world.member("cluster3").await?.has(&path(&set)).await?);
+
+    // Without its placement it is nowhere, and without its override as the template says.
+    let overrides = path(&documents[2]);
+    world.client.delete(&overrides).await?;
+    let member = world.member("cluster2").await?;
+    member.until(&path(&set), "it is as the template", |it| it["spec"]["replicas"] == 5).await?;
+    world.client.delete(&path(&documents[1])).await?;
+    member.until_gone(&path(&set)).await?;
+    until_told(&world, &documents[0], &[], "True").await.map(drop)
+}
+
+/// `kubectl get clusters` takes the first group that has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_of_dialects_are_served_everywhere_and_come_last() -> Result<()> {
+    let hub = testing::hub::TestHub::start().await?;
+    let groups = hub.admin().await?.get("/apis").await?.json();
+    let names: Vec<&str> =
+        groups["groups"].as_array().into_iter().flatten().filter_map(|it| it["name"].as_str()).collect();
+    let dialects = [
+        "clusterregistry.k8s.io",
+        "core.federation.k8s.io",
+        "core.kubefed.io",
+        "primitives.federation.k8s.io",
+        "scheduling.kubefed.io",
+        "types.kubefed.io",
+    ];
+    assert!(names.ends_with(&dialects), "{names:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_03_a_cluster_selector_is_followed_as_labels_change() -> Result<()> {
+    let world = World::start(&["a", "b"]).await?;
+    label_cluster(&world, "a", json!({"location": "europe", "environment": "prod"})).await?;
+    label_cluster(&world, "b", json!({"location": "usa"})).await?;
+    let mut config = documents(include_str!("data/cluster-selector.yaml"))?.remove(0);
+    create(&world, &config).await?;
+    config["metadata"]["namespace"] = json!("default");
+
+    let (a, b) = (world.member("a").await?, world.member("b").await?);
+    a.until(&path(&config), "it is there", |it| it["data"]["myconfigkey"] == "myconfigdata").await?;
+    assert!(!b.has(&path(&config)).await?);
+
+    label_cluster(&world, "a", json!({"environment": "test"})).await?;
+    a.until_gone(&path(&config)).await?;
+    label_cluster(&world, "b", json!({"location": "europe", "environment": "prod"})).await?;
+    b.until_there(&path(&config)).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_04_a_bad_selector_is_harmless() -> Result<()> {
+    let world = World::start(&["a", "b"]).await?;
+    label_cluster(&world, "a", json!({"location": "europe", "environment": "prod"})).await?;
+    let mut config = documents(include_str!("data/cluster-selector.yaml"))?.remove(0);
+    create(&world, &config).await?;
+    config["metadata"]["namespace"] = json!("default");
+    let a = world.member("a").await?;
+    let copy = a.until_there(&path(&config)).await?;
+
+    let bad = json!({"federation.alpha.kubernetes.io/cluster-selector": r#"[{"key": "location", "operator": "~", "values": ["x"]}]"#});
+    world.annotate(&path(&config), bad).await?;
+    let events = "/api/v1/namespaces/default/events";
+    let says = |list: &serde_json::Value| {
+        let items = list["items"].as_array().into_iter().flatten();
+        items.filter(|it| it["involvedObject"]["name"] == "myconfig").any(|it| {
+            it["type"] == "Warning"
+                && it["message"].as_str().unwrap_or_default().contains("not a valid operator")
+        })
+    };
+    world.until(events, "a warning says what is wrong", says).await?;
+    world.barrier("default", 0, &["a", "b"]).await?;
+    let kept = a.get(&path(&config)).await?;
+    assert_eq!(kept["metadata"]["resourceVersion"], copy["metadata"]["resourceVersion"], "{kept}");
+
+    // Fixing it resumes.
+    let all = json!({"federation.alpha.kubernetes.io/cluster-selector": "[]"});
+    world.annotate(&path(&config), all).await?;
+    world.member("b").await?.until_there(&path(&config)).await.map(drop)
+}

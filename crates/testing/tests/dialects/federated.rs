@@ -1,0 +1,248 @@
+//! Federated objects: template, placement, overrides, and what namespaces allow.
+
+use anyhow::Result;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    app::NS,
+    words::{A, B, federated, named, plain, start, template, until_replicas, until_told},
+    world::{World, apply, path},
+};
+
+fn web(overrides: Value) -> Value {
+    federated(
+        "Deployment",
+        "web",
+        json!({"template": template(5), "placement": named(&[A, B]), "overrides": overrides}),
+    )
+}
+
+fn override_of(cluster: &str, changes: Value) -> Value {
+    json!([{"clusterName": cluster, "clusterOverrides": changes}])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_13_template_placement_and_override() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    let ten = override_of(B, json!([{"path": "/spec/replicas", "value": 10}]));
+    world.apply(&web(ten)).await?;
+    let copy = plain(&web(json!([])));
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let made = until_replicas(&a, &copy, 5).await?;
+    assert_eq!(made["metadata"]["labels"]["kubefed.io/managed"], "true");
+    until_replicas(&b, &copy, 10).await?;
+    until_told(&world, &web(json!([])), &[(A, ""), (B, "")], "True").await?;
+
+    // What cannot be changed in one cluster does not keep the other from what is new.
+    let mut missing = web(override_of(B, json!([{"path": "/spec/nothing/there", "value": 1}])));
+    missing["spec"]["template"]["spec"]["replicas"] = json!(6);
+    world.apply(&missing).await?;
+    until_replicas(&a, &copy, 6).await?;
+    until_told(&world, &missing, &[(A, ""), (B, "ApplyOverridesFailed")], "FalseCheckClusters").await?;
+    until_replicas(&b, &copy, 10).await?;
+
+    let renamed = web(override_of(B, json!([{"path": "/metadata/name", "value": "other"}])));
+    let refused = apply(&world.client, "", &renamed).await?;
+    assert_eq!(refused.code, 422, "{}", refused.text());
+
+    let mut alone = web(json!([]));
+    alone["spec"]["placement"] = named(&[A]);
+    world.apply(&alone).await?;
+    b.until_gone(&path(&copy)).await?;
+    until_told(&world, &alone, &[(A, "")], "True").await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_13_the_form_with_dotted_paths() -> Result<()> {
+    let world = World::start(&[A, B]).await?;
+    world.namespace(NS).await?;
+    let mk = |kind: &str, spec: Value| {
+        json!({
+            "apiVersion": "primitives.federation.k8s.io/v1alpha1", "kind": kind,
+            "metadata": {"name": "web", "namespace": NS}, "spec": spec,
+        })
+    };
+    let objects = [
+        mk("FederatedDeployment", json!({"template": template(5)})),
+        mk("FederatedDeploymentPlacement", json!({"clusterNames": [A, B]})),
+        mk(
+            "FederatedDeploymentOverride",
+            json!({"overrides": override_of(B, json!([{"path": "spec.replicas", "value": 10}]))}),
+        ),
+    ];
+    world.apply_all(&objects).await?;
+    let copy = plain(&objects[0]);
+    until_replicas(&world.member(A).await?, &copy, 5).await?;
+    until_replicas(&world.member(B).await?, &copy, 10).await.map(drop)
+}
+
+fn config(placement: Value) -> Value {
+    federated(
+        "ConfigMap",
+        "settings",
+        json!({"template": {"data": {"key": "value"}}, "placement": placement}),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_12_drift_is_repaired_and_what_members_add_stays() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    world.apply(&config(named(&[A, B]))).await?;
+    let copy = path(&plain(&config(json!({}))));
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    a.until_there(&copy).await?;
+    let untouched = b.until_there(&copy).await?;
+    until_told(&world, &config(json!({})), &[(A, ""), (B, "")], "True").await?;
+
+    a.client.merge_patch(&copy, &json!({"data": {"key": "other"}})).await?;
+    a.until(&copy, "it is restored", |it| it["data"]["key"] == "value").await?;
+    a.client.delete(&copy).await?;
+    a.until(&copy, "it is made again", |it| it["data"]["key"] == "value").await?;
+    let added = json!({"metadata": {"annotations": {"x": "y"}, "labels": {"team": "z"}}});
+    a.client.merge_patch(&copy, &added).await?;
+    world.barrier(NS, 0, &[A, B]).await?;
+    let kept = a.get(&copy).await?;
+    assert_eq!(
+        (&kept["metadata"]["annotations"]["x"], &kept["metadata"]["labels"]["team"]),
+        (&json!("y"), &json!("z"))
+    );
+    assert_eq!(b.get(&copy).await?["metadata"]["resourceVersion"], untouched["metadata"]["resourceVersion"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_14_a_namespace_says_where_things_in_it_may_be() -> Result<()> {
+    let world = World::start(&[A, B]).await?;
+    world.namespace(NS).await?;
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let copy = path(&plain(&config(json!({}))));
+    world.apply(&config(named(&[A, B]))).await?;
+    until_told(&world, &config(json!({})), &[], "FalseNamespaceNotFederated").await?;
+
+    let namespace = |placement: Value| federated("Namespace", NS, json!({"placement": placement}));
+    world.apply(&namespace(named(&[A]))).await?;
+    a.until_there(&copy).await?;
+    until_told(&world, &config(json!({})), &[(A, "")], "True").await?;
+    assert!(!b.has(&copy).await?);
+    until_told(&world, &namespace(json!({})), &[(A, "")], "True").await?;
+
+    world.apply(&namespace(named(&[A, B]))).await?;
+    b.until_there(&copy).await?;
+
+    // Nowhere, everywhere, nowhere.
+    for (placement, is_there) in
+        [(json!({}), false), (json!({"clusterSelector": {}}), true), (json!({"clusters": []}), false)]
+    {
+        let patch = json!([{"op": "add", "path": "/spec/placement", "value": placement}]).to_string();
+        let json_patch = [("content-type", "application/json-patch+json")];
+        let place = path(&config(json!({})));
+        let written = world.client.call(Method::PATCH, &place, &json_patch, patch).await?;
+        assert_eq!(written.code, 200, "{}", written.text());
+        for member in [&a, &b] {
+            match is_there {
+                true => drop(member.until_there(&copy).await?),
+                false => member.until_gone(&copy).await?,
+            }
+        }
+    }
+
+    world.apply(&config(named(&[A, B]))).await?;
+    a.until_there(&copy).await?;
+    world.client.delete(&path(&namespace(json!({})))).await?;
+    for member in [&a, &b] {
+        member.until_gone(&copy).await?;
+        member.until_gone(&format!("/api/v1/namespaces/{NS}")).await?;
+    }
+    world.until_gone(&path(&namespace(json!({})))).await?;
+    until_told(&world, &config(json!({})), &[], "FalseNamespaceNotFederated").await?;
+    let own = world.get(&format!("/api/v1/namespaces/{NS}")).await?;
+    assert_eq!(own["status"]["phase"], "Active");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_15_members_keep_what_is_theirs() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    let service = |label: &str| {
+        let spec = json!({"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]});
+        let template = json!({"metadata": {"labels": {"tier": label}}, "spec": spec});
+        federated("Service", "web", json!({"template": template, "placement": named(&[A, B])}))
+    };
+    world.apply(&service("one")).await?;
+    let copy = path(&plain(&service("")));
+    let theirs = |it: &Value| json!([it["spec"]["clusterIP"], it["spec"]["clusterIPs"], it["spec"]["ports"]]);
+    let members = [world.member(A).await?, world.member(B).await?];
+    let mut before = Vec::new();
+    for member in &members {
+        let made = member
+            .until(&copy, "it has an address", |it| it["spec"]["ports"][0]["nodePort"].is_u64())
+            .await?;
+        before.push(theirs(&made));
+    }
+    world.apply(&service("two")).await?;
+    for (member, before) in members.iter().zip(before) {
+        let after =
+            member.until(&copy, "it has the label", |it| it["metadata"]["labels"]["tier"] == "two").await?;
+        assert_eq!(theirs(&after), before);
+    }
+
+    // Replicas are the members' if that is asked for, and are put back if not.
+    let mut web = web(json!([]));
+    web["spec"]["retainReplicas"] = json!(true);
+    world.apply(&web).await?;
+    let deployment = plain(&web);
+    until_replicas(&members[0], &deployment, 5).await?;
+    members[0].client.merge_patch(&path(&deployment), &json!({"spec": {"replicas": 7}})).await?;
+    web["spec"]["template"]["metadata"]["labels"]["tier"] = json!("new");
+    world.apply(&web).await?;
+    let changed = |it: &Value| it["metadata"]["labels"]["tier"] == "new";
+    let kept = members[0].until(&path(&deployment), "it is changed", changed).await?;
+    assert_eq!(kept["spec"]["replicas"], 7);
+    web["spec"]["retainReplicas"] = json!(false);
+    world.apply(&web).await?;
+    until_replicas(&members[0], &deployment, 5).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    let a = world.member(A).await?;
+    a.create(&crate::app::namespace(NS)).await?;
+    let theirs = crate::app::deployment("web", 2);
+    a.create(&theirs).await?;
+    let config = |adopts: &str| {
+        json!({
+            "apiVersion": "core.kubefed.io/v1beta1", "kind": "KubeFedConfig",
+            "metadata": {"name": "kubefed", "namespace": "kube-federation-system"},
+            "spec": {"scope": "Cluster", "syncController": {"adoptResources": adopts}},
+        })
+    };
+    world.namespace("kube-federation-system").await?;
+    world.apply(&config("Disabled")).await?;
+    world.apply(&web(json!([]))).await?;
+    until_told(&world, &web(json!([])), &[(A, "AlreadyExists"), (B, "")], "FalseCheckClusters").await?;
+    let untouched = a.get(&path(&theirs)).await?;
+    assert_eq!((&untouched["spec"]["replicas"], untouched["metadata"].get("labels")), (&json!(2), None));
+
+    world.apply(&config("Enabled")).await?;
+    let adopted = until_replicas(&a, &theirs, 5).await?;
+    assert_eq!(adopted["metadata"]["labels"]["kubefed.io/managed"], "true");
+    assert_eq!(adopted["metadata"]["uid"], untouched["metadata"]["uid"]);
+    until_told(&world, &web(json!([])), &[(A, ""), (B, "")], "True").await?;
+
+    // Whoever says so there wants it left alone.
+    a.client
+        .merge_patch(&path(&theirs), &json!({"metadata": {"labels": {"kubefed.io/managed": "false"}}}))
+        .await?;
+    let mut more = web(json!([]));
+    more["spec"]["template"]["spec"]["replicas"] = json!(8);
+    world.apply(&more).await?;
+    until_replicas(&world.member(B).await?, &theirs, 8).await?;
+    until_told(&world, &more, &[(A, "ManagedLabelFalse"), (B, "")], "FalseCheckClusters").await?;
+    assert_eq!(a.get(&path(&theirs)).await?["spec"]["replicas"], 5);
+    a.client
+        .merge_patch(&path(&theirs), &json!({"metadata": {"labels": {"kubefed.io/managed": "true"}}}))
+        .await?;
+    until_replicas(&a, &theirs, 8).await.map(drop)
+}

@@ -1,0 +1,22 @@
+//! What others wrote for federation, applied to a hub as it stands there: the documents' own text, and the scenarios that
+//! say what is to come of it, each by its number.
+
+#![allow(clippy::disallowed_methods)] // Tests run on the real machine.
+
+#[allow(dead_code)]
+#[path = "../roundtrip/app.rs"]
+mod app;
+#[allow(dead_code)]
+#[path = "../roundtrip/history.rs"]
+mod history;
+#[allow(dead_code)]
+#[path = "../roundtrip/world.rs"]
+mod world;
+
+mod clusters;
+mod document;
+mod federated;
+mod plain;
+mod removal;
+mod scheduling;
+mod words;

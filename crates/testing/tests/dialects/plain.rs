@@ -1,0 +1,154 @@
+//! Jobs and autoscalers, divided as federation v1 did and as it meant to.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::{
+    app::{self, NS},
+    words::{A, B, C, federated, named, plain, start, until_told},
+    world::{Member, World, condition, path},
+};
+
+fn federation() -> Value {
+    json!({
+        "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": "federation"},
+        "spec": {
+            "select": [{"kinds": ["Deployment", "Job", "HorizontalPodAutoscaler"]}],
+            "strategy": "Divide",
+            "divide": {"algorithm": "Federation", "rebalance": true},
+        },
+    })
+}
+
+async fn divided(members: &[&str]) -> Result<World> {
+    let world = World::start(members).await?;
+    world.namespace(NS).await?;
+    world.apply(&federation()).await?;
+    Ok(world)
+}
+
+fn job(parallelism: u64, completions: u64, ends_after: &str) -> Value {
+    let mut job = app::job("work");
+    job["spec"]["parallelism"] = json!(parallelism);
+    job["spec"]["completions"] = json!(completions);
+    job["spec"]["template"]["metadata"]["annotations"] = json!({"sim.hanse.io/exit-after": ends_after});
+    job
+}
+
+async fn counts(member: &Member) -> Result<(u64, u64)> {
+    let copy = member.until_there(&path(&job(1, 1, "1s"))).await?;
+    let of = |field: &str| copy["spec"][field].as_u64().unwrap_or(0);
+    Ok((of("parallelism"), of("completions")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_a_job_is_divided_and_complete_when_all_of_it_is() -> Result<()> {
+    let world = divided(&[A, B]).await?;
+    world.apply(&job(2, 7, "1s")).await?;
+    let mut parts = vec![counts(&world.member(A).await?).await?, counts(&world.member(B).await?).await?];
+    parts.sort_unstable();
+    assert_eq!(parts, [(1, 3), (1, 4)]);
+    let done = |it: &Value| condition(it, "Complete")["status"] == "True";
+    let whole = world.until(&path(&job(2, 7, "1s")), "it is complete", done).await?;
+    assert_eq!(whole["status"]["succeeded"], 7);
+    for name in [A, B] {
+        assert!(done(&world.member(name).await?.get(&path(&job(2, 7, "1s"))).await?), "{name}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_one_at_a_time_runs_in_one_cluster() -> Result<()> {
+    let world = divided(&[A, B]).await?;
+    world.apply(&job(1, 7, "0s")).await?;
+    let done = |it: &Value| condition(it, "Complete")["status"] == "True";
+    let whole = world.until(&path(&job(1, 7, "0s")), "it is complete", done).await?;
+    assert_eq!(whole["status"]["succeeded"], 7);
+    let mut there = 0;
+    for name in [A, B] {
+        there += usize::from(world.member(name).await?.has(&path(&job(1, 7, "0s"))).await?);
+    }
+    assert_eq!(there, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_joining_a_cluster_leaves_jobs_as_they_run() -> Result<()> {
+    let world = divided(&[A, B]).await?;
+    world.apply(&job(2, 7, "1h")).await?;
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let before = [counts(&a).await?, counts(&b).await?];
+    world.clusters.simulation.add(C, sim::ClusterOptions::default()).await?;
+    world.join(C).await?;
+    world.barrier(NS, 0, &[A, B, C]).await?;
+    assert_eq!([counts(&a).await?, counts(&b).await?], before);
+    let third = world.member(C).await?.get(&path(&job(2, 7, "1h"))).await?;
+    assert!(third["code"] == 404, "{third}");
+    Ok(())
+}
+
+fn autoscaler(min: u64, max: u64) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": NS},
+        "spec": {
+            "minReplicas": min, "maxReplicas": max,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}],
+        },
+    })
+}
+
+async fn bounds(member: &Member) -> Result<Option<(u64, u64)>> {
+    let copy = member.get(&path(&autoscaler(1, 1))).await?;
+    let of = |field: &str| copy["spec"][field].as_u64();
+    Ok(of("minReplicas").zip(of("maxReplicas")))
+}
+
+async fn until_bounds(world: &World, names: &[&str], wanted: &[(u64, u64)]) -> Result<()> {
+    testing::hub::eventually(&format!("its bounds are {wanted:?}"), || async {
+        let mut found = Vec::new();
+        for name in names {
+            found.extend(bounds(&world.member(name).await?).await?);
+        }
+        found.sort_unstable();
+        Ok((found == wanted).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_11_an_autoscaler_is_divided_and_never_invalid() -> Result<()> {
+    let world = divided(&[A, B, C]).await?;
+    world.apply(&app::deployment("web", 3)).await?;
+    world.apply(&autoscaler(1, 12)).await?;
+    until_bounds(&world, &[A, B, C], &[(1, 4), (1, 4), (1, 4)]).await?;
+    // Two between three: one has none.
+    world.apply(&autoscaler(1, 2)).await?;
+    until_bounds(&world, &[A, B, C], &[(1, 1), (1, 1)]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_11_one_cluster_with_one_choice_keeps_the_hub_responsive() -> Result<()> {
+    let world = divided(&[A]).await?;
+    world.apply(&app::deployment("web", 2)).await?;
+    world.apply(&autoscaler(2, 2)).await?;
+    until_bounds(&world, &[A], &[(2, 2)]).await?;
+    world.apply(&app::deployment("other", 1)).await?;
+    world.until_rolled_out("other", 1).await.map(drop)
+}
+
+/// As in KubeFed: each cluster has the template's Job, whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_federated_job_is_in_each_cluster_as_its_template_says() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    let template = json!({"spec": job(1, 2, "0s")["spec"]});
+    let whole = federated("Job", "work", json!({"template": template, "placement": named(&[A, B])}));
+    world.apply(&whole).await?;
+    until_told(&world, &whole, &[(A, ""), (B, "")], "True").await?;
+    for name in [A, B] {
+        assert_eq!(counts(&world.member(name).await?).await?, (1, 2));
+    }
+    let done = |it: &Value| condition(it, "Complete")["status"] == "True";
+    world.until(&path(&plain(&whole)), "both are complete", done).await.map(drop)
+}

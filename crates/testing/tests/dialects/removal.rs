@@ -1,0 +1,131 @@
+//! Federated objects go, and their copies with them or not.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::{
+    app::NS,
+    words::{A, B, federated, named, plain, start, template, until_replicas, until_told},
+    world::{World, items, path, text},
+};
+
+fn web() -> Value {
+    federated("Deployment", "web", json!({"template": template(2), "placement": named(&[A, B])}))
+}
+
+async fn settled() -> Result<World> {
+    let world = start(&[A, B]).await?;
+    world.apply(&web()).await?;
+    until_told(&world, &web(), &[(A, ""), (B, "")], "True").await?;
+    Ok(world)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_copies_go_before_the_federated_object() -> Result<()> {
+    let world = settled().await?;
+    let copy = path(&plain(&web()));
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+
+    let deleted = world.client.delete(&path(&web())).await?;
+    assert_eq!(deleted.code, 200, "{}", deleted.text());
+    world.until_gone(&path(&web())).await?;
+
+    assert!(!a.has(&copy).await? && !b.has(&copy).await?);
+    world.until_gone(&copy).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_orphans_stay_and_are_nobodys() -> Result<()> {
+    let world = settled().await?;
+    let copy = path(&plain(&web()));
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let before = a.get(&copy).await?;
+
+    world.annotate(&path(&web()), json!({"kubefed.io/orphan": "true"})).await?;
+    world.client.delete(&path(&web())).await?;
+    world.until_gone(&path(&web())).await?;
+    world.until_gone(&copy).await?;
+
+    for member in [&a, &b] {
+        let left = member.get(&copy).await?;
+        let labels = &left["metadata"]["labels"];
+        assert_eq!((&left["spec"]["replicas"], &labels["app"]), (&json!(2), &json!("web")));
+        assert!(
+            labels.get("kubefed.io/managed").is_none() && labels.get("hanse.io/workspace").is_none(),
+            "{labels}"
+        );
+        assert!(left["metadata"]["annotations"].get("hanse.io/source-uid").is_none());
+    }
+    // One of the same name takes it over, as configured.
+    world.apply(&web()).await?;
+    until_told(&world, &web(), &[(A, ""), (B, "")], "True").await?;
+    assert_eq!(a.get(&copy).await?["metadata"]["uid"], before["metadata"]["uid"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_what_copies_own_stays_if_that_is_asked_for() -> Result<()> {
+    let world = settled().await?;
+    let copy = path(&plain(&web()));
+    let a = world.member(A).await?;
+    let sets = format!("/apis/apps/v1/namespaces/{NS}/replicasets");
+    assert_eq!(items(&a.client, &sets).await?.len(), 1);
+
+    world
+        .annotate(&path(&web()), json!({"kubefed.io/deleteoption": r#"{"propagationPolicy": "Orphan"}"#}))
+        .await?;
+    world.client.delete(&path(&web())).await?;
+    world.until_gone(&path(&web())).await?;
+
+    assert!(!a.has(&copy).await?);
+    let left = items(&a.client, &sets).await?;
+    assert_eq!(left.len(), 1);
+    assert!(left[0]["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty));
+    Ok(())
+}
+
+/// It takes as long as is waited for a cluster that does not answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_a_cluster_that_does_not_answer_is_cleaned_up_when_it_is_back() -> Result<()> {
+    let world = settled().await?;
+    let copy = path(&plain(&web()));
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    world.cut(B)?;
+    let ready = |it: &Value| api::cluster::condition(it, "Ready").is_some_and(|it| it["status"] == "True");
+    world.until(&format!("{}/{B}", crate::world::CLUSTERS), "it is lost", |it| !ready(it)).await?;
+
+    world.client.delete(&path(&web())).await?;
+    a.until_gone(&copy).await?;
+    let names_it = |list: &Value| {
+        let items = list["items"].as_array().into_iter().flatten();
+        items.map(|it| text(it, "/message")).any(|message| message.contains(B) && message.contains("wait"))
+    };
+    world.until(&format!("/api/v1/namespaces/{NS}/events"), "an event names it", names_it).await?;
+    // Longer than others wait for anything.
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    world.until_gone(&path(&web())).await?;
+    assert!(b.has(&copy).await?);
+
+    world.heal(B)?;
+    b.until_gone(&copy).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_hub_in_between_changes_nothing() -> Result<()> {
+    let mut world = settled().await?;
+    let copy = plain(&web());
+    let uid = world.member(A).await?.get(&path(&copy)).await?["metadata"]["uid"].clone();
+    world.restart_hub(true).await?;
+    world.until_ready(A).await?;
+    world.until_ready(B).await?;
+    let mut more = web();
+    more["spec"]["template"]["spec"]["replicas"] = json!(3);
+    world.apply(&more).await?;
+    let a = world.member(A).await?;
+    let kept = until_replicas(&a, &copy, 3).await?;
+    assert_eq!(kept["metadata"]["uid"], uid);
+    world.client.delete(&path(&web())).await?;
+    world.until_gone(&path(&web())).await?;
+    assert!(!a.has(&path(&copy)).await?);
+    Ok(())
+}

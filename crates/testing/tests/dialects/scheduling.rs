@@ -1,0 +1,186 @@
+//! How replicas are divided: plain objects under a Placement that divides as federation did, and scheduling preferences.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::{
+    app::{self, NS},
+    words::{A, B, C, federated, named, plain, start, template, until_replicas},
+    world::{World, apply, assignment_path, path, shares, text},
+};
+
+/// Divides the Deployments of the workspace as federation did.
+fn federation(rebalance: bool) -> Value {
+    json!({
+        "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": "federation"},
+        "spec": {
+            "select": [{"kinds": ["Deployment", "ReplicaSet", "Job", "ConfigMap", "HorizontalPodAutoscaler"]}],
+            "strategy": "Divide",
+            "divide": {"algorithm": "Federation", "rebalance": rebalance},
+        },
+    })
+}
+
+async fn until_divided(world: &World, object: &Value, wanted: &[(&str, u64)]) -> Result<Value> {
+    let wanted: Vec<(String, u64)> =
+        wanted.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    let holds = |it: &Value| {
+        let had: Vec<(String, u64)> = shares(it).into_iter().filter(|(_, count)| *count > 0).collect();
+        had == wanted
+    };
+    world.until(&assignment_path(object), &format!("it is divided as {wanted:?}"), holds).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_05_even_split_and_totals() -> Result<()> {
+    let world = World::start(&[A, B, C]).await?;
+    world.namespace(NS).await?;
+    world.apply(&federation(true)).await?;
+    world.apply(&app::deployment("web", 9)).await?;
+    world.until_rolled_out("web", 9).await?;
+    for name in [A, B, C] {
+        until_replicas(&world.member(name).await?, &app::deployment("web", 9), 3).await?;
+    }
+    world.apply(&app::deployment("web", 50)).await?;
+    let web = world.until_rolled_out("web", 50).await?;
+    assert_eq!(web["status"]["readyReplicas"], 50);
+    let divided = shares(&world.assignment(&app::deployment("web", 50)).await?);
+    let mut counts: Vec<u64> = divided.iter().map(|(_, count)| *count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [16, 17, 17]);
+    // The key decides which has sixteen, in every run.
+    world.client.delete(&path(&app::deployment("web", 50))).await?;
+    world.until_gone(&assignment_path(&app::deployment("web", 50))).await?;
+    world.apply(&app::deployment("web", 50)).await?;
+    world.until_rolled_out("web", 50).await?;
+    assert_eq!(shares(&world.assignment(&app::deployment("web", 50)).await?), divided);
+    Ok(())
+}
+
+fn preference(spec: Value) -> Value {
+    let mut whole = json!({
+        "apiVersion": "scheduling.kubefed.io/v1alpha1", "kind": "ReplicaSchedulingPreference",
+        "metadata": {"name": "web", "namespace": NS}, "spec": {"targetKind": "FederatedDeployment"},
+    });
+    if let (Some(own), Some(given)) = (whole["spec"].as_object_mut(), spec.as_object()) {
+        own.extend(given.clone());
+    }
+    whole
+}
+
+fn web() -> Value {
+    federated("Deployment", "web", json!({"template": template(1), "placement": named(&[A])}))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
+    let world = start(&[A, B, C]).await?;
+    world.apply(&web()).await?;
+    let copy = plain(&web());
+    let (a, b, c) = (world.member(A).await?, world.member(B).await?, world.member(C).await?);
+    until_replicas(&a, &copy, 1).await?;
+
+    let bounds = json!({
+        A: {"weight": 1, "minReplicas": 4, "maxReplicas": 6}, B: {"weight": 2, "minReplicas": 4, "maxReplicas": 8},
+    });
+    world.apply(&preference(json!({"totalReplicas": 9, "rebalance": true, "clusters": bounds}))).await?;
+    until_replicas(&a, &copy, 4).await?;
+    until_replicas(&b, &copy, 5).await?;
+
+    let weights = json!({A: {"weight": 1}, B: {"weight": 2}});
+    world.apply(&preference(json!({"totalReplicas": 9, "rebalance": true, "clusters": weights}))).await?;
+    until_replicas(&a, &copy, 3).await?;
+    until_replicas(&b, &copy, 6).await?;
+    assert!(!c.has(&path(&copy)).await? || c.get(&path(&copy)).await?["spec"]["replicas"] == 0);
+
+    let most = json!({"*": {"weight": 1, "maxReplicas": 2}});
+    let scheduled = preference(json!({"totalReplicas": 50, "rebalance": true, "clusters": most}));
+    world.apply(&scheduled).await?;
+    for member in [&a, &b, &c] {
+        until_replicas(member, &copy, 2).await?;
+    }
+    let told = world
+        .until(&path(&scheduled), "it says what has no place", |it| it["status"]["unplaced"] == 44)
+        .await?;
+    assert_eq!(told["status"]["clusters"], json!({A: 2, B: 2, C: 2}));
+
+    for wrong in [
+        json!({"totalReplicas": 9, "clusters": {A: {"minReplicas": 5, "maxReplicas": 4}}}),
+        json!({"totalReplicas": -1}),
+        json!({"totalReplicas": 9, "clusters": {A: {"weight": -1}}}),
+    ] {
+        let refused = apply(&world.client, "", &preference(wrong)).await?;
+        assert_eq!(refused.code, 422, "{}", refused.text());
+    }
+
+    // Without it, it is as it says itself.
+    world.client.delete(&path(&scheduled)).await?;
+    until_replicas(&a, &copy, 1).await?;
+    b.until_gone(&path(&copy)).await?;
+    c.until_gone(&path(&copy)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_06_only_clusters_that_are_selected() -> Result<()> {
+    let world = start(&[A, B, C]).await?;
+    for name in [A, B] {
+        crate::words::label_cluster(&world, name, json!({"size": "big"})).await?;
+    }
+    let mut selected = web();
+    selected["spec"]["placement"] = json!({"clusterSelector": {"matchLabels": {"size": "big"}}});
+    world.apply(&selected).await?;
+    world.apply(&preference(json!({"totalReplicas": 6, "intersectWithClusterSelector": true}))).await?;
+    let copy = plain(&selected);
+    for name in [A, B] {
+        until_replicas(&world.member(name).await?, &copy, 3).await?;
+    }
+    assert!(!world.member(C).await?.has(&path(&copy)).await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_08_no_needless_moves() -> Result<()> {
+    let world = World::start(&[A, B]).await?;
+    world.namespace(NS).await?;
+    world.apply(&federation(false)).await?;
+    let object = app::deployment("web", 30);
+    world.apply(&object).await?;
+    world.until_rolled_out("web", 30).await?;
+    until_divided(&world, &object, &[(A, 15), (B, 15)]).await?;
+    let pods = [world.member(A).await?.pods(NS).await?, world.member(B).await?.pods(NS).await?];
+
+    world.clusters.simulation.add(C, sim::ClusterOptions::default()).await?;
+    world.join(C).await?;
+    world.barrier(NS, 0, &[A, B, C]).await?;
+    until_divided(&world, &object, &[(A, 15), (B, 15)]).await?;
+    assert_eq!([world.member(A).await?.pods(NS).await?, world.member(B).await?.pods(NS).await?], pods);
+
+    world.apply(&federation(true)).await?;
+    until_divided(&world, &object, &[(A, 10), (B, 10), (C, 10)]).await.map(drop)
+}
+
+/// A cluster that has no room for all gets what fits, the others the rest; and back when it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_07_overflow_and_return() -> Result<()> {
+    let world = World::start(&[A, B, C]).await?;
+    world.namespace(NS).await?;
+    world.apply(&federation(true)).await?;
+    // One replica of these asks for a processor, and the cluster may have ten.
+    let cluster = format!("{}/{C}", crate::world::CLUSTERS);
+    world.patch(&cluster, json!({"spec": {"capacity": {"bounds": {"cpu": "100m"}}}})).await?;
+    let mut object = app::deployment("web", 50);
+    object["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "10m"}});
+    world.apply(&object).await?;
+    until_divided(&world, &object, &[(A, 20), (B, 20), (C, 10)]).await?;
+    world.until_rolled_out("web", 50).await?;
+
+    world.patch(&cluster, json!({"spec": {"capacity": null}})).await?;
+    let back = |it: &Value| {
+        let mut counts: Vec<u64> = shares(it).into_iter().map(|(_, count)| count).collect();
+        counts.sort_unstable();
+        counts == [16, 17, 17]
+    };
+    let assignment = world.until(&assignment_path(&object), "it is divided evenly again", back).await?;
+    assert_eq!(text(&assignment, "/spec/decision/policy"), "federation");
+    world.until_rolled_out("web", 50).await.map(drop)
+}

@@ -1,0 +1,102 @@
+//! What these tests say often.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    app::NS,
+    world::{CLUSTERS, Member, World, collection, path, text},
+};
+
+pub const A: &str = "a";
+pub const B: &str = "b";
+pub const C: &str = "c";
+
+/// Creates as `kubectl create` does, which sends nothing that it is not sure of.
+pub async fn create(world: &World, object: &Value) -> Result<Value> {
+    let mut object = object.clone();
+    let is_namespaced = !matches!(text(&object, "/kind"), "Namespace" | "Placement");
+    if is_namespaced && text(&object, "/metadata/namespace").is_empty() {
+        object["metadata"]["namespace"] = json!("default");
+    }
+    let path = format!("{}?fieldValidation=Strict", collection(&object));
+    let made = world.client.post(&path, &object).await?;
+    ensure!(made.code == 201, "{path}: {}", made.text());
+    Ok(made.json())
+}
+
+pub fn documents(yaml: &str) -> Result<Vec<Value>> {
+    let parts = yaml.split("\n---\n");
+    parts.map(|part| Ok(serde_saphyr::from_str::<Value>(part)?)).collect()
+}
+
+pub async fn label_cluster(world: &World, name: &str, labels: Value) -> Result<()> {
+    world.patch(&format!("{CLUSTERS}/{name}"), json!({"metadata": {"labels": labels}})).await.map(drop)
+}
+
+/// Of the unified form, in the namespace of these tests.
+pub fn federated(kind: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "types.kubefed.io/v1beta1", "kind": format!("Federated{kind}"),
+        "metadata": {"name": name, "namespace": NS}, "spec": spec,
+    })
+}
+
+/// In the clusters of these names.
+pub fn named(names: &[&str]) -> Value {
+    json!({"clusters": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()})
+}
+
+/// A namespace that is federated to all of them.
+pub async fn start(members: &[&str]) -> Result<World> {
+    let world = World::start(members).await?;
+    world.namespace(NS).await?;
+    world.apply(&federated("Namespace", NS, json!({"placement": {"clusterSelector": {}}}))).await?;
+    Ok(world)
+}
+
+/// A Deployment's template, with so many replicas.
+pub fn template(replicas: u32) -> Value {
+    let mut deployment = crate::app::deployment("web", replicas);
+    json!({"metadata": {"labels": {"app": "web"}}, "spec": deployment["spec"].take()})
+}
+
+pub fn plain(object: &Value) -> Value {
+    let kind = text(object, "/kind").trim_start_matches("Federated");
+    let api_version = match kind {
+        "Deployment" | "ReplicaSet" => "apps/v1",
+        "Job" => "batch/v1",
+        _ => "v1",
+    };
+    json!({"apiVersion": api_version, "kind": kind, "metadata": object["metadata"]})
+}
+
+/// The words that a federated object has for each cluster, with those of its condition.
+pub fn told(object: &Value) -> (Vec<(String, String)>, String) {
+    let clusters = object["status"]["clusters"].as_array().into_iter().flatten();
+    let clusters =
+        clusters.map(|it| (text(it, "/name").to_owned(), text(it, "/status").to_owned())).collect();
+    let condition = &object["status"]["conditions"][0];
+    (clusters, format!("{}{}", text(condition, "/status"), text(condition, "/reason")))
+}
+
+pub async fn until_told(
+    world: &World,
+    object: &Value,
+    clusters: &[(&str, &str)],
+    condition: &str,
+) -> Result<Value> {
+    let wanted: Vec<(String, String)> =
+        clusters.iter().map(|(name, status)| ((*name).to_owned(), (*status).to_owned())).collect();
+    let holds = |it: &Value| {
+        told(it) == (wanted.clone(), condition.to_owned())
+            && it["status"]["observedGeneration"] == it["metadata"]["generation"]
+    };
+    world.until(&path(object), &format!("it says {wanted:?} {condition}"), holds).await
+}
+
+/// Waits until a copy has so many replicas.
+pub async fn until_replicas(member: &Member, object: &Value, replicas: u64) -> Result<Value> {
+    let holds = |it: &Value| it["spec"]["replicas"] == replicas;
+    member.until(&path(object), &format!("it has {replicas} replicas"), holds).await
+}
