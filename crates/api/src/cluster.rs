@@ -143,6 +143,19 @@ fn status_shape() -> Value {
             "resources": {"type": "array", "items": {"type": "string"}, "description": "What it has."},
         }),
     );
+    let leftover = object_of(
+        "A copy that nothing in the hub wants.",
+        json!({
+            "apiVersion": said("Of which API it is."),
+            "resource": said("Of which kind it is, as in paths."),
+            "namespace": said("The namespace of the cluster that it is in."),
+            "name": said("Its name."),
+            "uid": said("Its UID in the cluster."),
+            "workspace": said("The workspace that it was made for."),
+            "reason": said("WorkspaceGone, ObjectGone or NotAssigned."),
+            "since": said("When it was found."),
+        }),
+    );
     object_of(
         "What is known of the cluster.",
         json!({
@@ -166,6 +179,10 @@ fn status_shape() -> Value {
             "nodes": object_of("How many nodes it has.", json!({
                 "total": count("All of them."), "ready": count("Those that can be used."),
                 "unschedulable": count("Those that take no more pods."),
+            })),
+            "leftovers": object_of("Copies that the cluster has and nothing in the hub wants. They are kept.", json!({
+                "count": count("All of them."),
+                "items": {"type": "array", "items": leftover, "description": "The first of them."},
             })),
             "peer": said("Which peer keeps in touch with it."),
         }),

@@ -6,9 +6,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use compact_str::CompactString;
+use jiff::Timestamp;
 use kinds::Resources;
 use machinery::Object;
-use placement::{Cluster, Directory, cluster::Condition};
+use placement::{
+    Cluster, Directory,
+    cluster::{Condition, Taint},
+};
 use serde_json::Value;
 use server::hub::{default_id, root_id};
 use store::{Key, WorkspaceId};
@@ -54,16 +58,28 @@ pub fn is_platform(home: &WorkspaceId) -> bool {
 
 impl Clusters {
     /// A `Cluster` is as it is here; `None`: it is gone.
-    pub fn observe(&mut self, home: &WorkspaceId, name: &str, object: Option<&Object>) -> Turn {
-        let read = object.and_then(|object| {
+    pub fn observe(
+        &mut self,
+        home: &WorkspaceId,
+        name: &str,
+        object: Option<&Object>,
+        now: Timestamp,
+    ) -> Turn {
+        let mut read = object.and_then(|object| {
             let tree = Value::Object(object.tree().ok()?);
             let named =
                 |field: &str| tree["spec"]["secretRef"][field].as_str().unwrap_or_default().to_owned();
             let secret = (named("namespace"), named("name"));
-            Some(Joined { uid: object.head.uid.clone(), cluster: Cluster::read(&tree)?, secret })
+            let mut cluster = Cluster::read(&tree)?;
+            cluster.taints.iter_mut().for_each(|taint| taint.since = added(&tree, taint));
+            Some(Joined { uid: object.head.uid.clone(), cluster, secret })
         });
         let here = self.joined.entry(home.clone()).or_default();
         let old = here.remove(name);
+        if let Some(new) = &mut read {
+            let before = old.as_ref().map(|old| old.cluster.taints.as_slice()).unwrap_or_default();
+            date(&mut new.cluster.taints, before, now);
+        }
         let turn = match (&old, &read) {
             (None, None) => return Turn::Nothing,
             (None, Some(_)) => Turn::New,
@@ -236,6 +252,22 @@ impl Clusters {
                 change(directory);
             }
         }
+    }
+}
+
+/// When a taint says that it was added.
+fn added(cluster: &Value, taint: &Taint) -> Option<i64> {
+    let mut all = cluster["spec"]["taints"].as_array()?.iter();
+    let is_it = |it: &&Value| it["key"] == *taint.key && it["effect"] == taint.effect.name();
+    let added: Timestamp = all.find(is_it)?["timeAdded"].as_str()?.parse().ok()?;
+    Some(added.as_second())
+}
+
+/// Those that do not say since when they are there are there since they were seen first.
+fn date(taints: &mut [Taint], before: &[Taint], now: Timestamp) {
+    for taint in taints.iter_mut().filter(|it| it.since.is_none()) {
+        let seen = before.iter().find(|it| it.is_same(taint)).and_then(|it| it.since);
+        taint.since = Some(seen.unwrap_or(now.as_second()));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
 use api::assignment::Assignment;
@@ -17,7 +18,7 @@ use server::{
 use store::{Change, Commit, Error, Expect, FeedItem, Write};
 
 use crate::{
-    place,
+    audited, place,
     queue::{Aspect, Id, Task},
     status,
     world::{World, kind_of},
@@ -25,6 +26,8 @@ use crate::{
 
 /// So many commits are under way at once: they share what a commit waits for.
 const MOST_COMMITS: usize = 256;
+/// A sleep when nothing is set.
+const NO_ALARM: Duration = Duration::from_secs(3600);
 /// So many objects are looked at before the feed is read again.
 const AT_ONCE: usize = 32;
 
@@ -69,11 +72,13 @@ impl Controller {
             while let Some(item) = feed.try_next() {
                 self.read(item).await;
             }
+            self.ring();
             let busy = self.work();
             if busy {
                 // Others of this thread have their turn.
                 tokio::task::yield_now().await;
             }
+            let alarm = self.hub.env.clock.sleep(self.until_alarm());
             tokio::select! {
                 biased;
                 Some((task, outcome)) = self.pending.next(), if !self.pending.is_empty() => {
@@ -81,9 +86,22 @@ impl Controller {
                 }
                 Some(task) = self.resting.next(), if !self.resting.is_empty() => self.world.queue.retry(task),
                 item = feed.next(), if !busy => self.read(item).await,
+                () = alarm, if !busy => {}
                 () = std::future::ready(()), if busy => {}
             }
         }
+    }
+
+    /// What was borne for a time is looked at when that is over.
+    fn ring(&mut self) {
+        for id in self.world.alarms.due(self.hub.now()) {
+            self.world.queue.add(id, Aspect::Place);
+        }
+    }
+
+    fn until_alarm(&self) -> Duration {
+        let next = self.world.alarms.next().map(|next| next.duration_since(self.hub.now()));
+        next.map_or(NO_ALARM, |next| Duration::try_from(next).unwrap_or_default())
     }
 
     async fn read(&mut self, item: FeedItem) {
@@ -132,10 +150,14 @@ impl Controller {
     }
 
     fn commit(&mut self, task: Task, commit: Commit) {
+        let deed = audited::deed(&self.hub, &task.0, &commit);
         let committed = self.hub.store.commit(&task.0.workspace, commit);
         self.pending.push(Box::pin(async move {
             let outcome = match committed.await {
-                Ok(_) => Outcome::Committed,
+                Ok(_) => {
+                    audited::note(deed).await;
+                    Outcome::Committed
+                }
                 Err(Error::Conflict { .. }) => Outcome::Overtaken,
                 Err(error) => Outcome::Failed(error.to_string()),
             };

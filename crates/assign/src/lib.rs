@@ -11,6 +11,7 @@
 //! other, so that two decisions never promise the same room. Commits are under way meanwhile. What it knows can be
 //! read from the store again at any time.
 
+mod audited;
 mod clusters;
 mod controller;
 mod events;

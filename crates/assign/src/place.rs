@@ -6,6 +6,7 @@ use std::{
 };
 
 use api::assignment::{self, Assignment, FINALIZER, Propagation, Reference, State, Target};
+use jiff::SignedDuration;
 use kinds::{Share, Subject};
 use machinery::{Draft, Object, object::ObjectError, resource::Tree};
 use placement::{Decision, Fields, Input, Outcome, Policies, decide};
@@ -14,7 +15,7 @@ use server::space::Space;
 use store::{Change, Commit, Expect, Key, Write};
 
 use crate::{
-    events,
+    events::{self, News},
     queue::Id,
     record,
     world::{World, account, kind_of, namespace_of},
@@ -44,6 +45,9 @@ pub fn look(world: &mut World, id: &Id) -> Step {
         (Some(object), Some(stored)) if object.head.deleting && is_pod(&object) => {
             dismiss(world, id, &stored)
         }
+        (Some(object), Some(stored)) if is_pod(&object) && is_lost(world, &stored)? => {
+            lose(world, id, &object, &stored)
+        }
         (Some(object), None) if has_ended(&object) && is_on_a_cluster(world, &space, &object)? => {
             Ok(Some(removed(&object, &id.key)))
         }
@@ -67,6 +71,41 @@ fn dismiss(world: &World, id: &Id, stored: &Object) -> Step {
     let mut assignment = Assignment::read(stored)?;
     assignment.spec.propagation = Some(Propagation::Background);
     let_go(world, id, stored, &assignment)
+}
+
+/// Whether all clusters that had it were unjoined.
+fn is_lost(world: &World, stored: &Object) -> Result<bool, ObjectError> {
+    let assignment = Assignment::read(stored)?;
+    let clusters = &assignment.spec.clusters;
+    Ok(!clusters.is_empty() && clusters.iter().all(|target| !world.clusters.is_joined(&target.uid)))
+}
+
+/// A pod goes with its cluster, as with a node that was deleted: nobody runs it a second time, and whoever made it makes
+/// another one.
+fn lose(world: &World, id: &Id, pod: &Object, stored: &Object) -> Step {
+    let mut tree = pod.tree()?;
+    let now = world.hub.now_text();
+    let status = tree.entry("status").or_insert_with(|| json!({}));
+    if !matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")) {
+        status["phase"] = json!("Failed");
+        let why = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+            "message": "its cluster was unjoined", "lastTransitionTime": now,
+        });
+        match status.get_mut("conditions").and_then(Value::as_array_mut) {
+            Some(conditions) => {
+                conditions.retain(|it| it["type"] != why["type"]);
+                conditions.push(why);
+            }
+            None => status["conditions"] = json!([why]),
+        }
+    }
+    metadata(&mut tree).insert("deletionTimestamp".into(), json!(now));
+    metadata(&mut tree).insert("deletionGracePeriodSeconds".into(), json!(0));
+    let Some(mut commit) = replaced(pod, &id.key, &tree)? else { return Ok(None) };
+    let old = Assignment::read(stored)?;
+    tell(world, id, &old.spec.object, [events::lost(&old)], &mut commit)?;
+    Ok(Some(commit))
 }
 
 /// Whether the workspace is being deleted.
@@ -106,24 +145,27 @@ fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Ste
         let commit = release(stored, &id.assignment())?;
         let ended =
             space.get(&id.key).filter(|it| it.head.uid == old.spec.object.uid.as_str() && has_ended(it));
-        return Ok(commit.map(|mut commit| {
-            commit.writes.extend(ended.into_iter().flat_map(|pod| removed(&pod, &id.key).writes));
-            commit
-        }));
+        let Some(mut commit) = commit else { return Ok(None) };
+        commit.writes.extend(ended.into_iter().flat_map(|pod| removed(&pod, &id.key).writes));
+        if !workspace_goes && takes_events(space, id) {
+            tell(world, id, &old.spec.object, events::removal(&old), &mut commit)?;
+        }
+        return Ok(Some(commit));
     }
     let silent: Vec<&str> = new.spec.clusters.iter().map(|it| it.name.as_str()).collect();
     let silent: Vec<&str> =
         silent.into_iter().filter(|it| !world.clusters.is_ready(space.id(), it)).collect();
     let mut commit = put(stored, &id.assignment(), &new)?;
     if let Some(commit) = commit.as_mut().filter(|_| is_first && !silent.is_empty()) {
-        commit.writes.push(events::event(
-            &world.hub,
-            id.namespace(),
-            &old.spec.object,
-            events::waits_for(&silent),
-        )?);
+        tell(world, id, &old.spec.object, [events::waits_for(&silent)], commit)?;
     }
     Ok(commit)
+}
+
+/// A namespace that is being deleted takes nothing new.
+fn takes_events(space: &Space, id: &Id) -> bool {
+    let namespace = space.get(&Key::new("", "namespaces", "", id.namespace()));
+    namespace.is_some_and(|namespace| !namespace.head.deleting)
 }
 
 /// A pod that is being deleted and has no copy any more.
@@ -206,7 +248,10 @@ fn assign(
     new.spec.propagation = keeps_copies(object)?.then_some(Propagation::Keep);
     if new.spec.clusters.is_empty() && new.spec.decision.message.is_empty() {
         // It is nowhere, which is where it should be: there is nothing to write down.
-        return Ok(stored.map(|stored| removed(&stored, &id.assignment())));
+        let Some(stored) = stored else { return Ok(None) };
+        let mut commit = removed(&stored, &id.assignment());
+        tell(world, id, &new.spec.object, old.as_ref().and_then(events::removal), &mut commit)?;
+        return Ok(Some(commit));
     }
     new.status = old.as_ref().map(|old| old.status.clone()).unwrap_or_default();
     let targets = &new.spec.clusters;
@@ -224,10 +269,23 @@ fn assign(
     };
     let Some(commit) = commit else { return Ok(None) };
     let mut commit = with_object(commit, space, id, object, &new)?;
-    if let Some(news) = events::news(old.as_ref(), &new) {
-        commit.writes.push(events::event(&world.hub, id.namespace(), &new.spec.object, news)?);
-    }
+    let news = events::news(old.as_ref(), &new, |uid| world.clusters.is_joined(uid));
+    tell(world, id, &new.spec.object, news, &mut commit)?;
     Ok(Some(commit))
+}
+
+/// Has what is news told by the same commit that makes it so.
+fn tell(
+    world: &World,
+    id: &Id,
+    about: &Reference,
+    news: impl IntoIterator<Item = News>,
+    commit: &mut Commit,
+) -> Result<(), ObjectError> {
+    for news in news {
+        commit.writes.push(events::event(&world.hub, &id.workspace, id.namespace(), about, &news)?);
+    }
+    Ok(())
 }
 
 fn removed(stored: &Object, key: &Key) -> Commit {
@@ -363,6 +421,7 @@ fn decided(
         referrers: &referrers,
         neighbours: &neighbours,
         cordoned: &cordoned,
+        now: world.hub.now().as_second(),
         ..Input::new(&subject, world.clusters.directory(space.id()))
     };
     let decision = decide(&input);
@@ -400,6 +459,9 @@ fn note(world: &mut World, space: &Space, id: &Id, subject: &Subject, decision: 
             world.holds.add(id, &uid, cluster, amounts);
         }
     }
+    let leaves = decision.leaving.values().min();
+    let at = leaves.and_then(|it| world.hub.now().checked_add(SignedDuration::from_secs(*it)).ok());
+    world.alarms.set(id, at);
     let directory = world.clusters.directory(space.id());
     world.waiting.note(id, decision, directory, subject.every_node);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use api::assignment::{Assignment, Decision as Reasons, Reference, Spec, State, Strategy, Target, Verdict};
 use kinds::{Share, Split, Subject};
-use placement::{ClusterVerdict, Decision, Explanation, Outcome};
+use placement::{ClusterVerdict, Decision, Explanation, Layer, Outcome};
 
 /// Of so many clusters it is written down what was found of them: those that have it, and of the others one for each
 /// reason at least.
@@ -88,6 +88,15 @@ pub fn reasons(decision: &Decision, explanation: &Explanation) -> Reasons {
         for remark in &explanation.remarks {
             message.push_str("; ");
             message.push_str(remark);
+        }
+        // Whoever wonders where to look is told whose word it was.
+        if decision.layer != Layer::Default {
+            let policy = if explanation.policy.is_empty() {
+                String::new()
+            } else {
+                format!(", {}", explanation.policy)
+            };
+            message.push_str(&format!("; decided by {}{policy}", explanation.layer));
         }
     }
     message.truncate(message.floor_char_boundary(4096));

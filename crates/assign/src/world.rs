@@ -13,6 +13,7 @@ use placement::{CLUSTERS, PLACEMENT, Policies, Policy};
 use serde_json::Value;
 use server::{
     Hub,
+    alarms::Alarms,
     hub::{default_id, root_id},
     space::Space,
 };
@@ -55,6 +56,8 @@ pub struct World {
     pub waiting: Waiting,
     pub holds: Holds,
     pub queue: Queue,
+    /// When what is tolerated for a time is over.
+    pub alarms: Alarms<Id>,
     /// There is no cluster and there never was: nothing is looked at, and nothing written.
     asleep: bool,
     workspaces: HashMap<WorkspaceId, Workspace>,
@@ -86,6 +89,7 @@ impl World {
             waiting: Waiting::default(),
             holds: Holds::default(),
             queue: Queue::default(),
+            alarms: Alarms::default(),
             asleep: true,
             workspaces: HashMap::new(),
         }
@@ -156,7 +160,7 @@ impl World {
         let workspaces = store.workspaces();
         for workspace in &workspaces {
             for (item, object) in list(&store, workspace, &clusters) {
-                self.clusters.observe(workspace, item.name(), Some(&object));
+                self.clusters.observe(workspace, item.name(), Some(&object), self.hub.now());
             }
         }
         let assignments = Collection::new(api::GROUP, api::assignment::PLURAL);
@@ -250,7 +254,7 @@ impl World {
     fn observe_cluster(&mut self, home: &WorkspaceId, name: &str, object: Option<&Object>) {
         let uid = object.map(|object| object.head.uid.clone());
         let was_ready = self.clusters.is_ready(home, name);
-        let turn = self.clusters.observe(home, name, object);
+        let turn = self.clusters.observe(home, name, object, self.hub.now());
         if let Some(uid) = uid {
             let counted = self.holds.reported(&uid);
             self.give_back(counted.into_iter().map(|(name, amounts)| (uid.clone(), name, amounts)).collect());

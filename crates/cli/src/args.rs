@@ -12,7 +12,7 @@ use crate::{
     dev::{self, DevVerb},
     explain::{self, ExplainArgs},
     kubeconfig::Kubeconfig,
-    log, migrate,
+    leftovers, log, migrate,
     run::{self, DevOptions},
     serving::{self, ServingArgs},
     storage::{EtcdArgs, StoreArgs},
@@ -125,6 +125,18 @@ pub enum Command {
     },
     /// List the clusters of a workspace.
     Clusters {
+        /// As JSON, for programs.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        hub: HubArgs,
+    },
+    /// List what clusters have of Hanse's that nothing in the hub wants. It is kept, and nothing is changed.
+    ///
+    /// For instance after an older backup was restored, or a cluster came back that had been forgotten.
+    Leftovers {
+        /// Of this cluster alone.
+        cluster: Option<String>,
         /// As JSON, for programs.
         #[arg(long)]
         json: bool,
@@ -369,6 +381,9 @@ pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Resul
         }
         Command::Explain(args) => explain::run(&env, args).await,
         Command::Clusters { json, hub } => clusters::list(&env, &hub.access(&env)?, json).await,
+        Command::Leftovers { cluster, json, hub } => {
+            leftovers::list(&env, &hub.access(&env)?, cluster.as_deref(), json).await
+        }
         Command::Unjoin { name, kubeconfig, context, forget, delete_namespaces, hub } => {
             let hub = hub.access(&env)?;
             let member = match kubeconfig {

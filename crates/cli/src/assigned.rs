@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sync::client::Access;
 
-use crate::client;
+use crate::{client, stuck};
 
 pub async fn run(env: &Env, hub: &Access, object: &str, namespace: &str, json: bool) -> anyhow::Result<()> {
     let Some((kind, name)) =
@@ -34,12 +34,15 @@ pub async fn run(env: &Env, hub: &Access, object: &str, namespace: &str, json: b
     );
     let listed = client::call(env, hub, Method::GET, &path, None).await?;
     let assignment = listed["items"][0].clone();
+    let stuck = stuck::find(env, hub, &object).await?;
     match json {
         true => println!(
             "{}",
-            serde_json::to_string_pretty(&json!({"object": object, "assignment": assignment}))?
+            serde_json::to_string_pretty(
+                &json!({"object": object, "assignment": assignment, "stuck": stuck::to_json(&stuck)})
+            )?
         ),
-        false => print!("{}", tell(&object, &assignment)?),
+        false => print!("{}{}", tell(&object, &assignment)?, stuck::tell(&stuck)?),
     }
     Ok(())
 }
@@ -187,7 +190,7 @@ fn says(object: &Value, target: &Target, report: Option<&Report>) -> String {
     }
 }
 
-fn table<const N: usize>(told: &mut String, rows: &[[String; N]]) -> std::fmt::Result {
+pub fn table<const N: usize>(told: &mut String, rows: &[[String; N]]) -> std::fmt::Result {
     for row in rows {
         let mut line = String::from(" ");
         for (at, cell) in row.iter().enumerate() {

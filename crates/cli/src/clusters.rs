@@ -114,7 +114,7 @@ fn rows(table: &Value) -> Vec<Vec<String>> {
     std::iter::once(heading).chain(below).collect()
 }
 
-fn aligned(rows: &[Vec<String>]) -> String {
+pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|it| it.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();

@@ -8,6 +8,7 @@ mod clusters;
 mod dev;
 mod explain;
 mod kubeconfig;
+mod leftovers;
 mod log;
 mod migrate;
 #[cfg(feature = "otlp")]
@@ -17,6 +18,7 @@ mod profiles;
 mod run;
 mod serving;
 mod storage;
+mod stuck;
 mod workspace;
 
 use std::sync::Arc;

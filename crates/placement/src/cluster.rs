@@ -57,9 +57,26 @@ pub struct Taint {
     pub key: String,
     pub value: String,
     pub effect: Effect,
+    /// In seconds; `None`: just now.
+    pub since: Option<i64>,
 }
 
 impl Taint {
+    /// Whether it is the same, whenever it was added.
+    pub fn is_same(&self, other: &Taint) -> bool {
+        (&self.key, &self.value, self.effect) == (&other.key, &other.value, other.effect)
+    }
+
+    /// How many seconds ago it was added.
+    fn age(&self, now: i64) -> i64 {
+        self.since.map_or(0, |since| now.saturating_sub(since).max(0))
+    }
+
+    /// How many seconds are left of a time that it is borne for.
+    pub fn left(&self, seconds: i64, now: i64) -> i64 {
+        seconds.saturating_sub(self.age(now))
+    }
+
     /// Whether the toleration bears it, as for nodes.
     pub fn is_borne_by(&self, toleration: &Toleration) -> bool {
         let effect = toleration.effect.is_empty() || toleration.effect == self.effect.name();
@@ -208,7 +225,8 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
 
 fn taint(taint: &Value) -> Option<Taint> {
     let text = |field: &str| taint[field].as_str().unwrap_or_default().to_owned();
-    Some(Taint { key: text("key"), value: text("value"), effect: Effect::read(taint["effect"].as_str()?)? })
+    let effect = Effect::read(taint["effect"].as_str()?)?;
+    Some(Taint { key: text("key"), value: text("value"), effect, since: None })
 }
 
 fn condition(status: &Value) -> Condition {

@@ -138,9 +138,8 @@ impl Decision {
                     .to_owned(),
             ),
         }
-        for (name, seconds) in &self.leaving {
-            remarks.push(format!("a taint of {name} is borne for {} only", counted_seconds(*seconds)));
-        }
+        // Not for how long: what is left of it is another time with each look, and is no news.
+        remarks.extend(self.leaving.keys().map(|name| format!("a taint of {name} is borne for a time only")));
         remarks
     }
 
@@ -342,10 +341,6 @@ fn of_missing(name: &str) -> ClusterExplanation {
 
 fn counted(count: u64, of: &str) -> String {
     if count == 1 { format!("1 {of}") } else { format!("{count} {of}s") }
-}
-
-fn counted_seconds(seconds: i64) -> String {
-    if seconds == 1 { "1 second".to_owned() } else { format!("{seconds} seconds") }
 }
 
 /// Clusters that are told alike are told once.

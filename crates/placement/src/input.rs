@@ -39,8 +39,8 @@ pub struct Input<'a> {
     pub neighbours: &'a BTreeSet<String>,
     /// Clusters whose virtual node is cordoned in this workspace.
     pub cordoned: &'a BTreeSet<String>,
-    /// Clusters with a taint that was borne for a time, which is over.
-    pub expired: &'a BTreeSet<String>,
+    /// The time, in seconds, in which it is said since when clusters are tainted.
+    pub now: i64,
     /// The volumes it mounts, or is, can be reached from every cluster.
     pub shared_volumes: bool,
 }
@@ -68,7 +68,7 @@ impl<'a> Input<'a> {
             referrers: &NO_REFERRERS,
             neighbours: &NO_NAMES,
             cordoned: &NO_NAMES,
-            expired: &NO_NAMES,
+            now: 0,
             shared_volumes: false,
         }
     }

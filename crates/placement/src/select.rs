@@ -366,7 +366,8 @@ impl Demand<'_> {
                         return Some(Objection::DrivenOut(at));
                     }
                     if let Some(least) = seconds.flatten().min() {
-                        if least <= 0 || self.input.expired.contains(cluster.name.as_str()) {
+                        let least = taint.left(least, self.input.now);
+                        if least <= 0 {
                             return Some(Objection::DrivenOut(at));
                         }
                         verdict.leaves_after =

@@ -9,6 +9,7 @@
 //! the recorder that a request carries with it. Without an outlet there is no auditor, and requests pay nothing.
 
 mod auditor;
+mod deed;
 mod log;
 mod outlet;
 mod receiver;
@@ -16,6 +17,7 @@ mod recorder;
 mod webhook;
 
 pub use auditor::Auditor;
+pub use deed::Deed;
 pub use log::LogOptions;
 pub use outlet::Mode;
 pub use recorder::{Arrival, Recorder, Trail};

@@ -13,6 +13,7 @@ mod accounts;
 mod certificates;
 mod definitions;
 mod federation;
+mod finished;
 mod flows;
 mod garbage;
 mod history;
@@ -58,6 +59,7 @@ struct Controllers {
     queue: Queue,
     owners: Mutex<garbage::Owners>,
     current: Mutex<quotas::Current>,
+    finished: finished::Finished,
     federation: Mutex<federation::Federation>,
 }
 
@@ -92,6 +94,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
         queue: Queue::new(hub.env.clock.clone(), hub.metrics.work.clone()),
         owners: Mutex::default(),
         current: Mutex::default(),
+        finished: Default::default(),
         federation: Mutex::default(),
     });
     controllers.spawn(follow(controllers.clone(), feed));
@@ -100,6 +103,7 @@ fn begin(hub: &Arc<Hub>, ended: watch::Receiver<bool>) {
     }
     controllers.spawn(quotas::resync(controllers.clone()));
     controllers.spawn(certificates::clean(controllers.clone()));
+    controllers.spawn(finished::watch(controllers.clone()));
     controllers.spawn(follow_views(controllers.clone(), hub.views.feed()));
     controllers.spawn(expire(controllers.clone()));
     controllers.spawn(history::keep(controllers.clone()));
@@ -114,6 +118,7 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
             FeedItem::Event(event) => controllers.guarded(|| controllers.observe(&event)),
             FeedItem::WorkspaceRemoved(workspace) => {
                 controllers.owners.lock().forget(&workspace);
+                controllers.finished.forget(&workspace);
                 controllers.federation.lock().forget(&workspace);
             }
             FeedItem::Lagged => controllers.look_at_everything().await,
@@ -264,6 +269,7 @@ impl Controllers {
         roles::observe(self, workspace, key);
         federation::observe(self, workspace, key, old, new);
         flows::observe(self, workspace, key);
+        finished::observe(self, workspace, key, new);
         let deleting = new.is_some_and(|object| object.head.deleting);
         if key.collection == namespaces_collection() && deleting {
             self.queue.add(Work::Namespace(workspace.clone(), key.item.name().into()));
@@ -317,6 +323,7 @@ impl Controllers {
             Work::Protected(_, collection, namespace) => {
                 protection::release(self, &space, collection, namespace).await
             }
+            Work::Finished(_, key) => finished::settle(self, &space, key).await,
             Work::Quota(_, key) => quotas::recount(self, &space, key).await,
             Work::Dependent(_, key) => garbage::check_dependent(self, &space, key).await,
         }

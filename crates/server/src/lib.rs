@@ -12,6 +12,7 @@
 
 mod addresses;
 pub mod admission;
+pub mod alarms;
 mod apply;
 pub mod audit;
 pub mod authentication;

@@ -86,6 +86,5 @@ pub fn all() -> Vec<Box<dyn Controller>> {
         Box::new(node::NodeLifecycle),
         Box::new(node::TaintEviction),
         Box::new(collection::PodCollection),
-        Box::new(collection::JobExpiry),
     ]
 }

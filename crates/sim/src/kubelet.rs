@@ -4,6 +4,7 @@
 //! this is a function of the pod and the clock, and goes on after a restart.
 
 mod containers;
+mod images;
 mod needs;
 mod status;
 

@@ -12,6 +12,7 @@ use store::WorkspaceId;
 
 use crate::{
     client::{Client, Error, get, list_pages},
+    copies::Type,
     fields, objects,
     reflect::METADATA_LIST,
 };
@@ -30,6 +31,8 @@ pub struct Learned {
     pub version: String,
     /// Resources by group version.
     pub apis: BTreeMap<String, Vec<String>>,
+    /// Kinds that copies can be of, each in one version.
+    pub kinds: BTreeSet<Type>,
     /// Fields that this hub knows and the member does not, by the type they are of.
     pub lacks: Arc<Lacks>,
     /// The names of its classes by their kind; `None`: they are not known.
@@ -112,6 +115,20 @@ struct GroupVersion {
 #[derive(Deserialize)]
 struct ServedResource {
     resource: String,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    verbs: BTreeSet<String>,
+}
+
+impl ServedResource {
+    /// Whether objects of it can be placed, and be found by their labels.
+    fn may_be_copied(&self, group: &str) -> bool {
+        let is_namespace = group.is_empty() && self.resource == "namespaces";
+        let is_served = |verb: &&str| self.verbs.contains(*verb);
+        (self.scope == "Namespaced" || is_namespace)
+            && ["list", "watch", "patch"].iter().all(|it| is_served(it))
+    }
 }
 
 #[derive(Deserialize)]
@@ -134,7 +151,7 @@ async fn read<T: for<'a> Deserialize<'a>>(client: &Client, path: &str, accept: &
 /// Asks a member for all of it.
 pub async fn learn(client: &Client, workspace: &WorkspaceId, compared: &Compared) -> Result<Learned, Error> {
     let version: Version = read(client, "/version", "application/json").await?;
-    let mut apis = BTreeMap::new();
+    let (mut apis, mut kinds) = (BTreeMap::new(), BTreeSet::new());
     for path in ["/api", "/apis"] {
         let discovery: Discovery = read(client, path, DISCOVERY).await?;
         if discovery.kind != "APIGroupDiscoveryList" {
@@ -144,12 +161,13 @@ pub async fn learn(client: &Client, workspace: &WorkspaceId, compared: &Compared
             )));
         }
         for group in discovery.items {
+            note_kinds(&mut kinds, &group);
             note_group(&mut apis, group);
         }
     }
     let lacks = lacks(client, workspace, compared).await?;
     let classes = classes(client).await?;
-    Ok(Learned { version: version.git_version, apis, lacks, classes })
+    Ok(Learned { version: version.git_version, apis, kinds, lacks, classes })
 }
 
 /// `None`: the member does not let them be listed, or has too many.
@@ -173,12 +191,30 @@ async fn classes(client: &Client) -> Result<Option<Classes>, Error> {
     Ok(Some(classes))
 }
 
+/// Each in the version that the member likes best.
+fn note_kinds(kinds: &mut BTreeSet<Type>, group: &Group) {
+    let mut seen = BTreeSet::new();
+    let name = group.metadata.name.as_str();
+    for version in &group.versions {
+        for resource in version.resources.iter().filter(|it| it.may_be_copied(name)) {
+            if seen.insert(&resource.resource) {
+                let api_version = group_version(name, &version.version).into();
+                kinds.insert(Type { api_version, plural: resource.resource.as_str().into() });
+            }
+        }
+    }
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    match group {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
+    }
+}
+
 fn note_group(apis: &mut BTreeMap<String, Vec<String>>, group: Group) {
     for version in group.versions {
-        let name = match group.metadata.name.as_str() {
-            "" => version.version,
-            group => format!("{group}/{}", version.version),
-        };
+        let name = group_version(&group.metadata.name, &version.version);
         let mut resources: Vec<String> = version.resources.into_iter().map(|it| it.resource).collect();
         resources.sort();
         apis.insert(name, resources);

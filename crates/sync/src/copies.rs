@@ -17,6 +17,7 @@ pub mod dispatch;
 mod errand;
 mod federated;
 mod judge;
+pub mod leftovers;
 mod namespaces;
 mod once;
 pub mod overrides;
@@ -31,19 +32,22 @@ mod tell;
 mod work;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
 use compact_str::CompactString;
 use parking_lot::Mutex;
+use server::Hub;
 use store::{ItemKey, WorkspaceId};
 
 use claims::Claims;
 use namespaces::Namespaces;
-use seen::{Known, OfType, Seen, Type};
+pub use seen::Type;
+use seen::{Known, OfType, Seen};
 use tell::Told;
-use work::{Errand, Haste, Work};
+pub use work::Errand;
+use work::{Haste, Work};
 
 /// A session's side of it.
 #[derive(Default)]
@@ -150,7 +154,15 @@ impl Copies {
         self.renew_all(&errands);
     }
 
-    fn renew_all(&self, errands: &[Errand]) {
+    /// The kinds of all that is assigned to this cluster.
+    pub fn types_assigned(&self, hub: &Hub) -> BTreeSet<Type> {
+        let errands: Vec<Errand> = self.state.lock().records.keys().cloned().collect();
+        let type_of =
+            |errand: &Errand| dispatch::type_of(&*hub.store.get(&errand.workspace, &reporter::key(errand))?);
+        errands.iter().filter_map(type_of).collect()
+    }
+
+    pub fn renew_all(&self, errands: &[Errand]) {
         errands.iter().for_each(|errand| self.work.renew(errand, None, Haste::InTurn));
     }
 

@@ -15,12 +15,12 @@ use std::{
 };
 
 use compact_str::CompactString;
-use machinery::names;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use server::Hub;
 use store::WorkspaceId;
 use tokio::sync::watch;
+
+use crate::labels::Claim;
 
 /// Where a namespace's objects show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,38 +83,10 @@ impl State {
     }
 }
 
-/// What the labels of a namespace say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Claim {
-    /// The name of a workspace.
-    workspace: Option<CompactString>,
-    /// The id of the workspace that it was made for.
-    id: Option<CompactString>,
-    /// What it is called there, if that is something else.
-    namespace: Option<CompactString>,
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Named,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    name: CompactString,
-    #[serde(default)]
-    labels: HashMap<CompactString, CompactString>,
-}
-
 fn read(object: &[u8]) -> Option<(CompactString, Claim)> {
-    let Named { name, mut labels } = serde_json::from_slice::<Wire>(object).ok()?.metadata;
-    let workspace = labels.remove(api::WORKSPACE_LABEL).filter(|name| !name.is_empty());
-    let id = labels.remove(api::WORKSPACE_ID_LABEL).filter(|id| workspace.is_some() && !id.is_empty());
-    // By itself it says nothing; and what cannot be the name of a namespace is none.
-    let namespace = labels
-        .remove(api::NAMESPACE_LABEL)
-        .filter(|other| workspace.is_some() && *other != name && names::is_dns1123_label(other).is_empty());
-    Some((name, Claim { workspace, id, namespace }))
+    let (name, claim) = Claim::read(object)?;
+    // One that is on its way out shows until it is gone.
+    Some((name, Claim { deleting: false, ..claim }))
 }
 
 /// Whether clusters of a workspace may show in those of others.
@@ -348,26 +320,5 @@ mod tests {
         assert_eq!(homes.of("first"), Home::Unknown);
         assert_eq!(homes.of("again"), own());
         assert_eq!(homes.state.lock().claims.len(), MOST_GONE + 1);
-    }
-
-    #[test]
-    fn a_namespace_has_another_name_only_in_a_workspace_it_is_labelled_for() {
-        let rows = [
-            (json!({}), None, None),
-            (json!({api::WORKSPACE_LABEL: "acme"}), Some("acme"), None),
-            (json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: "shop"}), Some("acme"), Some("shop")),
-            (json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: "acme-shop"}), Some("acme"), None),
-            (json!({api::NAMESPACE_LABEL: "shop"}), None, None),
-            (json!({api::WORKSPACE_LABEL: "", api::NAMESPACE_LABEL: "shop"}), None, None),
-            (json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: ""}), Some("acme"), None),
-            (json!({api::WORKSPACE_LABEL: "acme", api::NAMESPACE_LABEL: "No_Name"}), Some("acme"), None),
-        ];
-        for (labels, workspace, namespace) in rows {
-            let object = json!({"metadata": {"name": "acme-shop", "labels": labels}}).to_string();
-            let (name, claim) = read(object.as_bytes()).unwrap();
-            assert_eq!(name, "acme-shop");
-            assert_eq!(claim.workspace.as_deref(), workspace, "{labels}");
-            assert_eq!(claim.namespace.as_deref(), namespace, "{labels}");
-        }
     }
 }

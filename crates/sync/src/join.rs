@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     MANAGER, NAMESPACE,
     client::{APPLY, Access, Client, Error, Identity, JSON, MERGE},
+    rights,
     tokens::policy,
 };
 
@@ -177,12 +178,13 @@ fn held_by(held: &str, owner: &str) -> String {
     }
 }
 
-/// What a session may do in a member. `docs/clusters.md` says why.
-pub fn rules() -> Value {
+/// What a session may do in a member. `docs/clusters.md` says why. `guarded`: a policy there says what the role may be about that
+/// it may change itself.
+pub fn rules(guarded: bool) -> Value {
     const READ: [&str; 3] = ["get", "list", "watch"];
     const READ_AND_TIDY: [&str; 5] = ["get", "list", "watch", "patch", "delete"];
     const WRITE: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
-    json!([
+    let mut rules = json!([
         // Looking at it: what it is, what it has room for, what it runs.
         {"nonResourceURLs": ["/readyz", "/livez", "/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"],
          "verbs": ["get"]},
@@ -219,7 +221,22 @@ pub fn rules() -> Value {
         {"apiGroups": [""], "resources": ["pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy"],
          "verbs": ["get", "create"]},
         {"apiGroups": [""], "resources": ["pods/ephemeralcontainers", "pods/resize"], "verbs": ["get", "patch", "update"]},
-    ])
+    ]);
+    if let Some(rules) = rules.as_array_mut().filter(|_| guarded) {
+        // Kinds that others defined, when something of them is placed there.
+        rules.push(json!({
+            "apiGroups": [rights::RBAC], "resources": ["clusterroles"], "resourceNames": [rights::ROLE],
+            "verbs": ["get", "patch", "escalate"],
+        }));
+    }
+    rules
+}
+
+/// Whether the member can keep what the session's second role may be about within bounds.
+async fn can_guard(member: &Client) -> Result<bool, Error> {
+    let served = member.find(&format!("/apis/{}/v1", policy::GROUP)).await?.unwrap_or_default();
+    let mut resources = served["resources"].as_array().into_iter().flatten();
+    Ok(resources.any(|it| it["name"] == policy::VALIDATING))
 }
 
 /// Makes the account and what it may do; answers its token.
@@ -229,8 +246,33 @@ async fn make_account(member: &Client, namespace: &Value) -> Result<String, Refu
     }]);
     let labels = json!({"app.kubernetes.io/managed-by": MANAGER});
     let below = format!("/api/v1/namespaces/{NAMESPACE}");
-    let rbac = "/apis/rbac.authorization.k8s.io/v1";
-    let objects = [
+    let rbac = format!("/apis/{}/v1", rights::RBAC);
+    let guarded = can_guard(member).await.map_err(Refusal::Member)?;
+    let binding = |role: &str| {
+        let object = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": role, "labels": labels, "ownerReferences": owner},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+        });
+        (format!("{rbac}/clusterrolebindings/{role}"), object)
+    };
+    let role = |role: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": role, "labels": labels, "ownerReferences": owner},
+        })
+    };
+    let mut objects = Vec::new();
+    if guarded {
+        objects.extend(rights::guard(&owner));
+        // Its rules are the session's.
+        objects.push((format!("{rbac}/clusterroles/{}", rights::ROLE), role(rights::ROLE)));
+        objects.push(binding(rights::ROLE));
+    }
+    let mut own = role(ROLE);
+    own["rules"] = rules(guarded);
+    objects.extend([
         (
             format!("{below}/serviceaccounts/{ACCOUNT}"),
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "labels": labels}}),
@@ -245,23 +287,9 @@ async fn make_account(member: &Client, namespace: &Value) -> Result<String, Refu
                 },
             }),
         ),
-        (
-            format!("{rbac}/clusterroles/{ROLE}"),
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": ROLE, "labels": labels, "ownerReferences": owner}, "rules": rules(),
-            }),
-        ),
-        (
-            format!("{rbac}/clusterrolebindings/{ROLE}"),
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-                "metadata": {"name": ROLE, "labels": labels, "ownerReferences": owner},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-                "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
-            }),
-        ),
-    ];
+        (format!("{rbac}/clusterroles/{ROLE}"), own),
+        binding(ROLE),
+    ]);
     for (path, object) in &objects {
         apply(member, path, object).await.map_err(Refusal::Member)?;
     }

@@ -19,7 +19,7 @@ use crate::{
     client::{JSON, MERGE},
     desk::Refused,
     node::{CORDON_NOTE, Facts, cordoned_by_hand, says},
-    session::{Session, Transition},
+    session::{News, Session},
     wanted::Wanted,
 };
 
@@ -110,7 +110,8 @@ impl Session {
                 learned.apis,
                 *learned.lacks,
                 learned.classes,
-                complaint
+                complaint,
+                known.leftovers.to_json(),
             ])
         })
     }
@@ -199,6 +200,9 @@ impl Session {
         };
         if let Some(classes) = &self.known.lock().learned.classes {
             status["classes"] = json!(classes);
+        }
+        if let Some(leftovers) = self.known.lock().leftovers.to_json() {
+            status["leftovers"] = leftovers;
         }
         if status["identity"] == ""
             && let Some(status) = status.as_object_mut()
@@ -331,8 +335,8 @@ impl Session {
     /// Events of what became of it. They are for people, who can do without.
     async fn tell(&self) {
         let untold = std::mem::take(&mut self.known.lock().untold);
-        for transition in untold {
-            let event = self.event(&transition);
+        for news in untold {
+            let event = self.event(&news);
             let told = self.call(Method::POST, "/api/v1/namespaces/default/events", JSON, &event).await;
             if let Err(refused) = told {
                 tracing::info!(cluster = %self.name(), %refused, "cannot write an event");
@@ -340,14 +344,10 @@ impl Session {
         }
     }
 
-    fn event(&self, transition: &Transition) -> Value {
+    fn event(&self, news: &News) -> Value {
         let hub = &self.shared.hub;
         let now = hub.now_text();
         let uid = hub.new_uid();
-        let message = match transition.ready {
-            true => "the cluster can be used".to_owned(),
-            false => format!("the cluster cannot be used: {}", transition.message),
-        };
         json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"name": format!("{}.{}", self.name(), uid.get(..8).unwrap_or("0")), "namespace": "default"},
@@ -355,9 +355,9 @@ impl Session {
                 "apiVersion": api::API_VERSION, "kind": api::cluster::KIND, "name": self.name().as_str(),
                 "uid": self.wanted.borrow().uid,
             },
-            "type": if transition.ready { "Normal" } else { "Warning" },
-            "reason": transition.reason,
-            "message": message,
+            "type": if news.good { "Normal" } else { "Warning" },
+            "reason": news.reason,
+            "message": news.message,
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
             "source": {"component": "hanse-sync"},
         })

@@ -41,13 +41,14 @@ use crate::{
     claims::{Claimant, Claims, Place},
     client::{Access, Client, Error, get},
     conditions::Conditions,
-    copies::{Copies, overrides::Overrides, reporter::Reporter},
+    copies::{Copies, leftovers::Leftovers, overrides::Overrides, reporter::Reporter},
     desk::Desk,
     guests::Guests,
     health::{Health, Outcome, Trouble},
     homes::{self, Homes},
     objects,
     reflect::{METADATA, Reflector, Sink, Source, WHOLE, is_too_much},
+    rights::Rights,
     room::Room,
     sessions::Options,
     shown::Shown,
@@ -112,6 +113,7 @@ pub struct Session {
     pub tokens: Tokens,
     pub room: Arc<Room>,
     pub copies: Copies,
+    pub rights: Rights,
     /// Open: the member can be used.
     pub gate: watch::Sender<bool>,
     /// Something is to be reported.
@@ -137,13 +139,14 @@ pub struct Known {
     pub ready: bool,
     pub heartbeat: String,
     pub learned: Learned,
-    /// Transitions that nobody was told of yet.
-    pub untold: Vec<Transition>,
+    pub leftovers: Leftovers,
+    /// What nobody was told of yet.
+    pub untold: Vec<News>,
 }
 
-/// A change of `Ready`.
-pub struct Transition {
-    pub ready: bool,
+/// Something of the cluster that people are told of by an Event.
+pub struct News {
+    pub good: bool,
     pub reason: &'static str,
     pub message: String,
 }
@@ -173,6 +176,7 @@ impl Session {
             conditions: Conditions::read(status),
             heartbeat: status["heartbeat"].as_str().unwrap_or_default().to_owned(),
             learned,
+            leftovers: Leftovers::recalled(status),
             ..Known::default()
         };
         let homes = Homes::new(hub.clone(), place.0.clone());
@@ -189,6 +193,7 @@ impl Session {
             tokens,
             room: Arc::new(Room::new(shared.options.most_bytes)),
             copies: Copies::default(),
+            rights: Rights::default(),
             gate: watch::channel(false).0,
             news: Notify::new(),
             recount: Notify::new(),
@@ -312,6 +317,8 @@ impl Session {
             all.push(Box::pin(self.follow_view(&client, reflector)));
         }
         all.push(Box::pin(self.run_copies(&client)));
+        all.push(Box::pin(self.whenever_open(|| Box::pin(self.keep_rights(&client)))));
+        all.push(Box::pin(self.whenever_open(|| Box::pin(self.look_for_leftovers(&client)))));
         match all.next().await {
             Some(never) => match never {},
             None => std::future::pending().await,
@@ -422,7 +429,11 @@ impl Session {
         }
         let changed = known.conditions.set(condition::READY, usable, reason, &message, &now);
         if changed {
-            known.untold.push(Transition { ready: usable, reason, message: message.clone() });
+            let said = match usable {
+                true => "the cluster can be used".to_owned(),
+                false => format!("the cluster cannot be used: {message}"),
+            };
+            known.untold.push(News { good: usable, reason, message: said });
         }
         let before = (!known.reason.is_empty()).then_some(known.reason);
         self.shared.hub.metrics.members.moved(before, Some(reason));

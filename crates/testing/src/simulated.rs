@@ -39,6 +39,12 @@ impl TestClusters {
         connect(&self.simulation.kubeconfig(name)?).await
     }
 
+    /// Somebody who says nothing of who they are.
+    pub async fn nobody(&self, name: &str) -> Result<Client> {
+        let access = Access::read(&self.simulation.kubeconfig(name)?)?;
+        Client::connect(&access.url, &access.authority, None).await
+    }
+
     /// Waits until nothing happens any more by itself, but for what waits for a time to come.
     pub async fn settled(&self) -> Result<()> {
         let mut calm = 0;
@@ -51,18 +57,36 @@ impl TestClusters {
     }
 }
 
+/// What the only context of a kubeconfig says.
+struct Access {
+    url: String,
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Access {
+    fn read(kubeconfig: &str) -> Result<Access> {
+        let config: Value = serde_saphyr::from_str(kubeconfig).context("no kubeconfig")?;
+        let data = |entry: &Value, key: &str| -> Result<String> {
+            let text = entry[key].as_str().with_context(|| format!("no {key}"))?;
+            Ok(String::from_utf8(STANDARD.decode(text)?)?)
+        };
+        let cluster = &config["clusters"][0]["cluster"];
+        let user = &config["users"][0]["user"];
+        let url = cluster["server"].as_str().context("no server")?.to_owned();
+        ensure!(url.starts_with("https://"), "{url}");
+        Ok(Access {
+            url,
+            authority: data(cluster, "certificate-authority-data")?,
+            certificate: data(user, "client-certificate-data")?,
+            key: data(user, "client-key-data")?,
+        })
+    }
+}
+
 /// By the only context of a kubeconfig.
 pub async fn connect(kubeconfig: &str) -> Result<Client> {
-    let config: Value = serde_saphyr::from_str(kubeconfig).context("no kubeconfig")?;
-    let data = |entry: &Value, key: &str| -> Result<String> {
-        let text = entry[key].as_str().with_context(|| format!("no {key}"))?;
-        Ok(String::from_utf8(STANDARD.decode(text)?)?)
-    };
-    let cluster = &config["clusters"][0]["cluster"];
-    let user = &config["users"][0]["user"];
-    let url = cluster["server"].as_str().context("no server")?;
-    ensure!(url.starts_with("https://"), "{url}");
-    let authority = data(cluster, "certificate-authority-data")?;
-    let (certificate, key) = (data(user, "client-certificate-data")?, data(user, "client-key-data")?);
-    Client::connect(url, &authority, Some((&certificate, &key))).await
+    let Access { url, authority, certificate, key } = Access::read(kubeconfig)?;
+    Client::connect(&url, &authority, Some((&certificate, &key))).await
 }

@@ -802,19 +802,21 @@ fn a_cluster_must_take_the_object() {
 }
 
 #[test]
-fn tolerations_run_out_when_the_caller_says_so() {
-    let clusters = changed(three()[1..].to_vec(), "eu-1", taint("NoExecute"));
+fn tolerations_run_out_in_their_time() {
+    let mut clusters = changed(three()[1..].to_vec(), "eu-1", taint("NoExecute"));
+    clusters.iter_mut().flat_map(|it| &mut it.taints).for_each(|taint| taint.since = Some(1000));
     let directory = directory(&clusters);
     let subject = workload("Deployment", 2, |it| {
         it["spec"]["template"]["spec"]["tolerations"] =
             json!([{"key": "k", "operator": "Exists", "tolerationSeconds": 300}]);
     });
     let current = current(&[("eu-1", 2)]);
-    let input = Input { current: &current, ..Input::new(&subject, &directory) };
-    let decision = decide(&input);
-    assert_eq!((shown(&decision).as_str(), decision.leaving["eu-1"]), ("eu-1=2", 300));
-    let expired = BTreeSet::from(["eu-1".to_owned()]);
-    assert_eq!(shown(&decide(&Input { expired: &expired, ..input })), "us-1=2");
+    let at = |now| decide(&Input { current: &current, now, ..Input::new(&subject, &directory) });
+    for (now, left) in [(0, 300), (1000, 300), (1299, 1)] {
+        let decision = at(now);
+        assert_eq!((shown(&decision).as_str(), decision.leaving["eu-1"]), ("eu-1=2", left), "{now}");
+    }
+    assert_eq!(shown(&at(1300)), "us-1=2");
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub enum Work {
     Dependent(WorkspaceId, Key),
     /// A quota that may say something else than what is used.
     Quota(WorkspaceId, Key),
+    /// A Job that is over, and whose time has come.
+    Finished(WorkspaceId, Key),
     /// Storage of a kind in a namespace, some of which is being deleted and may not be in use any more.
     Protected(WorkspaceId, Collection, CompactString),
 }
@@ -90,6 +92,7 @@ pub const KINDS: &[&str] = &[
     "dependent",
     "quota",
     "protected",
+    "finished",
 ];
 
 impl Work {
@@ -114,6 +117,7 @@ impl Work {
             Work::Dependent(..) => "dependent",
             Work::Quota(..) => "quota",
             Work::Protected(..) => "protected",
+            Work::Finished(..) => "finished",
         }
     }
 
@@ -135,6 +139,7 @@ impl Work {
             | Work::Released(workspace, ..)
             | Work::Dependent(workspace, _)
             | Work::Quota(workspace, _)
+            | Work::Finished(workspace, _)
             | Work::Protected(workspace, ..) => Some(workspace.clone()),
             Work::Workspace(_) => None,
         }

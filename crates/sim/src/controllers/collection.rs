@@ -1,4 +1,4 @@
-//! What nobody else clears away: pods without a node, pods and Jobs long after their end.
+//! What nobody else clears away: pods without a node, and pods long after their end.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{Changed, Controller, Name, job, node, placement};
-use crate::{Action, Kind, Plan, Pod, Propagation, World, kind, tree};
+use crate::{Action, Kind, Plan, Pod, World, kind, tree};
 
 /// Pods that ended are kept up to so many.
 const KEPT: usize = 12_500;
@@ -112,38 +112,5 @@ fn delete_now(pod: &Pod) -> Action {
             Action::Delete { kind, namespace, name, uid, grace: Some(0), propagation }
         }
         other => other,
-    }
-}
-
-/// Deletes Jobs so long after their end as they say.
-pub struct JobExpiry;
-
-impl Controller for JobExpiry {
-    fn kind(&self) -> Kind {
-        kind::JOBS
-    }
-
-    fn name(&self) -> &'static str {
-        "ttl-after-finished-controller"
-    }
-
-    fn reconcile(&self, world: &dyn World, job: &Value) -> Plan {
-        let mut plan = Plan::nothing();
-        let (Some(seconds), Some(condition)) =
-            (tree::number(job, "/spec/ttlSecondsAfterFinished"), job::finished(job))
-        else {
-            return plan;
-        };
-        let Some(ended) = tree::time(condition, "/lastTransitionTime").filter(|_| !tree::is_deleting(job))
-        else {
-            return plan;
-        };
-        let left = SignedDuration::from_secs(seconds).saturating_sub(world.now().duration_since(ended));
-        if left.is_positive() {
-            plan.look_again(Duration::try_from(left).unwrap_or_default());
-        } else {
-            plan.then(Action::delete_with(kind::JOBS, job, Propagation::Foreground));
-        }
-        plan
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Life, needs};
+use super::{Life, images, needs};
 use crate::{
     World,
     script::{self, Surroundings},
@@ -248,6 +248,14 @@ impl Container<'_> {
                 None => self.waiting(not_yet(self.pod), ""),
             };
             return Advanced { status, again, notes: Vec::new() };
+        }
+        let waited = Duration::try_from(now.duration_since(due)).unwrap_or_default();
+        if let Some(failure) = images::failure(self.spec, waited) {
+            let known =
+                self.status.is_some_and(|it| tree::text(it, "/state/waiting/reason") == failure.reason);
+            let notes = if known { Vec::new() } else { failure.notes };
+            let status = self.waiting(failure.reason, &failure.message);
+            return Advanced { status, again: failure.again, notes };
         }
         let restarts = if ended.is_some() { self.restarts() + 1 } else { self.restarts() };
         let started = json!({"running": {"startedAt": tree::time_text(now)}});

@@ -114,6 +114,21 @@ fn annotations_say_how_it_goes_instead() {
 }
 
 #[test]
+fn an_image_that_cannot_be_had_is_tried_again_and_again() {
+    let mut bench =
+        Bench::new(json!({"spec": {"containers": [{"name": "c", "image": "registry.invalid/web:1"}]}}));
+    assert_eq!(bench.after(2), "Pending waiting:ErrImagePull ready=False");
+    assert_eq!(bench.notes, ["Pulling", "Failed", "Failed"]);
+    assert_eq!(bench.after(2), "Pending waiting:ImagePullBackOff ready=False");
+    assert_eq!(bench.after(7), "Pending waiting:ImagePullBackOff ready=False");
+    assert_eq!(bench.notes.len(), 5, "that it waits is told once");
+    assert_eq!(bench.after(1), "Pending waiting:ErrImagePull ready=False");
+    let never = json!({"name": "c", "image": "registry.invalid/web:1", "imagePullPolicy": "Never"});
+    let mut never = Bench::new(json!({"spec": {"containers": [never]}}));
+    assert_eq!(never.after(1000), "Pending waiting:ErrImageNeverPull ready=False");
+}
+
+#[test]
 fn what_a_command_does_decides_the_end() {
     let with = |policy: &str, script: &str| {
         Bench::new(json!({

@@ -274,18 +274,6 @@ fn fewer_at_once_lets_some_go_without_counting_them() {
 }
 
 #[test]
-fn a_job_goes_so_long_after_its_end_as_it_says() {
-    let mut cluster = Cluster::new(1);
-    cluster.create(kind::JOBS, job(json!({ "ttlSecondsAfterFinished": 100 })));
-    end(&mut cluster, "Succeeded", 0);
-    cluster.seconds(99);
-    assert_eq!(cluster.names(kind::JOBS), ["work"]);
-    cluster.seconds(1);
-    assert_eq!(cluster.names(kind::JOBS), [] as [&str; 0]);
-    assert_eq!(cluster.names(kind::PODS), [] as [&str; 0]);
-}
-
-#[test]
 fn a_job_that_is_deleted_lets_go_of_its_pods() {
     let mut cluster = Cluster::new(1);
     cluster.create(kind::JOBS, job(json!({})));

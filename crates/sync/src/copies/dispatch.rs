@@ -16,6 +16,7 @@ use super::{
     overrides::Override,
     recent::Recent,
     reporter,
+    seen::Type,
     work::{Errand, Haste},
 };
 use crate::session::Session;
@@ -58,6 +59,13 @@ fn read<'a>(object: &'a Object) -> Wire<'a> {
 
 fn clusters(part: Option<&RawValue>) -> Clusters {
     part.and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default()
+}
+
+/// The kind that an Assignment is about.
+pub fn type_of(assignment: &Object) -> Option<Type> {
+    let reference = clusters(read(assignment).spec).object;
+    let is_told = !reference.resource.is_empty();
+    is_told.then(|| Type { api_version: reference.api_version.into(), plural: reference.resource.into() })
 }
 
 impl Dispatch {

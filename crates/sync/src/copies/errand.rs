@@ -373,7 +373,7 @@ impl Session {
             }
             Some(Ok(home)) => home,
             Some(Err(_)) if wish != Wish::Keep => return Upshot::done(case.gone()),
-            Some(Err(problem @ NoHome::TooLong(_))) => {
+            Some(Err(problem @ (NoHome::TooLong(_) | NoHome::Reserved(_)))) => {
                 return Upshot::retry(Some(case.failed(reason::INVALID, problem.to_string(), None)));
             }
             Some(Err(problem)) => {
@@ -395,6 +395,9 @@ impl Session {
             true => self.copies.claims.take(home.name(), &case.errand),
             false => Some(None),
         };
+        if !self.rights.are_known(&case.ty, &case.errand) {
+            return Upshot::waits();
+        }
         // Somebody else of that name is about to be made there; then another name is found.
         let Some(_claimed) = claimed else { return Upshot::retry(None) };
         let (known, seen) = self.copies.track(&case.errand, &case.ty, &item, wish == Wish::Keep);
@@ -567,7 +570,9 @@ impl Session {
             && (is_late || !is_early(error));
         self.shared.hub.metrics.copies.wrote(if is_refusal { "refused" } else { "failed" });
         if is_refusal {
-            return Upshot::retry(Some(case.failed(reason::REFUSED, error.to_string(), seen)));
+            let advice = self.rights.advice(&case.ty).filter(|_| error.code() == Some(403));
+            let message = advice.map_or_else(|| error.to_string(), |advice| format!("{error}; {advice}"));
+            return Upshot::retry(Some(case.failed(reason::REFUSED, message, seen)));
         }
         if !error.is_answer() {
             self.doubt();

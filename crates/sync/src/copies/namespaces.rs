@@ -3,29 +3,19 @@
 use std::collections::HashMap;
 
 use compact_str::{CompactString, format_compact};
-use serde::Deserialize;
+
+use crate::labels::Claim;
 
 /// The longest name that a namespace can have.
 const LONGEST: usize = 63;
-
-/// A namespace of the member.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Namespace {
-    /// The workspace that it is labelled with, and the name it has there if that is another.
-    pub workspace: Option<CompactString>,
-    pub namespace: Option<CompactString>,
-    /// The id of that workspace, which is another one if it was made anew. What others label has none.
-    pub id: Option<CompactString>,
-    pub deleting: bool,
-}
 
 /// All of them.
 #[derive(Default)]
 pub struct Namespaces {
     /// They were listed once.
     pub complete: bool,
-    there: HashMap<CompactString, Namespace>,
-    listing: HashMap<CompactString, Namespace>,
+    there: HashMap<CompactString, Claim>,
+    listing: HashMap<CompactString, Claim>,
 }
 
 /// The namespace of a workspace that one of the member stands for.
@@ -37,9 +27,8 @@ pub struct Told {
 }
 
 impl Told {
-    fn of(name: &str, namespace: &Namespace) -> Told {
-        let own = namespace.namespace.clone().unwrap_or_else(|| name.into());
-        Told { workspace: namespace.workspace.clone(), namespace: own }
+    fn of(name: &str, claim: &Claim) -> Told {
+        Told { workspace: claim.workspace.clone(), namespace: claim.name_there(name) }
     }
 }
 
@@ -103,32 +92,6 @@ pub enum NoHome {
     Reserved(CompactString),
 }
 
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: CompactString,
-    #[serde(default)]
-    labels: HashMap<CompactString, CompactString>,
-    deletion_timestamp: Option<CompactString>,
-}
-
-fn read(object: &[u8]) -> Option<(CompactString, Namespace)> {
-    let Wire { metadata } = serde_json::from_slice(object).ok()?;
-    let label = |key: &str| metadata.labels.get(key).filter(|value| !value.is_empty()).cloned();
-    let namespace = Namespace {
-        workspace: label(api::WORKSPACE_LABEL),
-        namespace: label(api::NAMESPACE_LABEL),
-        id: label(api::WORKSPACE_ID_LABEL),
-        deleting: metadata.deletion_timestamp.is_some(),
-    };
-    Some((metadata.name, namespace))
-}
-
 fn is_reserved(namespace: &str) -> bool {
     namespace == "default" || namespace.starts_with("kube-")
 }
@@ -144,7 +107,7 @@ impl Namespaces {
     }
 
     pub fn listed_one(&mut self, object: &[u8]) {
-        self.listing.extend(read(object));
+        self.listing.extend(Claim::read(object));
     }
 
     /// The workspaces' namespaces for which something is another now.
@@ -164,9 +127,14 @@ impl Namespaces {
 
     /// As [`Namespaces::end_list`], of one.
     pub fn put(&mut self, object: &[u8]) -> Option<Told> {
-        let (name, namespace) = read(object)?;
+        let (name, namespace) = Claim::read(object)?;
         let before = self.there.insert(name.clone(), namespace.clone());
         (before.as_ref() != Some(&namespace)).then(|| Told::of(&name, &namespace))
+    }
+
+    /// What a namespace of the member is called in the workspace that it is of.
+    pub fn name_in_workspace(&self, name: &str) -> CompactString {
+        self.there.get(name).map_or_else(|| name.into(), |it| it.name_there(name))
     }
 
     /// Also while it is being deleted.
@@ -175,7 +143,7 @@ impl Namespaces {
     }
 
     pub fn remove(&mut self, object: &[u8]) -> Option<Told> {
-        let (name, _) = read(object)?;
+        let (name, _) = Claim::read(object)?;
         let namespace = self.there.remove(&name)?;
         Some(Told::of(&name, &namespace))
     }
@@ -184,7 +152,7 @@ impl Namespaces {
         self.there.get(name).is_some_and(|it| {
             it.workspace.as_deref() == Some(asked.workspace)
                 && it.id.as_deref().is_none_or(|id| id == asked.id)
-                && Told::of(name, it).namespace == asked.namespace
+                && it.name_there(name) == asked.namespace
         })
     }
 

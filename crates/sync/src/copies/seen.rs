@@ -10,7 +10,7 @@ use store::ItemKey;
 use super::{compare::fingerprint, work::Errand};
 
 /// A kind, as it stands in a member's paths.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Type {
     pub api_version: CompactString,
     pub plural: CompactString,
@@ -21,6 +21,11 @@ impl Type {
     pub fn selected(&self) -> String {
         let label = crate::client::query_escaped(api::WORKSPACE_LABEL);
         format!("{}/{}?labelSelector={label}", self.root(), self.plural)
+    }
+
+    /// Empty: the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
     fn root(&self) -> String {
@@ -51,6 +56,8 @@ pub struct Seen {
     pub workspace_id: CompactString,
     pub source: CompactString,
     pub deleting: bool,
+    /// Something in the member has it, and takes it along.
+    pub owned: bool,
     /// Somebody there says that it is to be left alone.
     pub hands_off: bool,
     pub finalizers: Vec<CompactString>,
@@ -78,6 +85,7 @@ impl Seen {
             workspace_id: text(&metadata["labels"][api::WORKSPACE_ID_LABEL]),
             source: text(&metadata["annotations"][api::SOURCE_ANNOTATION]),
             deleting: metadata["deletionTimestamp"].is_string(),
+            owned: metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty()),
             hands_off: metadata["labels"][dialects::MANAGED_LABEL] == "false",
             finalizers: finalizers.map(text).collect(),
             status: object.get("status").map(Value::to_string).unwrap_or_default().into(),
@@ -141,6 +149,12 @@ impl OfType {
 
     pub fn errands(&self) -> Vec<Errand> {
         self.errands.values().cloned().collect()
+    }
+
+    /// Copies at places that nothing is wanted at. What others make of copies may carry the same marks; it has an owner.
+    pub fn unclaimed(&self) -> impl Iterator<Item = (&ItemKey, &Seen)> {
+        let is_copy = |seen: &Seen| !seen.source.is_empty() && !seen.workspace.is_empty() && !seen.owned;
+        self.copies.iter().filter(move |(item, seen)| is_copy(seen) && !self.errands.contains_key(*item))
     }
 
     pub fn begin_list(&mut self) {

@@ -6,9 +6,14 @@ use api::assignment::Report;
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::json;
+use server::space::Space;
+use store::Key;
 
 use super::{compare::hash, errand::Case, work::Errand};
-use crate::{client::JSON, session::Session};
+use crate::{
+    client::{JSON, MERGE},
+    session::Session,
+};
 
 /// The same is not said again before.
 const AGAIN_AFTER: Duration = Duration::from_secs(600);
@@ -49,17 +54,20 @@ impl Session {
         if !self.copies.told.is_news(&case.errand, &said, hub.env.clock.elapsed()) {
             return;
         }
-        let (now, uid) = (hub.now_text(), hub.new_uid());
+        let now = hub.now_text();
         let object = &case.assignment.spec.object;
         // Events about what is in no namespace are in this one.
         let (of_object, namespace) = match case.is_namespace {
             true => ("", "default"),
             false => (case.errand.item.namespace(), case.errand.item.namespace()),
         };
-        let name: String = object.name.chars().take(200).collect();
+        let short: String = object.name.chars().take(200).collect();
+        // What is said again has the same name, so that it is counted.
+        let said = hash(format!("{} {} {said}", object.uid, report.name).as_bytes());
+        let name = format!("{short}.{said:016x}");
         let event = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"name": format!("{name}.{}", uid.get(..8).unwrap_or("0")), "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {
                 "apiVersion": object.api_version, "kind": object.kind, "name": object.name,
                 "namespace": of_object, "uid": object.uid,
@@ -71,11 +79,23 @@ impl Session {
             "source": {"component": "hanse-sync", "host": report.name},
         });
         let path = format!("/api/v1/namespaces/{namespace}/events");
-        let told = self.shared.desk.call(case.space.name(), Method::POST, &path, JSON, &event).await;
+        let desk = &self.shared.desk;
+        let mut told = desk.call(case.space.name(), Method::POST, &path, JSON, &event).await;
+        if told.as_ref().is_err_and(|refused| refused.code == 409) {
+            let path = format!("{path}/{name}");
+            let key = Key::new("", "events", namespace, &name);
+            let again = json!({"count": times_told(&case.space, &key) + 1, "lastTimestamp": now});
+            told = desk.call(case.space.name(), Method::PATCH, &path, MERGE, &again).await;
+        }
         if let Err(refused) = told {
             tracing::info!(cluster = %self.name(), %refused, "cannot write an event");
         }
     }
+}
+
+fn times_told(space: &Space, event: &Key) -> u64 {
+    let told = space.get(event).and_then(|event| event.tree().ok()?.get("count")?.as_u64());
+    told.unwrap_or(1)
 }
 
 #[cfg(test)]

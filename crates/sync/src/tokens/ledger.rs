@@ -8,7 +8,6 @@ use std::{
 
 use compact_str::CompactString;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -17,7 +16,7 @@ use super::{
     secret::Kept,
     verdict::{Verdict, Way},
 };
-use crate::{conditions::Conditions, reflect::Sink, session::Session};
+use crate::{conditions::Conditions, labels::Claim, reflect::Sink, session::Session};
 
 /// With nothing to do.
 const LONG: Duration = Duration::from_secs(60 * 60);
@@ -300,27 +299,12 @@ impl State {
     }
 }
 
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: CompactString,
-    #[serde(default)]
-    labels: HashMap<CompactString, CompactString>,
-    deletion_timestamp: Option<String>,
-}
-
 /// The namespace, and whose it is; nobody's if it is on its way out.
 fn read_namespace(object: &[u8]) -> Option<(CompactString, Option<Owner>)> {
-    let Wire { metadata } = serde_json::from_slice(object).ok()?;
-    let label = |key: &str| metadata.labels.get(key).filter(|it| !it.is_empty()).cloned();
-    let workspace = label(api::WORKSPACE_LABEL).filter(|_| metadata.deletion_timestamp.is_none());
-    let namespace = label(api::NAMESPACE_LABEL).unwrap_or_else(|| metadata.name.clone());
-    Some((metadata.name, workspace.map(|workspace| Owner { workspace, namespace })))
+    let (name, claim) = Claim::read(object)?;
+    let namespace = claim.name_there(&name);
+    let workspace = claim.workspace.filter(|_| !claim.deleting);
+    Some((name, workspace.map(|workspace| Owner { workspace, namespace })))
 }
 
 /// Hears of the member's namespaces.

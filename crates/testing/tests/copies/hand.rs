@@ -40,6 +40,36 @@ pub const AUTOSCALER: Spot = Spot {
     kind: "HorizontalPodAutoscaler",
 };
 
+/// A kind that somebody defined.
+pub const CREW: Spot = Spot { group: "example.com", version: "v1", plural: "crews", kind: "Crew" };
+
+pub fn crews() -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "crews.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "crews", "singular": "crew", "kind": "Crew", "listKind": "CrewList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}
+
+/// Defines it; waits until it is served.
+pub async fn define_crews(client: &Client, prefix: &str) -> Result<()> {
+    let path = format!("{prefix}/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
+    let made = client.post(&path, &crews()).await?;
+    ensure!(made.code == 201, "{}", made.text());
+    let path = format!("{prefix}{}", CREW.path("", ""));
+    let is_served = || async { Ok((client.get(&path).await?.code == 200).then_some(())) };
+    eventually("crews are served", is_served).await
+}
+
 impl Spot {
     fn api_version(&self) -> String {
         match self.group {

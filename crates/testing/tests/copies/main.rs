@@ -8,10 +8,12 @@ mod apart;
 mod churn;
 mod hand;
 mod kept;
+mod leftovers;
 mod made;
 mod moved;
 mod names;
 mod removed;
+mod rights;
 #[allow(dead_code)] // It serves other tests too.
 #[path = "../members/world.rs"]
 mod world;

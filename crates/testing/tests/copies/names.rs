@@ -58,14 +58,15 @@ async fn who_has_not_the_cluster_does_not_take_over_its_namespaces() -> Result<(
     for name in ["manager", "cert-manager", "system"] {
         members.post("one", "/api/v1/namespaces", json!({"metadata": {"name": name}})).await?;
     }
-    for (hand, namespace, words) in
-        [(&cert, "manager", "whoever has the cluster"), (&kube, "system", "kept for the cluster itself")]
-    {
+    for (hand, namespace, reason, words) in [
+        (&cert, "manager", reason::CONFLICT, "whoever has the cluster"),
+        (&kube, "system", reason::INVALID, "kept for the cluster itself: give it another name"),
+    ] {
         let adopt = json!({api::ADOPT_ANNOTATION: "true"});
         hand.make(&NAMESPACE, "", json!({"metadata": {"name": namespace, "annotations": adopt}})).await?;
         hand.assign(&NAMESPACE, namespace, namespace, &[target("eu-1")]).await?;
-        let conflict = |it: &api::assignment::Report| it.reason == reason::CONFLICT;
-        let report = hand.until(&NAMESPACE, namespace, namespace, "eu-1", conflict).await?;
+        let refused = |it: &api::assignment::Report| it.reason == reason;
+        let report = hand.until(&NAMESPACE, namespace, namespace, "eu-1", refused).await?;
         assert!(report.message.contains(words), "{}", report.message);
     }
     for name in ["cert-manager", "kube-system"] {

@@ -13,8 +13,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Context, Result};
 use api::assignment::{Propagation, Report};
+use base64::{Engine, prelude::BASE64_STANDARD};
 use env::Env;
-use hand::{CONFIG_MAP, DEPLOYMENT, Hand, NAMESPACE, Spot, share, target, writes};
+use hand::{CONFIG_MAP, CREW, DEPLOYMENT, Hand, NAMESPACE, Spot, define_crews, share, target, writes};
+use http::Method;
 use serde_json::{Value, json};
 use store::{Store, memory::MemoryStore};
 use sync::{client::Access, kubeconfig::Kubeconfig};
@@ -194,5 +196,48 @@ async fn every_kind_is_copied_found_again_and_removed() -> Result<()> {
     }
     hand.until(&NAMESPACE, "shop", "shop", "eu-1", Report::is_gone).await?;
     assert_eq!(admin.get("/api/v1/namespaces/shop").await?.code, 404);
+    Ok(())
+}
+
+/// A real API server grants what the session asks for its role, and its policy keeps that within bounds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_somebody_defined_is_copied_without_rights_being_given_by_hand() -> Result<()> {
+    let options = Options { controller_manager: true, fsync: false, ..Options::default() };
+    let cluster = tokio::task::spawn_blocking(|| RealCluster::start(options)).await??;
+    let identity = (cluster.admin_cert_pem.as_str(), cluster.admin_key_pem.as_str());
+    let admin = Client::connect(&cluster.url, &cluster.ca_pem, Some(identity)).await?;
+    let world = World::start().await?;
+    world.join("eu-1", &access(&cluster)?).await?;
+    define_crews(&admin, "").await?;
+    define_crews(&world.admin, "").await?;
+    let hand = Hand::new(&world);
+    hand.namespace("shop", &["eu-1"]).await?;
+    let crew = json!({
+        "apiVersion": "example.com/v1", "kind": "Crew", "metadata": {"name": "hulk"}, "spec": {"sailors": 2},
+    });
+    hand.make(&CREW, "shop", crew).await?;
+    hand.assign(&CREW, "shop", "hulk", &[target("eu-1")]).await?;
+    hand.until_applied(&CREW, "shop", "hulk", "eu-1").await?;
+    assert_eq!(admin.get(&CREW.path("shop", "hulk")).await?.json()["spec"]["sailors"], 2);
+    assert_eq!(hand.warnings("shop", "hulk").await?, [""; 0], "it was not refused first");
+    let status = json!({"status": {"ready": true}});
+    admin.merge_patch(&format!("{}/status", CREW.path("shop", "hulk")), &status).await?;
+    hand.until(&CREW, "shop", "hulk", "eu-1", |it| it.status["ready"] == true).await?;
+
+    // The session's own token can have nothing else put into the role.
+    let secret = world.admin.get("/api/v1/namespaces/hanse-system/secrets/cluster-eu-1").await?.json();
+    let token = BASE64_STANDARD.decode(secret["data"]["token"].as_str().context("a token")?)?;
+    let bearer = format!("Bearer {}", String::from_utf8(token)?);
+    let nobody = Client::connect(&cluster.url, &cluster.ca_pem, None).await?;
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/merge-patch+json")];
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/hanse:session:placed";
+    for (group, resource, code) in
+        [("rbac.authorization.k8s.io", "clusterroles", 422), ("", "nodes", 422), ("a.b", "c", 200)]
+    {
+        let rule = json!({"rules": [{"apiGroups": [group], "resources": [resource], "verbs": ["get"]}]});
+        let answer = nobody.call(Method::PATCH, role, &headers, rule.to_string()).await?;
+        assert_eq!(answer.code, code, "{group}/{resource}: {}", answer.text());
+    }
+    hand.unassign(&CREW, "shop", "hulk").await?;
     Ok(())
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod placed;
+mod pulls;
 
 use std::{
     collections::BTreeSet,
@@ -273,5 +274,6 @@ fn containers_of_a_real_kubelet_are_used_through_the_hub() {
     commands_run_inside(&operator);
     deleting_kills_the_container(&operator);
     pods_talk_to_the_hub(&operator, &cluster);
-    placed::an_operator_runs_as_a_workload(&operator, &cluster);
+    placed::scenario_17_an_operator_runs_as_a_workload(&operator, &cluster);
+    pulls::scenario_07_an_image_that_cannot_be_pulled_is_told(&operator);
 }

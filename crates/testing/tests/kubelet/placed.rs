@@ -106,7 +106,7 @@ fn ready(operator: &Operator, also: impl Fn(&Value) -> bool) -> Value {
 }
 
 /// What its Deployment, its account and its rights in the workspace let it do, and nothing else.
-pub fn an_operator_runs_as_a_workload(operator: &Operator, cluster: &RealCluster) {
+pub fn scenario_17_an_operator_runs_as_a_workload(operator: &Operator, cluster: &RealCluster) {
     assert!(clients().join("crew").exists(), "no crew: tests/clients/run --build crew");
     operator.hub(&["create", "namespace", NAMESPACE]).ok();
     hub(operator, &["create", "serviceaccount", "crew"]).ok();

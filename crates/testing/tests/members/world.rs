@@ -106,6 +106,15 @@ impl World {
         unjoin::unjoin(&request).await
     }
 
+    /// Unjoins a cluster as if it were gone for good.
+    #[allow(dead_code)] // Not all tests that have this file need it.
+    pub async fn forget(&self, name: &str) -> Result<Unjoined, Refusal> {
+        let hub = sync_client(&self.access());
+        let request =
+            unjoin::Request { name, hub: &hub, member: None, forget: true, delete_namespaces: false };
+        unjoin::unjoin(&request).await
+    }
+
     pub async fn cluster(&self, name: &str) -> Result<Value> {
         Ok(self.admin.get(&format!("{CLUSTERS}/{name}")).await?.json())
     }

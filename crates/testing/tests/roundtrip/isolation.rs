@@ -1,8 +1,11 @@
 //! Two workspaces on one member, with the same names for everything.
 //!
-//! Names of Services are not resolved across clusters yet, so that part of scenario 19 is for later. Tokens of pods are
-//! shown by the tests `tokens`. D10 (pods of some kinds keep the member's token) cannot be by kind here: tokens are
+//! What a pod means by `web`, the name alone, is its own workspace's Service in every cluster. `web.shop` is the Service of whoever
+//! has the namespace `shop` in the member: where that is another workspace, because the names are equal, it takes a
+//! resolver that knows workspaces, and that part of scenario 19 is for later. Tokens of pods are shown by the tests `tokens`. D10 (pods of some kinds keep the member's token) cannot be by kind here: tokens are
 //! given at the pod, whoever made it.
+
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -72,6 +75,76 @@ async fn scenario_19_d02_d11_two_workspaces_with_equal_names_run_on_one_member()
     assert_eq!(world.client.get(&red).await?.json()["status"]["readyReplicas"], 2);
     let ended = world.deeds("m1", mark)?.into_iter().filter(|it| it.is_end() && it.resource == "deployments");
     assert_eq!(ended.filter(|it| it.what == crate::history::What::Removed).count(), 1, "{reds:?}");
+    Ok(())
+}
+
+/// A name without a namespace is looked for in the pod's own, which is another one for each workspace.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_19_the_name_of_a_service_leads_to_ones_own_pods() -> Result<()> {
+    let world = two_teams().await?;
+    let member = world.member("m1").await?;
+    let mut found: Vec<BTreeSet<String>> = Vec::new();
+    for (team, replicas) in [("blue", 1), ("red", 2)] {
+        let path = format!("/clusters/{team}/api/v1/namespaces/{NS}/pods?labelSelector=app=web");
+        let run = |list: &Value| addresses(list, "/status/podIP").len() == replicas;
+        let pods = until(&world.client, &path, "its pods run", run).await?;
+        let own = addresses(&pods, "/status/podIP");
+        let label = format!("/api/v1/namespaces?labelSelector={}={team}", api::WORKSPACE_LABEL);
+        let homes = member.items(&label).await?;
+        let [home] = homes.as_slice() else { anyhow::bail!("{team} has {homes:?}") };
+        let home = text(home, "/metadata/name");
+        let slices = format!(
+            "/apis/discovery.k8s.io/v1/namespaces/{home}/endpointslices?labelSelector=kubernetes.io/service-name=web"
+        );
+        let leads_there = |list: &Value| addresses(list, "/endpoints/*/addresses/0") == own;
+        member.until(&slices, "the Service leads to them", leads_there).await?;
+        found.push(own);
+    }
+    assert!(found[0].is_disjoint(&found[1]), "{found:?}");
+    Ok(())
+}
+
+/// What the items of a list have there; `*`: in each entry.
+fn addresses(list: &Value, pointer: &str) -> BTreeSet<String> {
+    let items = list["items"].as_array().into_iter().flatten();
+    let of = |item: &Value| match pointer.split_once("/*") {
+        None => vec![text(item, pointer).to_owned()],
+        Some((list, rest)) => {
+            let entries = item.pointer(list).and_then(Value::as_array).into_iter().flatten();
+            entries.map(|entry| text(entry, rest).to_owned()).collect()
+        }
+    };
+    items.flat_map(of).filter(|it| !it.is_empty()).collect()
+}
+
+/// Equal names of kinds, with other ideas of what they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_19_equal_kinds_have_the_schemas_of_their_workspaces() -> Result<()> {
+    let world = two_teams().await?;
+    let sizes = [("blue", "integer", json!(3), json!("large")), ("red", "string", json!("large"), json!(3))];
+    for (team, kind, _, _) in &sizes {
+        let size = json!({"type": "object", "properties": {"size": {"type": kind}}});
+        let schema = json!({"type": "object", "properties": {"spec": size}});
+        let version = json!({
+            "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+        });
+        let names = json!({"plural": "crews", "singular": "crew", "kind": "Crew", "listKind": "CrewList"});
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "crews.example.com"},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
+        });
+        let answer = apply(&world.client, &format!("/clusters/{team}"), &definition).await?;
+        anyhow::ensure!(answer.code.is_success(), "{}", answer.text());
+    }
+    for (team, _, good, bad) in sizes {
+        let path = format!("/clusters/{team}/apis/example.com/v1/namespaces/{NS}/crews");
+        until(&world.client, &path, "the kind is served", |it| it["kind"] == "CrewList").await?;
+        let crew = |name: &str, size: Value| json!({"apiVersion": "example.com/v1", "kind": "Crew", "metadata": {"name": name}, "spec": {"size": size}});
+        assert_eq!(world.client.post(&path, &crew("good", good)).await?.code, 201, "{team}");
+        assert_eq!(world.client.post(&path, &crew("bad", bad)).await?.code, 422, "{team}");
+        assert_eq!(items(&world.client, &path).await?.len(), 1, "{team}");
+    }
     Ok(())
 }
 

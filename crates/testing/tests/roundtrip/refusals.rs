@@ -298,9 +298,17 @@ async fn bad_input_policies_that_cannot_be_kept() -> Result<()> {
         &world,
         &deployment_path("web"),
         "Unplaced",
-        &["m1: the policy does not select it", "its labels"],
+        &["m1: the policy does not select it", "its labels", "decided by a Placement of the workspace, moon"],
     )
     .await?;
+    // One of root is named as such.
+    let mut of_root = placement("sun", json!({"names": ["sun"]}));
+    of_root["spec"]["select"] = json!([{"kinds": ["StatefulSet"]}]);
+    let answer = crate::world::apply(&world.client, "/clusters/root", &of_root).await?;
+    assert!(answer.code.is_success(), "{}", answer.text());
+    let set = app::stateful_set("db", 1);
+    world.apply(&set).await?;
+    until_synced_is(&world, &path(&set), "Unplaced", &["decided by a Placement of root, sun"]).await?;
     // One that makes no sense is refused where it is written.
     let nonsense = placement(
         "nonsense",

@@ -34,6 +34,27 @@ async fn scenario_01_first_apply_without_placement_objects() -> Result<()> {
     Ok(())
 }
 
+/// A hub without clusters is an API server like any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_for_placement_where_there_are_no_clusters() -> Result<()> {
+    let world = World::start(&[]).await?;
+    let mark = world.here.mark();
+    world.namespace(NS).await?;
+    testing::hub::outfitted(&world.client, "/api/v1/namespaces/shop").await?;
+    world.apply_all(&app::everything()).await?;
+    world.apply(&app::pod("bare")).await?;
+    // Whatever is to be done because of that has begun when a namespace that comes later has what every one has.
+    world.namespace("later").await?;
+    testing::hub::outfitted(&world.client, "/api/v1/namespaces/later").await?;
+    let deeds = world.here.since(mark);
+    let by_others =
+        |it: &&crate::history::Deed| it.resource == "assignments" || it.what != crate::history::What::Made;
+    assert_eq!(deeds.iter().filter(by_others).collect::<Vec<_>>(), Vec::<&crate::history::Deed>::new());
+    let events = items(&world.client, &format!("/api/v1/namespaces/{NS}/events")).await?;
+    assert_eq!(events, Vec::<Value>::new());
+    Ok(())
+}
+
 fn name(object: &Value) -> &str {
     text(object, "/metadata/name")
 }
@@ -175,8 +196,7 @@ async fn scenario_07_honest_status() -> Result<()> {
                 "select": [{"kinds": ["Deployment"], "namespaces": [NS]}],
                 "clusters": {"names": ["m2"]},
                 "patches": [{
-                    "op": "add", "path": "/spec/template/metadata/annotations",
-                    "value": {"sim.hanse.io/stuck": "ErrImagePull"},
+                    "path": "/spec/template/spec/containers/0/image", "value": "registry.invalid/main:1",
                 }],
             },
         }))
@@ -192,20 +212,12 @@ async fn scenario_07_honest_status() -> Result<()> {
     assert_eq!(available["status"], "False", "{}", web["status"]);
     let names_m2 = |it: &Value| text(&condition(it, "Progressing"), "/message").contains("in m2");
     world.until(&deployment_path("web"), "it says where it does not go on", names_m2).await?;
-    // A kubelet would say so.
     let pods = items(&world.client, &format!("{}?labelSelector=hanse.io/cluster=m2", pods_path())).await?;
     let stuck = pods.first().context("no pod of m2 shows")?;
-    assert_eq!(stuck["status"]["containerStatuses"][0]["state"]["waiting"]["reason"], "ErrImagePull");
-    let about = json!({
-        "apiVersion": "v1", "kind": "Pod", "namespace": NS, "name": stuck["metadata"]["name"],
-        "uid": stuck["metadata"]["uid"],
-    });
-    let event = json!({
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "pull", "namespace": NS},
-        "involvedObject": about, "type": "Warning", "reason": "Failed", "message": "Error: ErrImagePull",
-        "source": {"component": "kubelet"},
-    });
-    world.member("m2").await?.create(&event).await?;
+    let waiting = &stuck["status"]["containerStatuses"][0]["state"]["waiting"];
+    let reason = text(waiting, "/reason");
+    assert!(["ErrImagePull", "ImagePullBackOff"].contains(&reason), "{waiting}");
+    assert!(text(waiting, "/message").contains("registry.invalid/main:1"), "{waiting}");
     let is_told = |list: &Value| {
         let mut events = list["items"].as_array().into_iter().flatten();
         events.any(|it| {

@@ -7,7 +7,11 @@ use api::assignment::name_of;
 use env::Env;
 use http::Method;
 use serde_json::{Map, Value, json};
-use server::{Options, login::LoginOptions};
+use server::{
+    Options,
+    audit::{AuditOptions, LogOptions},
+    login::LoginOptions,
+};
 use sim::{ClusterOptions, Pace};
 use store::{Store, WorkspaceId, memory::MemoryStore};
 use sync::{
@@ -55,6 +59,7 @@ pub struct World {
     pub cuts: Cuts,
     store: Arc<dyn Store>,
     views: TempDir,
+    audit: AuditOptions,
 }
 
 impl World {
@@ -64,12 +69,22 @@ impl World {
 
     /// A hub that keeps its objects there.
     pub async fn start_on(store: Arc<dyn Store>, members: &[&str]) -> Result<World> {
+        Self::start_with(store, members, AuditOptions::default()).await
+    }
+
+    /// A hub that records what is done.
+    pub async fn start_audited(members: &[&str], log: &Path) -> Result<World> {
+        let audit = AuditOptions { log: Some(LogOptions::at(log)), ..AuditOptions::default() };
+        Self::start_with(Arc::new(MemoryStore::new()), members, audit).await
+    }
+
+    async fn start_with(store: Arc<dyn Store>, members: &[&str], audit: AuditOptions) -> Result<World> {
         let clusters = TestClusters::start_with(members, Pace::default(), ClusterOptions::default()).await?;
         let there = History::begin(&*clusters.simulation.hub().store);
         let (cuts, views) = (Cuts::default(), tempfile::tempdir()?);
         let here = History::begin(&*store);
-        let (hub, client) = start_hub(&cuts, store.clone(), views.path()).await?;
-        let world = World { hub, client, clusters, there, here, cuts, store, views };
+        let (hub, client) = start_hub(&cuts, store.clone(), views.path(), &audit).await?;
+        let world = World { hub, client, clusters, there, here, cuts, store, views, audit };
         for name in members {
             world.join(name).await?;
         }
@@ -118,7 +133,8 @@ impl World {
         let spare = TestHub::start().await?;
         std::mem::replace(&mut self.hub, spare).stop().await;
         self.here = History::begin(&*store);
-        (self.hub, self.client) = start_hub(&self.cuts, store.clone(), self.views.path()).await?;
+        (self.hub, self.client) =
+            start_hub(&self.cuts, store.clone(), self.views.path(), &self.audit).await?;
         self.store = store;
         Ok(())
     }
@@ -223,9 +239,14 @@ impl World {
     }
 }
 
-async fn start_hub(cuts: &Cuts, store: Arc<dyn Store>, views: &Path) -> Result<(TestHub, Client)> {
+async fn start_hub(
+    cuts: &Cuts,
+    store: Arc<dyn Store>,
+    views: &Path,
+    audit: &AuditOptions,
+) -> Result<(TestHub, Client)> {
     let env = Env { network: Arc::new(cuts.clone()), ..Env::real() };
-    let server = Options { views: Some(views.to_owned()), ..Options::default() };
+    let server = Options { views: Some(views.to_owned()), audit: audit.clone(), ..Options::default() };
     let hub = TestHub::start_in(&env, store, server, LoginOptions::default()).await?;
     assign::start(&hub.peer.hub);
     sync::start(&hub.peer.hub, brisk());
