@@ -83,9 +83,12 @@ async fn what_nothing_in_the_hub_wants_is_kept_and_listed_on_the_cluster() -> Re
         leftovers["items"][1]["since"].as_str().is_some_and(|since| since.starts_with("20")),
         "{leftovers}"
     );
-    let events = world.admin.get("/api/v1/namespaces/default/events").await?.json();
-    let told = events["items"].as_array().into_iter().flatten().find(|it| it["reason"] == "Leftovers");
-    let told = told.context("there is no Event")?;
+    // It is told a moment after it is written down.
+    let told = eventually("it is told by an Event", || async {
+        let events = world.admin.get("/api/v1/namespaces/default/events").await?.json();
+        Ok(events["items"].as_array().into_iter().flatten().find(|it| it["reason"] == "Leftovers").cloned())
+    });
+    let told = told.await?;
     assert_eq!(told["involvedObject"]["uid"], cluster["metadata"]["uid"]);
     assert!(is_there(&members, "one", &CONFIG_MAP.path("shop", "old")).await?);
     // One is applied again, and taken over; the other is deleted by hand.

@@ -30,7 +30,8 @@ impl Program {
         };
         let account = text(pod, "/spec/serviceAccountName");
         let namespace = text(pod, "/metadata/namespace");
-        let secret = member.get(&format!("/api/v1/namespaces/{namespace}/secrets/{TOKENS}{account}")).await?;
+        let secret =
+            member.until_there(&format!("/api/v1/namespaces/{namespace}/secrets/{TOKENS}{account}")).await?;
         let file = |name: &str| -> Result<String> {
             let data = secret["data"][name].as_str().with_context(|| format!("no {name} in {secret}"))?;
             Ok(String::from_utf8(BASE64_STANDARD.decode(data)?)?)
