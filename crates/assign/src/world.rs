@@ -552,7 +552,9 @@ fn is_hubs_own(key: &Key, tree: &Value) -> bool {
     const CREDENTIALS: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
     match key.collection.parts() {
         ("", "secrets") => tree["type"].as_str().is_some_and(|it| CREDENTIALS.contains(&it)),
-        ("", "services") => (key.item.namespace(), key.item.name()) == ("default", "kubernetes"),
+        ("", "services") | ("discovery.k8s.io", "endpointslices") => {
+            (key.item.namespace(), key.item.name()) == ("default", "kubernetes")
+        }
         _ => false,
     }
 }

@@ -223,6 +223,8 @@ static ROWS: &[Row] = &[
         aggregate: aggregate::others::balanced,
         ..row("networking.k8s.io", "Ingress", Travel::Follows)
     },
+    // Those that somebody wrote: controllers of members make the others, in the members.
+    Row { refer: subject::endpoint_slice, ..row("discovery.k8s.io", "EndpointSlice", Travel::Follows) },
     row("", "ConfigMap", Travel::Follows),
     Row { strip: split::strip::secret, retain: retain::secret, ..row("", "Secret", Travel::Follows) },
     Row {
@@ -247,7 +249,6 @@ static ROWS: &[Row] = &[
     row("", "Node", Travel::Stays),
     row("", "PodTemplate", Travel::Stays),
     row("events.k8s.io", "Event", Travel::Stays),
-    row("discovery.k8s.io", "EndpointSlice", Travel::Stays),
     row("coordination.k8s.io", "Lease", Travel::Stays),
     row("apps", "ControllerRevision", Travel::Stays),
     row("rbac.authorization.k8s.io", "Role", Travel::Stays),

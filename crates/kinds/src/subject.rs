@@ -110,6 +110,8 @@ fn add(set: &mut std::collections::BTreeSet<String>, name: &str) {
     }
 }
 
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
 pub(crate) fn refers_to_nothing(_: &Value, _: &mut Subject) -> Result<(), Problem> {
     Ok(())
 }
@@ -192,6 +194,13 @@ pub(crate) fn ingress(object: &Value, subject: &mut Subject) -> Result<(), Probl
     for tls in list(object, "spec.tls") {
         add(secrets, text(tls, "secretName"));
     }
+    Ok(())
+}
+
+/// Which Service the endpoints are of is said by a label.
+pub(crate) fn endpoint_slice(object: &Value, subject: &mut Subject) -> Result<(), Problem> {
+    let labels = texts(object, "metadata.labels");
+    add(&mut subject.references.services, labels.get(SERVICE_NAME).map_or("", String::as_str));
     Ok(())
 }
 

@@ -174,6 +174,12 @@ fn others_say_whom_they_follow() {
     assert_eq!(ingress.references.services, ["back", "front"].map(str::to_owned).into());
     assert_eq!(ingress.references.secrets, ["certificate".to_owned()].into());
     assert_eq!(ingress.classes, [(ClassKind::IngressClass, "nginx".to_owned())].into());
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": "db-1", "labels": {"kubernetes.io/service-name": "db"}},
+    });
+    let slice = subject(&slice).expect("a subject");
+    assert_eq!((slice.travel, slice.references.services), (Travel::Follows, ["db".to_owned()].into()));
     let set = mk(
         "apps/v1",
         "StatefulSet",

@@ -82,6 +82,7 @@ pub fn all() -> Vec<Box<dyn Controller>> {
         Box::new(service::Leftovers),
         Box::new(service::Mirrors),
         Box::new(volume::Claims),
+        Box::new(volume::Ephemeral),
         Box::new(volume::Volumes),
         Box::new(node::NodeLifecycle),
         Box::new(node::TaintEviction),

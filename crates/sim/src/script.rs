@@ -1,7 +1,8 @@
 //! What simulated containers run: a small shell, enough for probes, jobs and people who look around.
 //!
 //! A script is run at once and to its end, to know what it would say and when. So a script that this shell does not
-//! understand is not run at all: it has loops or pipes, and runs for ever, as such scripts mostly do.
+//! understand is not run at all: it has loops or pipes. Typed at a prompt, such a script runs for ever, and a program that
+//! is not known is not found; a container that has one as its command does what containers do whose program is not known.
 
 mod commands;
 mod parse;
@@ -23,6 +24,8 @@ pub struct Run {
     pub ends: Option<(Duration, i32)>,
     /// The files there are then, by path.
     pub files: BTreeMap<String, String>,
+    /// Whether all of it was understood. If not, it is not known what it would do where its programs are.
+    pub is_known: bool,
 }
 
 /// What commands can see.
@@ -49,7 +52,7 @@ pub fn run(words: &[String], around: &Surroundings) -> Option<Run> {
         {
             match parse(script) {
                 Some(list) => shell.run(&list),
-                None => shell.flow = Flow::Forever,
+                None => (shell.flow, shell.is_known) = (Flow::Forever, false),
             }
         }
         // A shell that waits for somebody to type.
@@ -88,6 +91,8 @@ struct Shell<'a> {
     flow: Flow,
     /// How much it has handled.
     text: usize,
+    /// Whether it has met nothing yet that it does not know.
+    is_known: bool,
 }
 
 impl<'a> Shell<'a> {
@@ -101,12 +106,13 @@ impl<'a> Shell<'a> {
             code: 0,
             flow: Flow::Goes,
             text: 0,
+            is_known: true,
         }
     }
 
     fn end(self) -> Run {
         let ends = (self.flow != Flow::Forever).then_some((self.at, self.code));
-        Run { output: self.output, ends, files: self.files }
+        Run { output: self.output, ends, files: self.files, is_known: self.is_known }
     }
 
     fn say(&mut self, said: String) {
@@ -178,7 +184,10 @@ impl<'a> Shell<'a> {
             }
             match command(self, base_name(name), arguments, &mut said) {
                 Some(done) => self.hear(said, target, done),
-                None => self.hear(format!("sh: {name}: not found\n"), None, Done::With(127)),
+                None => {
+                    self.is_known = false;
+                    self.hear(format!("sh: {name}: not found\n"), None, Done::With(127));
+                }
             }
         } else {
             self.hear(said, target, Done::With(self.code));

@@ -3,10 +3,12 @@
 //! ```text
 //!   claim ─> fitting volume? ─────────────────────────> bind both
 //!              └─ no: its class has a provisioner? ─> make a volume, then bind
+//!   pod ─> ephemeral volume? ─> make its claim
 //!   volume ─> its claim is gone? ─> Released ─> deleted, recycled or retained
 //! ```
 
 mod claims;
+mod ephemeral;
 mod volumes;
 
 use serde_json::Value;
@@ -14,6 +16,7 @@ use serde_json::Value;
 use crate::tree;
 
 pub use claims::Claims;
+pub use ephemeral::Ephemeral;
 pub use volumes::Volumes;
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";

@@ -83,7 +83,7 @@ pub fn program(pod: &Value, spec: &Value, restarts: i64) -> Option<script::Run> 
         }
         around.files = files;
     }
-    script::run(&words, &around)
+    script::run(&words, &around).filter(|run| run.is_known)
 }
 
 fn is_on_volume(spec: &Value, path: &str) -> bool {

@@ -222,6 +222,19 @@ fn init_containers_go_first_and_sidecars_stay() {
 }
 
 #[test]
+fn scripts_that_are_not_understood_do_as_programs_that_are_not_known() {
+    let waits = json!({"name": "wait", "image": "busybox", "command": ["sh", "-c", "until nc -z db; do sleep 1; done"]});
+    let copies =
+        json!({"name": "copy", "image": "busybox", "command": ["sh", "-c", "mkdir -p /data && cp a /data"]});
+    let serves = json!({"name": "c", "image": "store", "command": ["sh", "-ce", "store server"]});
+    let mut bench = Bench::new(json!({
+        "metadata": {"annotations": {START_AFTER: "0s", READY_AFTER: "0s"}},
+        "spec": {"initContainers": [waits, copies], "containers": [serves]},
+    }));
+    assert_eq!(bench.after(1), "Running running ready=True");
+}
+
+#[test]
 fn where_something_must_go_first_all_wait_for_the_pod() {
     let mut bench = Bench::new(json!({"spec": {"initContainers": [{"name": "a"}, {"name": "b"}]}}));
     assert_eq!(bench.after(0), "Pending waiting:PodInitializing ready=False");

@@ -155,3 +155,23 @@ fn a_claim_that_lost_its_volume_says_so() {
             .has_event("ClaimLost: Bound claim has lost its PersistentVolume. Data on the volume is lost!")
     );
 }
+
+#[test]
+fn an_ephemeral_volume_has_a_claim_that_is_its_pods_own() {
+    let mut cluster = Cluster::new(1);
+    cluster.create(kind::STORAGE_CLASSES, class("fast", "Immediate", "example.com/disks"));
+    let template = json!({"metadata": {"labels": {"of": "scratch"}}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    cluster.create(
+        kind::PODS,
+        json!({
+            "metadata": {"name": "render"},
+            "spec": {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]},
+        }),
+    );
+    let claim = cluster.get(kind::CLAIMS, "render-scratch");
+    assert_eq!((phase(&claim), tree::label(&claim, "of")), ("Bound", "scratch"));
+    let pod = cluster.get(kind::PODS, "render");
+    assert_eq!(tree::controller(&claim).map(|it| tree::text(it, "/uid")), Some(tree::uid(&pod)));
+}

@@ -1,0 +1,164 @@
+//! A corpus of applications, each applied to a cluster that stands alone, to a hub with simulated members and to a hub
+//! with real ones: what reaches its goal there must reach it in a hub.
+//!
+//! ```text
+//!   tests/corpus/apps ──> a real control plane, nodes by kwok ──> tests/corpus/plain   (recorded)
+//!                    └──> a hub with members ──> pictures ──> compared ──> misses, which must be known
+//! ```
+//!
+//! `HANSE_CORPUS=a,b` tries only these. `HANSE_CORPUS_RECORD=1` writes down what the cluster that stands alone says;
+//! `HANSE_CORPUS_WRITE=1` writes `docs/compatibility.md`.
+
+#![allow(clippy::disallowed_methods)] // Tests run on the real machine.
+
+mod api;
+mod bundle;
+mod charts;
+mod cloud;
+mod course;
+mod picture;
+mod report;
+mod side;
+mod worlds;
+
+use anyhow::{Result, ensure};
+use futures_util::{StreamExt, stream};
+
+use self::{
+    bundle::Bundle,
+    charts::CHARTS,
+    course::{Expected, Outcome, Plain},
+    report::Known,
+    side::Side,
+    worlds::World,
+};
+
+/// Applications on one side at once: all of them at once would fill its nodes.
+const AT_ONCE: usize = 8;
+
+#[test]
+fn the_page_says_what_is_tried_and_missed() -> Result<()> {
+    if std::env::var_os("HANSE_CORPUS").is_some() {
+        return Ok(());
+    }
+    let bundles = bundle::all()?;
+    let page = report::page(&Known::read()?, &bundles, CHARTS);
+    if std::env::var_os("HANSE_CORPUS_WRITE").is_some() {
+        return Ok(std::fs::write(report::page_file(), page)?);
+    }
+    for bundle in &bundles {
+        ensure!(!bundle.about.is_empty(), "{} does not begin with what it is", bundle.name);
+        Plain::read(&bundle.name)?;
+    }
+    let there = std::fs::read_to_string(report::page_file())?;
+    ensure!(
+        there == page,
+        "docs/compatibility.md is not up to date: HANSE_CORPUS_WRITE=1 ./test corpus writes it"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applications_run_in_simulated_members() -> Result<()> {
+    let bundles = bundle::all()?;
+    let expected = recorded(&bundles)?;
+    let world = World::simulated().await?;
+    compare(&world.side, &bundles, &expected).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real control planes: ./test corpus-real"]
+async fn applications_run_in_real_members() -> Result<()> {
+    let bundles = bundle::all()?;
+    let expected = recorded(&bundles)?;
+    let world = World::real().await?;
+    compare(&world.side, &bundles, &expected).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real control plane: ./test corpus-plain"]
+async fn what_is_recorded_is_what_a_cluster_alone_says() -> Result<()> {
+    let bundles = bundle::all()?;
+    let world = World::plain().await?;
+    let found = on_plain(&world.side, &bundles, std::env::var_os("HANSE_CORPUS_RECORD").is_some()).await?;
+    let mut problems = Vec::new();
+    for (name, plain) in &found {
+        let recorded = Plain::read(name)?;
+        problems
+            .extend(plain.picture.differences(&recorded.picture).iter().map(|it| format!("{name}: {it}")));
+        if plain.left != recorded.left {
+            problems.push(format!("{name}: {:?} is left, not {:?}", plain.left, recorded.left));
+        }
+    }
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(())
+}
+
+/// Charts are not ours to keep, so neither is what they do: all sides run in one go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs real control planes, helm and Go: ./test corpus-charts"]
+async fn charts_of_others_run_in_members() -> Result<()> {
+    let bundles = CHARTS.iter().map(charts::render).collect::<Result<Vec<Bundle>>>()?;
+    let expected = {
+        let world = World::plain().await?;
+        on_plain(&world.side, &bundles, false).await?
+    };
+    let simulated = World::simulated().await?;
+    let first = compare(&simulated.side, &bundles, &expected).await;
+    drop(simulated);
+    let real = World::real().await?;
+    compare(&real.side, &bundles, &expected).await.and(first)
+}
+
+fn recorded(bundles: &[Bundle]) -> Result<Expected> {
+    bundles.iter().map(|bundle| Ok((bundle.name.clone(), Plain::read(&bundle.name)?))).collect()
+}
+
+/// All of them on a cluster that stands alone; fails if one does not come to rest, when all were tried. `records`: what
+/// became of them is written down.
+async fn on_plain(side: &Side, bundles: &[Bundle], records: bool) -> Result<Expected> {
+    let run = |bundle: &Bundle| {
+        let bundle = bundle.clone();
+        async move {
+            let plain = course::found(side, &bundle).await;
+            if let (Ok(plain), true) = (&plain, records) {
+                plain.write(&bundle.name).expect("a file");
+            }
+            println!("{:<10} {:<32} {}", side.name, bundle.name, if plain.is_ok() { "ok" } else { "FAILED" });
+            (bundle.name.clone(), plain)
+        }
+    };
+    let all: Vec<(String, Result<Plain>)> =
+        stream::iter(bundles.iter().map(run)).buffer_unordered(AT_ONCE).collect().await;
+    let (mut found, mut problems) = (Expected::new(), Vec::new());
+    for (name, plain) in all {
+        match plain {
+            Ok(plain) => drop(found.insert(name, plain)),
+            Err(error) => problems.push(format!("{name}: {error:#}")),
+        }
+    }
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(found)
+}
+
+/// All of them on a hub; fails if anything differs that is not known to, or does not any more.
+async fn compare(side: &Side, bundles: &[Bundle], expected: &Expected) -> Result<()> {
+    let before = side.inventory().await?;
+    let run = |bundle: &Bundle| {
+        let (bundle, plain) = (bundle.clone(), expected[&bundle.name].clone());
+        async move { course::tried(side, &bundle, &plain).await }
+    };
+    let outcomes: Vec<Outcome> =
+        stream::iter(bundles.iter().map(run)).buffer_unordered(AT_ONCE).collect().await;
+    let mut problems = Known::read()?.problems(side.name, &outcomes);
+    let left = course::left_in_the_end(side, &before).await?;
+    problems.extend(left.into_iter().map(|it| format!("left behind in the end in {it}")));
+    let passed = outcomes.iter().filter(|it| it.misses.is_empty()).count();
+    println!(
+        "{passed} of {} applications do with {} members as on a cluster alone",
+        outcomes.len(),
+        side.name
+    );
+    ensure!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
+    Ok(())
+}

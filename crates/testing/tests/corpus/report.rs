@@ -1,0 +1,168 @@
+//! What is known to be different, and the page that says so.
+
+use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{
+    api::text,
+    bundle::{Bundle, corpus},
+    charts::{self, Chart},
+    course::Outcome,
+};
+
+/// Where applications are compared with a cluster that stands alone.
+pub const SIDES: [(&str, &str); 2] = [("simulated", "simulated members"), ("real", "real members")];
+
+/// Something that is not in a hub as it is on a cluster that stands alone.
+pub struct Miss {
+    bundles: Vec<String>,
+    sides: Vec<String>,
+    /// What lines begin with that say so.
+    what: Vec<String>,
+    reason: String,
+    /// It depends on who comes first, so it need not be found each time.
+    sometimes: bool,
+}
+
+/// `tests/corpus/misses.yaml`
+pub struct Known {
+    pub misses: Vec<Miss>,
+    /// Kinds of objects that controllers make in clusters and a hub does not show.
+    pub hidden: Vec<(String, String)>,
+}
+
+impl Known {
+    pub fn read() -> Result<Known> {
+        let file = corpus().join("misses.yaml");
+        let all: Value = serde_saphyr::from_str(&fs::read_to_string(&file)?).context("misses.yaml")?;
+        let rows = |key: &str| all[key].as_array().cloned().unwrap_or_default();
+        let words = |it: &Value| {
+            it.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let miss = |it: &Value| Miss {
+            bundles: words(&it["apps"]),
+            sides: words(&it["with"]),
+            what: words(&it["what"]),
+            reason: text(it, "/reason").to_owned(),
+            sometimes: it["sometimes"] == true,
+        };
+        Ok(Known {
+            misses: rows("misses").iter().map(miss).collect(),
+            hidden: rows("hidden")
+                .iter()
+                .map(|it| (text(it, "/kind").to_owned(), text(it, "/reason").to_owned()))
+                .collect(),
+        })
+    }
+
+    /// What is found and not known, and what is known and not found any more.
+    pub fn problems(&self, side: &str, outcomes: &[Outcome]) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut used = BTreeSet::new();
+        for outcome in outcomes {
+            for line in &outcome.misses {
+                match self.misses.iter().position(|it| it.fits(side, &outcome.bundle, line)) {
+                    Some(at) => drop(used.insert((at, &outcome.bundle))),
+                    None => problems.push(format!("{}: {line}", outcome.bundle)),
+                }
+            }
+            let new = outcome.hidden.iter().filter(|it| !self.hidden.iter().any(|(kind, _)| kind == *it));
+            problems.extend(new.map(|it| format!("{}: the hub does not show {it}", outcome.bundle)));
+        }
+        let tried = |name: &String| outcomes.iter().any(|it| it.bundle == *name);
+        for (at, miss) in
+            self.misses.iter().enumerate().filter(|(_, it)| it.sides.iter().any(|it| it == side))
+        {
+            let over = miss.bundles.iter().filter(|name| tried(name) && !used.contains(&(at, name)));
+            problems.extend(
+                over.map(|name| format!("{name}: does not differ any more: {}", miss.what.join(", "))),
+            );
+        }
+        problems
+    }
+
+    fn of<'a>(&'a self, side: &'a str, bundle: &'a str) -> impl Iterator<Item = &'a Miss> {
+        self.misses.iter().filter(move |it| it.concerns(side, bundle))
+    }
+}
+
+impl Miss {
+    fn concerns(&self, side: &str, bundle: &str) -> bool {
+        self.sides.iter().any(|it| it == side) && self.bundles.iter().any(|it| it == bundle)
+    }
+
+    fn fits(&self, side: &str, bundle: &str, line: &str) -> bool {
+        self.concerns(side, bundle) && self.what.iter().any(|it| line.starts_with(it))
+    }
+}
+
+pub fn page_file() -> PathBuf {
+    corpus().join("../../docs/compatibility.md")
+}
+
+/// `docs/compatibility.md`
+pub fn page(known: &Known, bundles: &[Bundle], charts: &[Chart]) -> String {
+    let names: Vec<&str> = bundles.iter().map(|it| it.name.as_str()).collect();
+    let chart_names: Vec<&str> = charts.iter().map(|it| it.name).collect();
+    let mut page = include_str!("page.md").to_owned();
+    let put = |page: &mut String, mark: &str, text: &str| *page = page.replace(mark, text.trim_end());
+    put(&mut page, "{rates}", &rates(known, &names, &chart_names));
+    put(&mut page, "{misses}", &misses(known));
+    put(&mut page, "{hidden}", &hidden(known));
+    put(&mut page, "{apps}", &apps(known, bundles));
+    put(&mut page, "{charts}", &charts::table(known_row(known), charts));
+    page
+}
+
+fn rates(known: &Known, bundles: &[&str], charts: &[&str]) -> String {
+    let mut text = String::from("| | tried | pass | rate |\n| --- | --- | --- | --- |\n");
+    for (group, names) in [("applications", bundles), ("charts that others wrote", charts)] {
+        for (side, words) in SIDES {
+            let passed = names.iter().filter(|name| known.of(side, name).next().is_none()).count();
+            let rate = 100.0 * passed as f64 / names.len().max(1) as f64;
+            let _ = writeln!(text, "| {group}, {words} | {} | {passed} | {rate:.1} % |", names.len());
+        }
+    }
+    text
+}
+
+fn misses(known: &Known) -> String {
+    let mut text = String::from("| application | on | what differs | why |\n| --- | --- | --- | --- |\n");
+    for miss in &known.misses {
+        let (apps, sides) = (miss.bundles.join(", "), miss.sides.join(", "));
+        let sides = if miss.sometimes { format!("{sides}, sometimes") } else { sides };
+        let what = miss.what.join("`, `");
+        let _ = writeln!(text, "| {apps} | {sides} | `{what}` | {} |", miss.reason);
+    }
+    if known.misses.is_empty() { "Nothing.".to_owned() } else { text }
+}
+
+fn hidden(known: &Known) -> String {
+    let mut text = String::from("| kind | why |\n| --- | --- |\n");
+    for (kind, reason) in &known.hidden {
+        let _ = writeln!(text, "| {kind} | {reason} |");
+    }
+    if known.hidden.is_empty() { "All of it is.".to_owned() } else { text }
+}
+
+/// `passes`, or that it is missed, on each side.
+fn known_row(known: &Known) -> impl Fn(&str) -> String + '_ {
+    move |name| {
+        let word = |side: &str| if known.of(side, name).next().is_none() { "passes" } else { "**missed**" };
+        SIDES.map(|(side, _)| word(side)).join(" | ")
+    }
+}
+
+fn apps(known: &Known, bundles: &[Bundle]) -> String {
+    let row = known_row(known);
+    let mut text = String::from(
+        "| application | what it is | kinds | simulated | real |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for bundle in bundles {
+        let Bundle { name, about, .. } = bundle;
+        let _ = writeln!(text, "| {name} | {about} | {} | {} |", bundle.kinds().join(", "), row(name));
+    }
+    text
+}
