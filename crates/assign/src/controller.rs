@@ -19,7 +19,7 @@ use store::{Change, Commit, Error, Expect, FeedItem, Write};
 
 use crate::{
     audited, place,
-    queue::{Aspect, Id, Task},
+    queue::{Aspect, Haste, Id, Task},
     status,
     world::{World, kind_of},
 };
@@ -95,7 +95,7 @@ impl Controller {
     /// What was borne for a time is looked at when that is over.
     fn ring(&mut self) {
         for id in self.world.alarms.due(self.hub.now()) {
-            self.world.queue.add(id, Aspect::Place);
+            self.world.queue.add(id, Aspect::Place, Haste::InTurn);
         }
     }
 

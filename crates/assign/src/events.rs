@@ -240,7 +240,8 @@ mod tests {
     #[test]
     fn every_transition_has_its_reason() {
         let none: &[(&str, u64)] = &[];
-        let rows: [(&[(&str, u64)], &[(&str, u64)], &[&str]); 8] = [
+        type Places<'a> = &'a [(&'a str, u64)];
+        let rows: [(Places<'_>, Places<'_>, &[&str]); 8] = [
             (none, &[("eu-1", 3)], &["Placed: on eu-1 (3)"]),
             (&[("eu-1", 3)], &[("eu-1", 2), ("us-1", 1)], &["Placed: on eu-1 (2), us-1 (1)"]),
             (&[("eu-1", 3)], &[("-eu-1", 3), ("us-1", 3)], &["Moved: from eu-1 to us-1 (3)"]),

@@ -88,7 +88,7 @@ prop_compose! {
         if !region.is_empty() {
             cluster = cluster.with_label(REGION, region);
         }
-        cluster.taints = taint.into_iter().map(|effect| Taint { key: "k".into(), value: String::new(), effect }).collect();
+        cluster.taints = taint.into_iter().map(|effect| Taint { key: "k".into(), value: String::new(), effect, since: None }).collect();
         cluster.unschedulable = unschedulable;
         if !is_ready {
             cluster.condition = Condition::NotReady("Unreachable".into());
@@ -345,7 +345,7 @@ proptest! {
         match at {
             0 => stranger.unschedulable = true,
             1 => stranger.condition = Condition::NotReady("Unreachable".into()),
-            _ => stranger.taints = vec![Taint { key: "other".into(), value: String::new(), effect: Effect::NoSchedule }],
+            _ => stranger.taints = vec![Taint { key: "other".into(), value: String::new(), effect: Effect::NoSchedule, since: None }],
         }
         if at == 2 && (!world.subject.tolerations.is_empty() || world.policy.is_some()) {
             stranger.unschedulable = true;

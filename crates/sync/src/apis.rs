@@ -126,8 +126,7 @@ impl ServedResource {
     fn may_be_copied(&self, group: &str) -> bool {
         let is_namespace = group.is_empty() && self.resource == "namespaces";
         let is_served = |verb: &&str| self.verbs.contains(*verb);
-        (self.scope == "Namespaced" || is_namespace)
-            && ["list", "watch", "patch"].iter().all(|it| is_served(it))
+        (self.scope == "Namespaced" || is_namespace) && ["list", "watch", "patch"].iter().all(is_served)
     }
 }
 

@@ -323,12 +323,12 @@ mod tests {
         assert!(!rights.are_known(&crews, &errand));
         let due = rights.due().unwrap();
         assert_eq!(rules(&due)[0]["resources"], json!(["crews"]));
-        assert_eq!(rights.settle(Ok(due)), [errand.clone()]);
+        assert_eq!(rights.settle(Ok(due)), std::slice::from_ref(&errand));
         assert!(rights.are_known(&crews, &errand) && rights.due().is_none());
         // Where it is not to be had, the member's own answer is told.
         rights.begin(BTreeSet::new());
         assert!(!rights.are_known(&crews, &errand));
-        assert_eq!(rights.settle(Err("no such role".into())), [errand.clone()]);
+        assert_eq!(rights.settle(Err("no such role".into())), std::slice::from_ref(&errand));
         assert!(rights.are_known(&crews, &errand));
         assert!(rights.advice(&crews).unwrap().contains("no such role"));
         assert_eq!(rights.advice(&ty("v1", "secrets")), None);

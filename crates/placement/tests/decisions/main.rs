@@ -4,7 +4,7 @@
 
 mod parts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kinds::{Share, Subject};
 use placement::{
@@ -803,9 +803,12 @@ fn a_cluster_must_take_the_object() {
 
 #[test]
 fn tolerations_run_out_in_their_time() {
-    let mut clusters = changed(three()[1..].to_vec(), "eu-1", taint("NoExecute"));
-    clusters.iter_mut().flat_map(|it| &mut it.taints).for_each(|taint| taint.since = Some(1000));
-    let directory = directory(&clusters);
+    let clusters = changed(three()[1..].to_vec(), "eu-1", taint("NoExecute"));
+    let directory = Directory::new(clusters.iter().map(|cluster| {
+        let mut cluster = Cluster::read(cluster).unwrap();
+        cluster.taints.iter_mut().for_each(|taint| taint.since = Some(1000));
+        cluster
+    }));
     let subject = workload("Deployment", 2, |it| {
         it["spec"]["template"]["spec"]["tolerations"] =
             json!([{"key": "k", "operator": "Exists", "tolerationSeconds": 300}]);
