@@ -88,12 +88,17 @@ impl Api {
             Some(namespace) => format!("{}/namespaces/{namespace}/{}", kind.root, kind.plural),
             None => format!("{}/{}", kind.root, kind.plural),
         };
-        let answer = self.client.get(&path).await?;
-        match answer.code.as_u16() {
-            200 => Ok(answer.json()["items"].as_array().cloned().unwrap_or_default()),
-            // Its definition is gone.
-            404 => Ok(Vec::new()),
-            _ => bail!("{path}: {}", answer.text()),
+        let began = Instant::now();
+        loop {
+            let answer = self.client.get(&path).await?;
+            match answer.code.as_u16() {
+                200 => return Ok(answer.json()["items"].as_array().cloned().unwrap_or_default()),
+                // Its definition is gone.
+                404 => return Ok(Vec::new()),
+                // Its definition is new.
+                429 if began.elapsed() < TAKES => tokio::time::sleep(AGAIN).await,
+                _ => bail!("{path}: {}", answer.text()),
+            }
         }
     }
 

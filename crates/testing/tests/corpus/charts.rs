@@ -35,11 +35,15 @@ pub const CHARTS: &[Chart] = &[
     chart("chart-descheduler", "sigs.k8s.io/descheduler@v0.36.0", "charts/descheduler"),
     chart("chart-external-dns", "sigs.k8s.io/external-dns@v0.15.1", "charts/external-dns"),
     chart("chart-gatekeeper", "github.com/open-policy-agent/gatekeeper/v3@v3.23.1", "charts/gatekeeper"),
-    chart(
-        "chart-ingress-nginx",
-        "k8s.io/ingress-nginx@v0.0.0-20240708192948-52c50467d67d",
-        "charts/ingress-nginx",
-    ),
+    Chart {
+        // Clusters have a class of its usual name already.
+        values: &["controller.ingressClassResource.name=chart-ingress-nginx"],
+        ..chart(
+            "chart-ingress-nginx",
+            "k8s.io/ingress-nginx@v0.0.0-20240708192948-52c50467d67d",
+            "charts/ingress-nginx",
+        )
+    },
     chart("chart-kwok", "sigs.k8s.io/kwok@v0.8.0", "charts/kwok"),
     Chart {
         // An API that nothing answers at.

@@ -72,9 +72,8 @@ impl Known {
             problems.extend(new.map(|it| format!("{}: the hub does not show {it}", outcome.bundle)));
         }
         let tried = |name: &String| outcomes.iter().any(|it| it.bundle == *name);
-        for (at, miss) in
-            self.misses.iter().enumerate().filter(|(_, it)| it.sides.iter().any(|it| it == side))
-        {
+        let is_due = |it: &Miss| !it.sometimes && it.sides.iter().any(|it| it == side);
+        for (at, miss) in self.misses.iter().enumerate().filter(|(_, it)| is_due(it)) {
             let over = miss.bundles.iter().filter(|name| tried(name) && !used.contains(&(at, name)));
             problems.extend(
                 over.map(|name| format!("{name}: does not differ any more: {}", miss.what.join(", "))),
