@@ -98,7 +98,9 @@ async fn scenario_16_a_cluster_that_does_not_answer_is_cleaned_up_when_it_is_bac
     a.until_gone(&copy).await?;
     let names_it = |list: &Value| {
         let items = list["items"].as_array().into_iter().flatten();
-        items.map(|it| text(it, "/message")).any(|message| message.contains(B) && message.contains("wait"))
+        items
+            .filter(|it| it["reason"] == "WaitingForCluster")
+            .any(|it| text(it, "/message").contains("left in b"))
     };
     world.until(&format!("/api/v1/namespaces/{NS}/events"), "an event names it", names_it).await?;
     // Longer than others wait for anything.
