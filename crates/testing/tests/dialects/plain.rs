@@ -15,7 +15,7 @@ fn federation() -> Value {
         "spec": {
             "select": [{"kinds": ["Deployment", "Job", "HorizontalPodAutoscaler"]}],
             "strategy": "Divide",
-            "divide": {"algorithm": "Federation", "rebalance": true},
+            "divide": {"algorithm": "Federation", "rebalance": false},
         },
     })
 }
