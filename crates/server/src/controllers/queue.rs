@@ -403,12 +403,15 @@ mod tests {
             Work::Flows(id()),
             Work::Roles(id()),
             Work::Policy(id(), "a".into()),
+            Work::Federated(id(), key()),
+            Work::Registered(id(), key()),
             Work::Workspace("a".into()),
             Work::Owner(id(), key()),
             Work::Released(id(), key(), owner()),
             Work::Dependent(id(), key()),
             Work::Quota(id(), key()),
             Work::Protected(id(), Collection::new("", "things"), "a".into()),
+            Work::Finished(id(), key()),
         ];
         let kinds: Vec<&str> = all.iter().map(Work::kind).collect();
         assert_eq!(kinds, KINDS);

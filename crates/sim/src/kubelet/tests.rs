@@ -117,6 +117,7 @@ fn annotations_say_how_it_goes_instead() {
 fn an_image_that_cannot_be_had_is_tried_again_and_again() {
     let mut bench =
         Bench::new(json!({"spec": {"containers": [{"name": "c", "image": "registry.invalid/web:1"}]}}));
+    assert_eq!(bench.after(0), "Pending waiting:ContainerCreating ready=False");
     assert_eq!(bench.after(2), "Pending waiting:ErrImagePull ready=False");
     assert_eq!(bench.notes, ["Pulling", "Failed", "Failed"]);
     assert_eq!(bench.after(2), "Pending waiting:ImagePullBackOff ready=False");
@@ -125,6 +126,7 @@ fn an_image_that_cannot_be_had_is_tried_again_and_again() {
     assert_eq!(bench.after(1), "Pending waiting:ErrImagePull ready=False");
     let never = json!({"name": "c", "image": "registry.invalid/web:1", "imagePullPolicy": "Never"});
     let mut never = Bench::new(json!({"spec": {"containers": [never]}}));
+    never.after(0);
     assert_eq!(never.after(1000), "Pending waiting:ErrImageNeverPull ready=False");
 }
 

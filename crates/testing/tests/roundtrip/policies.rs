@@ -235,6 +235,12 @@ async fn d06_an_object_that_waits_for_a_finalizer_makes_no_work() -> Result<()> 
     let world = in_m1(&["m1", "m2"]).await?;
     world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1,m2"})).await?;
     world.member("m2").await?.until_there(&deployment_path("web")).await?;
+    let is_up = |it: &Value| {
+        it["status"]["readyReplicas"] == it["spec"]["replicas"]
+            && it["status"]["observedGeneration"] == it["metadata"]["generation"]
+    };
+    // While pods come up, it is told now and then how far they are.
+    world.until(&deployment_path("web"), "its pods are up", is_up).await?;
     world.patch(&deployment_path("web"), json!({"metadata": {"finalizers": ["example.com/hold"]}})).await?;
     world.client.delete(&deployment_path("web")).await?;
     world
