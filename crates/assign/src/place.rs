@@ -350,7 +350,12 @@ fn namespace_itself(
     let mut names = known.map(|known| known.occupied()).unwrap_or_default();
     let before = old.map(|old| old.spec.clusters.as_slice()).unwrap_or_default();
     match federated_in(object)? {
-        Some(clusters) => names.extend(clusters),
+        Some(clusters) => {
+            // Whatever is written, an account uses what it may.
+            let directory = world.clusters.directory(space.id());
+            let serves = |name: &String| directory.get(name).is_some_and(|it| it.serves(account(space)));
+            names.extend(clusters.into_iter().filter(serves));
+        }
         None => {
             let joined = before.iter().filter(|it| world.clusters.is_joined(&it.uid));
             names.extend(joined.map(|it| it.name.clone()));

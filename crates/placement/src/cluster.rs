@@ -148,6 +148,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Whether an account may use it; `None`: the administrators.
+    pub fn serves(&self, account: Option<&str>) -> bool {
+        account.is_none_or(|account| self.accounts.is_empty() || self.accounts.contains(account))
+    }
+
     /// One that is ready and takes everything.
     pub fn open(name: &str) -> Self {
         let own = [(CLUSTER_LABEL, name), (HOSTNAME_LABEL, name)];

@@ -280,7 +280,7 @@ fn plural(subject: &Subject) -> Option<&'static str> {
 }
 
 fn is_allowed(input: &Input<'_>, cluster: &Cluster) -> bool {
-    input.account.is_none_or(|account| cluster.accounts.is_empty() || cluster.accounts.contains(account))
+    cluster.serves(input.account)
 }
 
 impl Demand<'_> {
