@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use api::assignment::name_of;
 use env::Env;
 use http::Method;
@@ -236,6 +236,25 @@ impl World {
             self.member(name).await?.until(&path(&object), "it passed", |it| it["data"].is_object()).await?;
         }
         self.clusters.settled().await
+    }
+
+    /// Until nothing is done about something, here or in members, while all of them get other work done twice. What was
+    /// under way may come to its end first; what goes round for ever never comes to rest.
+    pub async fn until_at_rest(&self, members: &[&str], about: impl Fn(&Deed) -> bool) -> Result<()> {
+        let mut deeds = Vec::new();
+        let mut quiet = 0;
+        for round in 0..20 {
+            let (here, there) = (self.here.mark(), self.there.mark());
+            self.barrier(NS, round, members).await?;
+            // A report of progress waits for others up to a second.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            deeds = self.here.since(here).into_iter().chain(self.there.since(there)).filter(&about).collect();
+            quiet = if deeds.is_empty() { quiet + 1 } else { 0 };
+            if quiet == 2 {
+                return Ok(());
+            }
+        }
+        bail!("it does not come to rest: {deeds:?}")
     }
 }
 
