@@ -1,7 +1,7 @@
 //! Views: kinds whose objects come also from member clusters.
 //!
 //! ```text
-//!   sessions ── replace · put · remove · lost ──┐
+//!   sessions ── replace · put · remove · lost ──┐    (gathered until somebody looks)
 //!                                               ├──> one history per workspace ──> get · list · watch
 //!   store ───── what is stored in these kinds ──┘    (memory; resourceVersions of its own)
 //!
@@ -21,6 +21,7 @@ mod assigned;
 mod copies;
 mod evict;
 mod forward;
+mod gather;
 mod keep;
 mod kinds;
 mod merge;
@@ -53,8 +54,8 @@ use env::{BoxFuture, Env};
 use http::{Request, Response};
 use machinery::{Revision, resource::Resource, status::Status};
 use parking_lot::RwLock;
-use store::{Collection, Feed, FeedItem, Key, Store, WorkspaceId, memory::MemoryStore};
-use tokio::sync::watch;
+use store::{Collection, Feed, FeedItem, ItemKey, Key, Store, WorkspaceId, memory::MemoryStore};
+use tokio::sync::{Notify, watch};
 
 use crate::{
     body::Body,
@@ -62,6 +63,7 @@ use crate::{
     space::Space,
 };
 use assigned::{Assigned, Named};
+use gather::Told;
 use keep::{Damage, Kept};
 use kinds::Kind;
 
@@ -101,13 +103,15 @@ pub trait Host: Send + Sync + 'static {
 pub struct Sighting {
     /// As the member has it.
     pub object: Bytes,
+    /// Where the member has it, if that is known without reading it all.
+    pub own: Option<ItemKey>,
     /// The namespace that it shows in, if the member calls that by another name.
     pub namespace: Option<CompactString>,
 }
 
 impl From<Bytes> for Sighting {
     fn from(object: Bytes) -> Sighting {
-        Sighting { object, namespace: None }
+        Sighting { object, own: None, namespace: None }
     }
 }
 
@@ -151,6 +155,8 @@ struct Inner {
     hosts: RwLock<HashMap<CompactString, Weak<dyn Host>>>,
     /// There is a view, and what looks after views runs.
     any: AtomicBool,
+    /// Something was told that may not show yet.
+    told: Arc<Notify>,
     /// Turns true when what was seen is kept for the last time.
     closed: watch::Sender<bool>,
 }
@@ -203,6 +209,7 @@ impl Views {
             assigned: Assigned::default(),
             hosts: RwLock::default(),
             any: AtomicBool::new(false),
+            told: Arc::default(),
             closed: watch::Sender::new(true),
         };
         let views = Views(Arc::new(inner));
@@ -313,6 +320,8 @@ impl Views {
         let feed = self.0.store.feed();
         let (inner, stopping) = (Arc::downgrade(&self.0), self.0.stopping.clone());
         self.0.env.tasks.spawn(Box::pin(follow(inner, feed, stopping)));
+        let (inner, stopping) = (Arc::downgrade(&self.0), self.0.stopping.clone());
+        self.0.env.tasks.spawn(Box::pin(gather::show(inner, stopping)));
         if self.0.directory.is_some() {
             self.0.closed.send_replace(false);
             let (inner, stopping) = (Arc::downgrade(&self.0), self.0.stopping.clone());
@@ -371,15 +380,25 @@ impl Views {
 
     /// One object is at the member as it is here.
     pub fn put(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection, object: Sighting) {
-        if let Some((view, kind)) = self.about(workspace, collection) {
-            view.put(cluster, kind, &object);
-        }
+        self.tell(workspace, cluster, collection, object, false);
     }
 
     /// One object is gone from the member; this is its last state.
-    pub fn remove(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection, object: Bytes) {
+    pub fn remove(&self, workspace: &WorkspaceId, cluster: &str, collection: &Collection, object: Sighting) {
+        self.tell(workspace, cluster, collection, object, true);
+    }
+
+    fn tell(
+        &self,
+        workspace: &WorkspaceId,
+        cluster: &str,
+        collection: &Collection,
+        object: Sighting,
+        is_gone: bool,
+    ) {
         if let Some((view, kind)) = self.about(workspace, collection) {
-            view.remove(cluster, kind, &object);
+            view.gather(Told { cluster: cluster.into(), kind, object, is_gone });
+            self.0.told.notify_one();
         }
     }
 
@@ -545,14 +564,14 @@ async fn follow(inner: Weak<Inner>, mut feed: Feed, mut stopping: watch::Receive
         match item {
             FeedItem::Event(event) if Kind::of(&event.key.collection).is_some() => {
                 if let Some(view) = inner.views.read().get(&event.workspace).cloned() {
-                    drop(view.level());
+                    drop(view.lock());
                 }
             }
             FeedItem::Event(_) => {}
             FeedItem::WorkspaceRemoved(id) => inner.forget(&id).await,
             FeedItem::Lagged => {
                 let views: Vec<Arc<View>> = inner.views.read().values().cloned().collect();
-                views.iter().for_each(|view| drop(view.level()));
+                views.iter().for_each(|view| drop(view.lock()));
             }
         }
     }

@@ -42,7 +42,7 @@ use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -194,6 +194,8 @@ struct Topic {
     index: usize,
     ring: RwLock<Ring>,
     changed: Notify,
+    /// So many there are.
+    watches: AtomicUsize,
     /// Holds, or has held, objects.
     touched: AtomicBool,
     spared: Arc<feed::Spared>,
@@ -257,6 +259,7 @@ impl Workspace {
                 index,
                 ring: RwLock::new(ring),
                 changed: Notify::new(),
+                watches: AtomicUsize::new(0),
                 touched: AtomicBool::new(false),
                 spared: self.spared.clone(),
             })
@@ -476,6 +479,12 @@ impl Live {
         let workspace = self.workspace_or_new(id);
         let topic = workspace.topic_or_new(&span.collection);
         Watch::new(self.shared.clone(), workspace, topic, span, after)
+    }
+
+    /// Whether somebody watches a collection now.
+    pub fn is_watched(&self, id: &WorkspaceId, collection: &Collection) -> bool {
+        let topic = self.workspace(id).and_then(|workspace| workspace.topic(collection));
+        topic.is_some_and(|topic| topic.watches.load(Ordering::Acquire) > 0)
     }
 
     pub fn feed(&self) -> Feed {

@@ -39,6 +39,11 @@ impl MemoryStore {
     }
 
     /// Puts a workspace in place, at a revision of the caller's choice. Nothing may be known of it.
+    /// Whether somebody watches a collection now.
+    pub fn is_watched(&self, workspace: &WorkspaceId, collection: &Collection) -> bool {
+        self.live.is_watched(workspace, collection)
+    }
+
     pub fn load(&self, workspace: &WorkspaceId, loaded: Loaded) {
         let _turn = self.order.lock();
         self.live.load(workspace, loaded);

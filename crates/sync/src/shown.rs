@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use server::views::{Member, Sighting, Views};
 use store::{Collection, WorkspaceId};
@@ -137,7 +136,7 @@ impl Shown {
         }
     }
 
-    pub fn remove(&self, workspace: &WorkspaceId, collection: &Collection, object: Bytes) {
+    pub fn remove(&self, workspace: &WorkspaceId, collection: &Collection, object: Sighting) {
         if self.state.lock().shows_in(workspace) {
             self.views.remove(workspace, &self.cluster, collection, object);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use server::views::Sighting;
-use store::{Collection, WorkspaceId};
+use store::{Collection, ItemKey, WorkspaceId};
 
 use crate::{capacity::Capacity, homes::Home, objects, reflect::Sink, session::Session};
 
@@ -128,7 +128,8 @@ impl ViewSink {
         match self.session.homes.of(&head.metadata.namespace) {
             Home::Shown(workspace, namespace) => {
                 let object = objects::with_kind(object, &head, self.kind.api_version, self.kind.kind);
-                Some((workspace, Sighting { object, namespace }))
+                let own = Some(ItemKey::new(&head.metadata.namespace, &head.metadata.name));
+                Some((workspace, Sighting { object, own, namespace }))
             }
             // When something is known of its namespace, all is listed again.
             Home::Hidden | Home::Unknown => None,
@@ -180,7 +181,7 @@ impl Sink for ViewSink {
             self.session.capacity.lock().remove_pod(&head.metadata.namespace, &head.metadata.name);
             self.session.recount.notify_one();
         }
-        if let Some((workspace, Sighting { object, .. })) = self.place(object) {
+        if let Some((workspace, object)) = self.place(object) {
             self.session.shown.remove(&workspace, &self.collection, object);
         }
     }

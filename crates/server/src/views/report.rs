@@ -5,7 +5,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use bytes::Bytes;
 use compact_str::CompactString;
 use machinery::{Draft, EventType, Object, resource::Tree};
 use serde_json::Value;
@@ -14,6 +13,7 @@ use store::ItemKey;
 use super::{
     Member, Placed, Sighting,
     copies::{Copies, source_of},
+    gather::Told,
     kinds::Kind,
     merge,
     names::{self, Identity},
@@ -154,11 +154,11 @@ impl Known {
 impl View {
     pub(super) fn expect(&self, cluster: &str) {
         self.changed.store(true, Ordering::Relaxed);
-        self.level().cluster(cluster);
+        self.lock().cluster(cluster);
     }
 
     pub(super) fn is_held(&self, cluster: &str) -> bool {
-        self.level().clusters.get(cluster).is_some_and(|it| it.member.is_some())
+        self.lock().clusters.get(cluster).is_some_and(|it| it.member.is_some())
     }
 
     pub(super) fn join(&self, member: Arc<dyn Member>, identity: &str) -> bool {
@@ -211,40 +211,56 @@ impl View {
         self.commit(step);
     }
 
-    pub(super) fn put(&self, cluster: &str, kind: Kind, object: &Sighting) {
-        let Some(reported) = Reported::read(cluster, kind, object) else { return };
-        let mut known = self.level();
-        if !known.clusters.contains_key(cluster) {
+    /// Something was told, and will show when somebody looks.
+    pub(super) fn gather(&self, told: Told) {
+        self.changed.store(true, Ordering::Relaxed);
+        let somebody_looks = self.memory.is_watched(&self.id, &told.kind.collection());
+        let is_full = {
+            let mut gathered = self.gathered.lock();
+            gathered.add(told);
+            gathered.is_full()
+        };
+        if is_full || somebody_looks {
+            drop(self.level());
+        }
+    }
+
+    /// Shows what was gathered.
+    pub(super) fn settle(&self, known: &mut Known) {
+        let gathered = self.gathered.lock().take();
+        if gathered.is_empty() {
             return;
         }
         let mut step = Step::default();
-        self.place(&mut known, cluster, kind, reported, &mut step, true);
+        for Told { cluster, kind, object, is_gone } in gathered {
+            if !known.clusters.contains_key(&cluster) {
+                continue;
+            }
+            let Some(reported) = Reported::read(&cluster, kind, &object) else { continue };
+            if is_gone {
+                self.take_away(known, &cluster, kind, &reported, &mut step);
+            } else {
+                self.place(known, &cluster, kind, reported, &mut step, true);
+            }
+        }
         self.commit(step);
     }
 
-    pub(super) fn remove(&self, cluster: &str, kind: Kind, object: &Bytes) {
-        let Some(reported) = Reported::read(cluster, kind, &object.clone().into()) else { return };
-        let mut known = self.level();
-        if !known.clusters.contains_key(cluster) {
-            return;
-        }
-        let name = reported.key();
-        let last = known.latest(cluster, kind, &name);
-        if last.is_some_and(|part| part.uid == reported.identity.uid) {
-            let mut step = Step::default();
-            self.forget(&mut known, cluster, kind, &name, &mut step);
-            self.commit(step);
+    fn take_away(&self, known: &mut Known, cluster: &str, kind: Kind, gone: &Reported, step: &mut Step) {
+        let name = gone.key();
+        if known.latest(cluster, kind, &name).is_some_and(|part| part.uid == gone.identity.uid) {
+            self.forget(known, cluster, kind, &name, step);
         }
     }
 
     pub(super) fn announce(&self, cluster: &str, object: [&str; 3], from: Placed) {
-        if let Some(here) = self.level().clusters.get_mut(cluster) {
+        if let Some(here) = self.lock().clusters.get_mut(cluster) {
             here.announced.insert(object.map(CompactString::from), from);
         }
     }
 
     pub(super) fn placed(&self, cluster: &str, uid: &str, from: Option<Placed>) {
-        let mut known = self.level();
+        let mut known = self.lock();
         let Some(here) = known.clusters.get_mut(cluster) else { return };
         let Some(placed) = from else {
             here.placed.remove(uid);
@@ -300,7 +316,8 @@ impl View {
     }
 
     pub(super) fn leave(&self, cluster: &str) {
-        let mut known = self.level();
+        let mut known = self.lock();
+        self.gathered.lock().forget(cluster);
         self.drop_cluster(&mut known, cluster);
         known.clusters.remove(cluster);
         self.changed.store(true, Ordering::Relaxed);

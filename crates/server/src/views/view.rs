@@ -1,7 +1,7 @@
 //! The view of one workspace: one history of what is stored there and of what members have.
 //!
-//! Whoever reads brings the history level with the store first, so that a write that was answered is seen. The mutex
-//! orders all that changes the history; readers of lists and watches hold it only for that first step.
+//! Whoever reads brings the history level with the store and with what sessions told first, so that a write that was
+//! answered is seen. The mutex orders all that changes the history; readers of lists and watches hold it only for that first step.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,7 +21,9 @@ use store::{
     memory::MemoryStore,
 };
 
-use super::{Member, Placed, copies::Copies, kinds::Kind, mirror::Mirror, render, sight::Sight};
+use super::{
+    Member, Placed, copies::Copies, gather::Gathered, kinds::Kind, mirror::Mirror, render, sight::Sight,
+};
 use crate::space::Current;
 
 /// One workspace's view.
@@ -32,6 +34,8 @@ pub struct View {
     /// Before the first record of this history; what is before it was never here.
     origin: Revision,
     known: Mutex<Known>,
+    /// What was told and does not show yet. Locked after `known`, or alone.
+    pub(super) gathered: Mutex<Gathered>,
     /// Of all that shows.
     owned: Mutex<Owned>,
     /// Something happened that is not kept yet.
@@ -226,6 +230,7 @@ impl View {
             memory,
             origin,
             known: Mutex::default(),
+            gathered: Mutex::default(),
             owned: Mutex::default(),
             changed: AtomicBool::new(false),
         };
@@ -233,11 +238,22 @@ impl View {
         view
     }
 
-    /// What is known, once it is level with the store.
+    /// What is known, once it is level with the store and with what sessions told.
     pub(super) fn level(&self) -> MutexGuard<'_, Known> {
+        let mut known = self.lock();
+        self.settle(&mut known);
+        known
+    }
+
+    /// What is known, once it is level with the store; what sessions told may not show yet.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Known> {
         let mut known = self.known.lock();
         self.catch_up(&mut known);
         known
+    }
+
+    pub(super) fn has_gathered(&self) -> bool {
+        !self.gathered.lock().is_empty()
     }
 
     pub(super) fn key(kind: Kind, item: &ItemKey) -> Key {
@@ -300,7 +316,8 @@ impl View {
 
     /// Whether a revision is one of this history. One that lies ahead is not: nobody else hands them out.
     pub fn knows(&self, revision: Revision) -> bool {
-        revision.epoch() == 0 || (self.origin <= revision && revision <= self.head())
+        drop(self.lock());
+        revision.epoch() == 0 || (self.origin <= revision && revision <= self.memory.head(&self.id))
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -330,12 +347,15 @@ impl View {
         if !self.knows(after) {
             return Err(Error::Expired { oldest: self.origin });
         }
-        self.memory.watch(&self.id, span, after)
+        let watch = self.memory.watch(&self.id, span, after);
+        // What was told while nobody watched does not wait any longer.
+        drop(self.level());
+        watch
     }
 
     /// What was committed to the store, at the revision that it has in the view.
     pub fn settled(&self, key: &Key, committed: Committed) -> Committed {
-        let known = self.level();
+        let known = self.lock();
         let mirror = Kind::of(&key.collection).and_then(|kind| known.mirrors.get(&kind));
         // Where it is not known any more, a revision that no object has: whoever goes on from it must look again.
         let revision = mirror.and_then(|it| it.shown_at(committed.revision)).unwrap_or(self.origin);

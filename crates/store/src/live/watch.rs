@@ -34,6 +34,12 @@ enum Ahead {
     Nothing,
 }
 
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.topic.watches.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Watch {
     pub(super) fn new(
         shared: Arc<Shared>,
@@ -43,6 +49,7 @@ impl Watch {
         after: Revision,
     ) -> Result<Self, Error> {
         let position = workspace.state.read().resume(after)?;
+        topic.watches.fetch_add(1, Ordering::AcqRel);
         let watch = Self { shared, workspace, topic, span, position };
         let dropped = watch.topic.ring.read().dropped;
         if position < dropped {
@@ -164,5 +171,32 @@ impl Watch {
             return Err(Error::Expired { oldest: head });
         }
         Ok(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Collection, WorkspaceId, memory::MemoryStore};
+
+    #[test]
+    fn it_is_known_who_watches() {
+        let (store, id) = (MemoryStore::new(), WorkspaceId("default".into()));
+        let [pods, others] = ["pods", "secrets"].map(|plural| Collection::new("", plural));
+        let watch = || {
+            crate::Store::watch(
+                &store,
+                &id,
+                Span { collection: pods.clone(), namespace: None },
+                Revision::BASE,
+            )
+        };
+        assert!(!store.is_watched(&id, &pods));
+        let (one, two) = (watch(), watch());
+        assert!(one.is_ok() && store.is_watched(&id, &pods) && !store.is_watched(&id, &others));
+        drop(one);
+        assert!(store.is_watched(&id, &pods));
+        drop(two);
+        assert!(!store.is_watched(&id, &pods));
     }
 }

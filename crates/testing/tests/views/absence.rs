@@ -147,7 +147,7 @@ async fn nonsense_from_a_member_is_left_out() -> Result<()> {
         r#"{"metadata":{"name":"a/b","namespace":"shop","uid":"u"}}"#,
     ] {
         views.put(&world.workspace(), "eu-1", &pods(), bytes::Bytes::from(nonsense).into());
-        views.remove(&world.workspace(), "eu-1", &pods(), nonsense.into());
+        views.remove(&world.workspace(), "eu-1", &pods(), bytes::Bytes::from(nonsense).into());
     }
     let odd = r#"{"metadata":{"name":"odd","namespace":"shop","uid":"u","labels":3,"ownerReferences":"x"},"spec":7}"#;
     views.put(&world.workspace(), "eu-1", &pods(), bytes::Bytes::from(odd).into());

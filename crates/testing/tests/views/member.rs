@@ -21,7 +21,7 @@ use server::{
     body::Body,
     views::{Member, Sighting},
 };
-use store::{Collection, WorkspaceId};
+use store::{Collection, ItemKey, WorkspaceId};
 use testing::{
     client::Client,
     hub::{TestHub, outfitted},
@@ -246,10 +246,7 @@ impl Cluster {
         for namespace in namespaces {
             let list = self.client.get(&format!("/api/v1/namespaces/{namespace}/pods")).await?.json();
             for item in list["items"].as_array().into_iter().flatten() {
-                objects.push(Sighting {
-                    object: item.to_string().into(),
-                    namespace: shown_as(namespace).map(Into::into),
-                });
+                objects.push(Sighting { namespace: shown_as(namespace).map(Into::into), ..sighting(item) });
             }
         }
         world.views().replace(&world.workspace(), self.name(), &crate::pods(), objects);
@@ -258,12 +255,12 @@ impl Cluster {
 
     pub fn put(&self, world: &World, collection: &Collection, object: &Value) {
         let namespace = object["metadata"]["namespace"].as_str().and_then(shown_as);
-        let object = Sighting { object: object.to_string().into(), namespace: namespace.map(Into::into) };
+        let object = Sighting { namespace: namespace.map(Into::into), ..sighting(object) };
         world.views().put(&world.workspace(), self.name(), collection, object);
     }
 
     pub fn remove(&self, world: &World, collection: &Collection, object: &Value) {
-        world.views().remove(&world.workspace(), self.name(), collection, object.to_string().into());
+        world.views().remove(&world.workspace(), self.name(), collection, sighting(object));
     }
 
     pub fn lose(&self, world: &World) {
@@ -282,4 +279,10 @@ impl Cluster {
     pub fn was_asked(&self) -> usize {
         self.session.asked.lock().len()
     }
+}
+
+fn sighting(object: &Value) -> Sighting {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let own = Some(ItemKey::new(text("namespace"), text("name")));
+    Sighting { object: object.to_string().into(), own, namespace: None }
 }
