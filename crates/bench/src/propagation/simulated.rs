@@ -56,7 +56,8 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
     }
     if options.has(Part::W2) {
         let targets = options.w2_targets.min(clusters);
-        let spread = json!([{"topologyKey": "hanse.io/cluster", "maxDomains": targets, "whenUnsatisfiable": "ScheduleAnyway"}]);
+        // Exactly so many, also when members are too busy to answer: others are chosen, or they are waited for.
+        let spread = json!([{"topologyKey": "hanse.io/cluster", "minDomains": targets, "maxDomains": targets, "maxSkew": 1}]);
         let spec = json!({
             "select": [{"kinds": ["Deployment"]}], "priority": 1, "strategy": "Divide", "spread": spread,
         });

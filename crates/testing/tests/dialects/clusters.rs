@@ -134,6 +134,37 @@ async fn scenario_02_clusters_that_were_joined_show_how_they_are() -> Result<()>
         .map(drop)
 }
 
+/// One probe that fails is none; a cluster that goes and comes back changes twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_02_readiness_changes_when_it_is_sure() -> Result<()> {
+    let world = World::start(&[A]).await?;
+    world.namespace(KUBEFED).await?;
+    let place = format!("/apis/core.kubefed.io/v1beta1/namespaces/{KUBEFED}/kubefedclusters/{A}");
+    let ready = |it: &Value| condition(it, "Ready")["status"] == "True";
+    let since = |it: &Value| condition(it, "Ready")["lastTransitionTime"].as_str().map(str::to_owned);
+    let first = since(&world.until(&place, "it is ready", ready).await?);
+
+    // Shorter than three probes, which the hub makes every quarter of a second here.
+    world.cut(A)?;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    world.heal(A)?;
+    world.namespace(NS).await?;
+    world.barrier(NS, 0, &[A]).await?;
+    assert_eq!(since(&world.get(&place).await?), first, "once may be an accident");
+
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    world.cut(A)?;
+    let lost = world.until(&place, "it is lost", |it| !ready(it)).await?;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    world.heal(A)?;
+    let back = world.until(&place, "it is ready again", ready).await?;
+    let times = [first, since(&lost), since(&back)];
+    assert!(times.is_sorted() && times[0] != times[1] && times[1] != times[2], "{times:?}");
+    world.barrier(NS, 1, &[A]).await?;
+    assert_eq!(since(&world.get(&place).await?), times[2], "and twice only");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Result<()> {
     let (world, access) = stranger(A).await?;
@@ -165,9 +196,39 @@ fn settings() -> Value {
 }
 
 async fn leave(world: &World, name: &str, forget: bool) -> Result<unjoin::Unjoined> {
+    unjoined(world, name, forget, false).await
+}
+
+async fn unjoined(
+    world: &World,
+    name: &str,
+    forget: bool,
+    delete_namespaces: bool,
+) -> Result<unjoin::Unjoined> {
     let hub = sync_client(&access(&world.hub, api::DEFAULT));
-    let request = unjoin::Request { name, hub: &hub, member: None, forget, delete_namespaces: false };
+    let request = unjoin::Request { name, hub: &hub, member: None, forget, delete_namespaces };
     Ok(unjoin::unjoin(&request).await?)
+}
+
+/// The policy to delete: what was placed there goes first, and what others made there stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_19_unjoining_can_take_what_was_placed_with_it() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    world.apply(&settings()).await?;
+    until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
+    let b = world.member(B).await?;
+    b.create(&crate::app::namespace("theirs")).await?;
+
+    let left = unjoined(&world, B, false, true).await?;
+    assert_eq!(left.deleted, [NS]);
+    b.until_gone(&path(&plain(&settings()))).await?;
+    b.until_gone(&format!("/api/v1/namespaces/{NS}")).await?;
+    assert!(b.has("/api/v1/namespaces/theirs").await?);
+    until_told(&world, &settings(), &[(A, "")], "True").await?;
+
+    // At once, under the same name.
+    world.join(B).await?;
+    until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -204,6 +204,60 @@ async fn scenario_15_members_keep_what_is_theirs() -> Result<()> {
     until_replicas(&members[0], &deployment, 5).await.map(drop)
 }
 
+/// A kind, its template, and what its member decides of it.
+type Kept = (&'static str, Value, fn(&Value) -> Value);
+
+fn what_members_decide() -> [Kept; 4] {
+    let claim =
+        json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let token = json!({
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {"annotations": {"kubernetes.io/service-account.name": "default"}},
+    });
+    let mut job = crate::app::job("kept");
+    job["spec"]["template"]["metadata"]["annotations"] = json!({"sim.hanse.io/exit-after": "1h"});
+    [
+        ("ServiceAccount", json!({"automountServiceAccountToken": true}), |it| it["secrets"].clone()),
+        ("PersistentVolumeClaim", claim, |it| it["spec"]["volumeName"].clone()),
+        ("Job", json!({"spec": job["spec"]}), |it| {
+            json!([it["spec"]["selector"], it["spec"]["template"]["metadata"]["labels"]])
+        }),
+        ("Secret", token, |it| it["data"]["token"].clone()),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_15_of_every_kind_members_keep_what_they_decide() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    let members = [world.member(A).await?, world.member(B).await?];
+    for (kind, template, theirs) in what_members_decide() {
+        let whole = |label: &str| {
+            let mut template = template.clone();
+            template["metadata"]["labels"]["tier"] = json!(label);
+            federated(kind, "kept", json!({"template": template, "placement": named(&[A, B])}))
+        };
+        world.apply(&whole("one")).await?;
+        let copy = path(&plain(&whole("")));
+        let mut before = Vec::new();
+        for member in &members {
+            member.until_there(&copy).await?;
+            if kind == "ServiceAccount" {
+                // As older clusters do.
+                member.client.merge_patch(&copy, &json!({"secrets": [{"name": "kept-token"}]})).await?;
+            }
+            let made = member.until(&copy, "its member has decided", |it| !theirs(it).is_null()).await?;
+            before.push(theirs(&made));
+        }
+        world.apply(&whole("two")).await?;
+        for (member, before) in members.iter().zip(before) {
+            let is_new = |it: &Value| it["metadata"]["labels"]["tier"] == "two";
+            let after = member.until(&copy, "it has the label", is_new).await?;
+            assert_eq!(theirs(&after), before, "{kind}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     let world = start(&[A, B]).await?;

@@ -72,6 +72,46 @@ async fn scenario_10_one_at_a_time_runs_in_one_cluster() -> Result<()> {
     Ok(())
 }
 
+/// What fails in one cluster has failed, whatever becomes of the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_a_part_that_fails_fails_the_whole() -> Result<()> {
+    let world = divided(&[A, B]).await?;
+    let mut object = job(2, 4, "1h");
+    object["spec"]["backoffLimit"] = json!(0);
+    object["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
+    world.apply(&object).await?;
+    let a = world.member(A).await?;
+    counts(&a).await?;
+    counts(&world.member(B).await?).await?;
+    // Its own cluster finds that it may not run any longer.
+    a.client.merge_patch(&path(&object), &json!({"spec": {"activeDeadlineSeconds": 1}})).await?;
+    let failed = |it: &Value| condition(it, "Failed")["status"] == "True";
+    a.until(&path(&object), "it failed there", failed).await?;
+    let whole = world.until(&path(&object), "it failed", failed).await?;
+    assert_ne!(condition(&whole, "Complete")["status"], "True");
+    Ok(())
+}
+
+/// Members need no hub to scale.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_11_members_scale_while_the_hub_is_away() -> Result<()> {
+    let mut world = divided(&[A, B]).await?;
+    world.apply(&app::deployment("web", 2)).await?;
+    world.apply(&autoscaler(1, 10)).await?;
+    until_bounds(&world, &[A, B], &[(1, 5), (1, 5)]).await?;
+    let a = world.member(A).await?;
+    world.cut(A)?;
+    world.cut(B)?;
+    world.restart_hub(true).await?;
+    a.client.merge_patch(&path(&autoscaler(1, 10)), &json!({"spec": {"minReplicas": 4}})).await?;
+    let web = path(&app::deployment("web", 2));
+    a.until(&web, "it is scaled", |it| it["status"]["readyReplicas"].as_u64() >= Some(4)).await?;
+    // With the hub, the bounds are its own again.
+    world.heal(A)?;
+    world.heal(B)?;
+    until_bounds(&world, &[A, B], &[(1, 5), (1, 5)]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_10_joining_a_cluster_leaves_jobs_as_they_run() -> Result<()> {
     let world = divided(&[A, B]).await?;

@@ -73,6 +73,181 @@ async fn s3_3_unrelated_clusters_move_nothing() -> Result<()> {
     world.until_rolled_out("web", 3).await?;
     let home = shares(&world.assignment(&app::deployment("web", 3)).await?)[0].0.clone();
     let other = if home == "m1" { "m2" } else { "m1" };
+    world.barrier(NS, 0, &["m1", "m2"]).await?;
+    let (here, there) = (world.here.mark(), world.there.mark());
+    world.patch(&format!("{CLUSTERS}/{other}"), json!({"metadata": {"labels": {"new": "label"}}})).await?;
+    world.patch(&format!("{CLUSTERS}/{other}"), json!({"spec": {"unschedulable": true}})).await?;
+    world.patch(&format!("{CLUSTERS}/{other}"), json!({"spec": {"unschedulable": false}})).await?;
+    world.clusters.simulation.add("m3", sim::ClusterOptions::default()).await?;
+    world.join("m3").await?;
+    world.barrier(NS, 1, &["m1", "m2", "m3"]).await?;
+    let moved = world.here.since(here).into_iter();
+    let moved = moved
+        .filter(|it| it.resource == "assignments" && it.namespace == NS && !it.name.contains("barrier-"));
+    // A namespace is wherever anything of it is, so that the barrier brings it to m3.
+    let moved: Vec<_> = moved.filter(|it| it.name != format!("namespaces.{NS}")).collect();
+    assert_eq!(moved, []);
+    let mut writes = world.writes_to_copies(there);
+    writes.retain(|it| !it.name.contains("barrier-") && it.resource != "namespaces");
+    assert_eq!(writes, []);
+    Ok(())
+}
+
+/// Whatever roles allow; and Assignments can be found by the cluster they name.
+#[tokio::test(flavor = "multi_thread")]
+async fn s1_1_assignments_are_written_by_hanse_alone() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    let assignment = assignment_path(&app::deployment("web", 3));
+    let before = world.get(&assignment).await?;
+    let patch = json!({"spec": {"clusters": [{"name": "m2", "uid": "x"}]}});
+    let refused = [
+        world.client.merge_patch(&assignment, &patch).await?,
+        world
+            .client
+            .merge_patch(&format!("{assignment}/status"), &json!({"status": {"clusters": []}}))
+            .await?,
+        world.client.put(&assignment, &before).await?,
+        world.client.delete(&assignment).await?,
+        world
+            .client
+            .call(Method::DELETE, &format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments"), &[], "")
+            .await?,
+    ];
+    for answer in refused {
+        assert!([403, 405, 422].contains(&answer.code.as_u16()), "{}: {}", answer.code, answer.text());
+    }
+    assert_eq!(world.get(&assignment).await?["spec"], before["spec"]);
+    let by_cluster = |cluster: &str| {
+        format!(
+            "/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments?labelSelector=cluster.hanse.io/{cluster}"
+        )
+    };
+    assert!(!crate::world::items(&world.client, &by_cluster("m1")).await?.is_empty());
+    assert!(crate::world::items(&world.client, &by_cluster("m2")).await?.is_empty());
+    Ok(())
+}
+
+/// A move, seen by somebody who watches: along the arrows, and the old one goes when the new one is available.
+#[tokio::test(flavor = "multi_thread")]
+async fn s1_2_states_change_along_their_arrows_only() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    let list = format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments");
+    let version = text(&world.get(&list).await?, "/metadata/resourceVersion").to_owned();
+    let mut watch = world.client.watch(&format!("{list}?watch=true&resourceVersion={version}")).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m2"})).await?;
+    let states = |it: &Value| -> Vec<(String, String)> {
+        let clusters = it["spec"]["clusters"].as_array().into_iter().flatten();
+        clusters.map(|it| (text(it, "/name").to_owned(), text(it, "/state").to_owned())).collect()
+    };
+    let mut seen: Vec<Vec<(String, String)>> = Vec::new();
+    loop {
+        let event = watch.expect().await?;
+        if event["object"]["spec"]["object"]["kind"] != "Deployment" {
+            continue;
+        }
+        let now = states(&event["object"]);
+        if seen.last() != Some(&now) {
+            seen.push(now.clone());
+        }
+        if now.iter().all(|(name, _)| name == "m2") {
+            break;
+        }
+    }
+    let runs = |state: &str| state == "Assigned" || state == "Ready";
+    for step in &seen {
+        for (name, state) in step {
+            let fits = if name == "m2" { runs(state) } else { state == "Draining" };
+            assert!(fits, "{seen:?}");
+        }
+    }
+    let first = seen.first().map(Vec::len);
+    assert_eq!(first, Some(2), "both at once, in one write: {seen:?}");
+    // m1 let go of it only when m2 had it all, by their own records.
+    let m2_web = world.member("m2").await?.get(&deployment_path("web")).await?;
+    assert_eq!(m2_web["status"]["availableReplicas"], 3);
+    world.member("m1").await?.until_gone(&deployment_path("web")).await?;
+    Ok(())
+}
+
+/// A cluster that something has left leaves no trace on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn d03_nothing_of_a_cluster_stays_on_an_object_that_left_it() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m1,m2"})).await?;
+    let web = app::deployment("web", 3);
+    world
+        .until(&assignment_path(&web), "both", |it| {
+            it["status"]["clusters"].as_array().is_some_and(|it| it.len() == 2)
+        })
+        .await?;
+    world.until_rolled_out("web", 3).await?;
+    world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m1"})).await?;
+    let only_m1 = |it: &Value| shares(it).len() == 1;
+    let assignment = world.until(&assignment_path(&web), "m2 is left", only_m1).await?;
+    assert!(!assignment["spec"]["clusters"].to_string().contains("m2"));
+    let assignment = world
+        .until(&assignment_path(&web), "nothing is said of it", |it| {
+            !it["status"].to_string().contains("\"m2\"")
+        })
+        .await?;
+    assert!(!assignment["metadata"]["labels"].to_string().contains("m2"), "{}", assignment["metadata"]);
+    world.until_rolled_out("web", 3).await?;
+    let web = world
+        .until(&deployment_path("web"), "nor on the object", |it| !it["status"].to_string().contains("m2"))
+        .await?;
+    assert!(!web["metadata"]["managedFields"].to_string().contains("m2"));
+    world.member("m2").await?.until_gone(&deployment_path("web")).await
+}
+
+/// Annotations and labels that come, change and go: each is a change, in both directions; a status is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn d04_what_changes_a_copy_and_what_does_not() -> Result<()> {
+    let world = in_m1(&["m1"]).await?;
+    let member = world.member("m1").await?;
+    let settings = app::config_map("settings", "one");
+    for value in [json!("a"), json!("b"), Value::Null] {
+        let patch = json!({"metadata": {"annotations": {"example.com/x": value}, "labels": {"x": value}}});
+        world.patch(&path(&settings), patch).await?;
+        let follows = |it: &Value| {
+            it["metadata"]["annotations"]["example.com/x"] == value && it["metadata"]["labels"]["x"] == value
+        };
+        member.until(&path(&settings), &format!("it follows to {value}"), follows).await?;
+    }
+    // Hanse's own do not travel.
+    world.annotate(&path(&settings), json!({"hanse.io/note": "here"})).await?;
+    world.barrier(NS, 0, &["m1"]).await?;
+    let mark = world.there.mark();
+    world
+        .patch(&format!("{}/status", deployment_path("web")), json!({"status": {"collisionCount": 7}}))
+        .await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    let mut writes = world.writes_to_copies(mark);
+    writes.retain(|it| !it.name.contains("barrier-"));
+    assert_eq!(writes, []);
+    assert!(!member.get(&path(&settings)).await?.to_string().contains("hanse.io/note"));
+    world.until_rolled_out("web", 3).await?;
+    Ok(())
+}
+
+/// Somebody's finalizer holds an object that is to go, while it is spread over two clusters.
+#[tokio::test(flavor = "multi_thread")]
+async fn d06_an_object_that_waits_for_a_finalizer_makes_no_work() -> Result<()> {
+    let world = in_m1(&["m1", "m2"]).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1,m2"})).await?;
+    world.member("m2").await?.until_there(&deployment_path("web")).await?;
+    let is_up = |it: &Value| {
+        it["status"]["readyReplicas"] == it["spec"]["replicas"]
+            && it["status"]["observedGeneration"] == it["metadata"]["generation"]
+    };
+    // While pods come up, it is told now and then how far they are.
+    world.until(&deployment_path("web"), "its pods are up", is_up).await?;
+    world.patch(&deployment_path("web"), json!({"metadata": {"finalizers": ["example.com/hold"]}})).await?;
+    world.client.delete(&deployment_path("web")).await?;
+    world
+        .until(&deployment_path("web"), "it is being deleted", |it| {
+            it["metadata"]["deletionTimestamp"].is_string()
+        })
+        .await?;
     let about_web = |it: &crate::history::Deed| it.name == "web" || it.name == "deployments.apps.web";
     world.until_at_rest(&["m1", "m2"], about_web).await?;
     world.patch(&deployment_path("web"), json!({"metadata": {"finalizers": null}})).await?;
