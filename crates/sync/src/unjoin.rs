@@ -1,7 +1,7 @@
 //! Unjoining a cluster: what Hanse made in it goes, and then what says in the hub that it was joined. What runs there goes
 //! on, unless the caller asks for more.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use env::Env;
@@ -53,14 +53,18 @@ pub async fn unjoin(request: &Request<'_>) -> Result<Unjoined, Refusal> {
     }
     for (path, object) in [(path, cluster), (secret_path(request.name), secret)] {
         let Some(object) = object else { continue };
-        let options = json!({"preconditions": {"uid": object["metadata"]["uid"]}});
-        match request.hub.call(Method::DELETE, &path, JSON, Some(&options)).await {
-            Ok(_) => {}
-            Err(error) if error.code() == Some(404) => {}
-            Err(error) => return Err(Refusal::Hub(error)),
-        }
+        forget(request.hub, &path, &object).await?;
     }
     Ok(unjoined)
+}
+
+async fn forget(hub: &Client, path: &str, object: &Value) -> Result<(), Refusal> {
+    let options = json!({"preconditions": {"uid": object["metadata"]["uid"]}});
+    match hub.call(Method::DELETE, path, JSON, Some(&options)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some(404) => Ok(()),
+        Err(error) => Err(Refusal::Hub(error)),
+    }
 }
 
 /// A client with the credential of the session.
@@ -111,6 +115,10 @@ async fn leave_member(
         )));
     }
     if request.delete_namespaces {
+        // As long as it is joined, what is placed there is put back.
+        if unjoined.was_joined {
+            forget(request.hub, &format!("{CLUSTERS}/{}", request.name), cluster).await?;
+        }
         unjoined.deleted = delete_namespaces(member).await.map_err(Refusal::Member)?;
     }
     let hub = uid(&request.hub.get("/api/v1/namespaces/kube-system").await.map_err(Refusal::Hub)?);
@@ -199,15 +207,32 @@ pub async fn labelled_namespaces(member: &Client) -> Result<Vec<Value>, Error> {
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
+/// So often is looked again whether a session that was ending has put something back.
+const LOOKS: u32 = 20;
+
 async fn delete_namespaces(member: &Client) -> Result<Vec<String>, Error> {
-    let mut deleted = Vec::new();
-    for namespace in labelled_namespaces(member).await? {
-        let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-        if matches!(name, "" | "default" | NAMESPACE) || name.starts_with("kube-") {
-            continue;
+    let mut deleted = BTreeSet::new();
+    let (mut quiet, mut looks) = (0, 0);
+    while quiet < 2 && looks < LOOKS {
+        if looks > 0 {
+            member.env().clock.sleep(Duration::from_millis(500)).await;
         }
-        delete(member, &format!("/api/v1/namespaces/{name}"), &namespace).await?;
-        deleted.push(name.to_owned());
+        let labelled = labelled_namespaces(member).await?;
+        let left: Vec<&Value> = labelled.iter().filter(|it| is_to_go(it)).collect();
+        quiet = if left.is_empty() { quiet + 1 } else { 0 };
+        looks += 1;
+        for namespace in left {
+            let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
+            delete(member, &format!("/api/v1/namespaces/{name}"), namespace).await?;
+            deleted.insert(name.to_owned());
+        }
     }
-    Ok(deleted)
+    Ok(deleted.into_iter().collect())
+}
+
+/// Made for a workspace, and not on its way out.
+fn is_to_go(namespace: &Value) -> bool {
+    let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
+    let is_of_the_cluster = matches!(name, "" | "default" | NAMESPACE) || name.starts_with("kube-");
+    !is_of_the_cluster && namespace["metadata"]["deletionTimestamp"].is_null()
 }

@@ -72,7 +72,7 @@ async fn scenario_10_one_at_a_time_runs_in_one_cluster() -> Result<()> {
     Ok(())
 }
 
-/// What fails in one cluster has failed, whatever becomes of the rest.
+/// What fails in one cluster is failing, and has failed when no pod of it runs any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_10_a_part_that_fails_fails_the_whole() -> Result<()> {
     let world = divided(&[A, B]).await?;
@@ -87,6 +87,14 @@ async fn scenario_10_a_part_that_fails_fails_the_whole() -> Result<()> {
     a.client.merge_patch(&path(&object), &json!({"spec": {"activeDeadlineSeconds": 1}})).await?;
     let failed = |it: &Value| condition(it, "Failed")["status"] == "True";
     a.until(&path(&object), "it failed there", failed).await?;
+    let failing = |it: &Value| condition(it, "FailureTarget")["status"] == "True";
+    world.until(&path(&object), "it is failing", failing).await?;
+    world
+        .member(B)
+        .await?
+        .client
+        .merge_patch(&path(&object), &json!({"spec": {"activeDeadlineSeconds": 1}}))
+        .await?;
     let whole = world.until(&path(&object), "it failed", failed).await?;
     assert_ne!(condition(&whole, "Complete")["status"], "True");
     Ok(())
