@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::audit::ObjectReference;
+use machinery::audit::{Annotations, ObjectReference};
 use serde_json::Value;
 use server::{
     Hub,
@@ -28,16 +28,19 @@ pub fn deed(hub: &Hub, id: &Id, commit: &Commit) -> Option<(Arc<Auditor>, Deed)>
         (Change::Put { draft, .. }, _) => ("update", Some(draft.body().clone())),
     };
     let object = ObjectReference {
-        resource: api::assignment::PLURAL.to_owned(),
-        namespace: key.item.namespace().to_owned(),
-        name: key.item.name().to_owned(),
-        api_group: api::GROUP.to_owned(),
-        api_version: api::VERSION.to_owned(),
+        resource: api::assignment::PLURAL.into(),
+        namespace: key.item.namespace().into(),
+        name: key.item.name().into(),
+        api_group: api::GROUP.into(),
+        api_version: api::VERSION.into(),
         ..ObjectReference::default()
     };
-    let transition = told(commit).into_iter().map(|told| (TRANSITION.to_owned(), told));
+    let mut annotations = Annotations::default();
+    if let Some(told) = told(commit) {
+        annotations.add(TRANSITION, told);
+    }
     let workspace = hub.space_by_id(&id.workspace)?.name().to_string();
-    Some((auditor, Deed { user: USER, verb, workspace, object, body, annotations: transition.collect() }))
+    Some((auditor, Deed { user: USER, verb, workspace, object, body, annotations }))
 }
 
 /// The Events of a commit, in words.

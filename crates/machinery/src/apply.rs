@@ -31,6 +31,8 @@ mod scale;
 mod schema;
 mod typed;
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
 pub use combine::{merge as merge_values, merge_trees};
@@ -358,6 +360,15 @@ impl<'a> Request<'a> {
 
 /// Nobody owns what the server says about an object.
 fn strip_metadata(managers: &mut Managers, manager: &str) {
+    static NOBODYS: LazyLock<FieldSet> = LazyLock::new(nobodys);
+    let Some(owned) = managers.remove(manager) else { return };
+    let set = owned.set.difference(&NOBODYS);
+    if !set.is_empty() {
+        managers.insert(manager.to_owned(), Owned { set, ..owned });
+    }
+}
+
+fn nobodys() -> FieldSet {
     const METADATA: [&str; 9] = [
         "name",
         "namespace",
@@ -369,14 +380,10 @@ fn strip_metadata(managers: &mut Managers, manager: &str) {
         "managedFields",
         "resourceVersion",
     ];
-    let Some(owned) = managers.remove(manager) else { return };
     let metadata = METADATA.map(|name| ["metadata", name]);
     let mut paths: Vec<&[&str]> = vec![&["apiVersion"], &["kind"], &["metadata"]];
     paths.extend(metadata.iter().map(|path| path.as_slice()));
-    let set = owned.set.difference(&FieldSet::of_fields(&paths));
-    if !set.is_empty() {
-        managers.insert(manager.to_owned(), Owned { set, ..owned });
-    }
+    FieldSet::of_fields(&paths)
 }
 
 /// `default/web; apps/v1, Kind=Deployment`.

@@ -3,7 +3,7 @@
 mod event;
 mod policy;
 
-pub use event::{Identity, ObjectReference, Record, source_addresses};
+pub use event::{Annotations, Identity, ObjectReference, Record, source_addresses};
 pub use policy::{Attributes, Demand, Policy, ResourceAttributes};
 
 use serde::Serialize;

@@ -39,6 +39,7 @@ use crate::{
     space::{self, Space},
     streams::Pods,
     tokens::Issuers,
+    uids::Uids,
     views::Views,
     webhook::Webhooks,
 };
@@ -142,6 +143,8 @@ pub struct Hub {
     pub quotas: Quotas,
     /// Limit ranges, as they were read.
     pub limit_ranges: Parsed<Tree>,
+    /// Service accounts that pods run as.
+    pub accounts: Parsed<Tree>,
     /// Where pods are looked at because a namespace demands more of them.
     pub surveys: Surveys,
     pub login: Login,
@@ -163,6 +166,7 @@ pub struct Hub {
     /// Those that were asked for lately.
     spaces: Recent<Space>,
     names: Mutex<Names>,
+    uids: Uids,
     installation: Installation,
 }
 
@@ -267,6 +271,7 @@ impl Hub {
             admission: Registered::default(),
             quotas: Quotas::default(),
             limit_ranges: Parsed::default(),
+            accounts: Parsed::default(),
             surveys: Surveys::default(),
             login,
             auditor,
@@ -281,6 +286,7 @@ impl Hub {
             servings: Servings::new(loopback_endpoints),
             spaces: Recent::default(),
             names: Mutex::default(),
+            uids: Uids::default(),
             installation,
         }))
     }
@@ -300,9 +306,7 @@ impl Hub {
     }
 
     pub fn new_uid(&self) -> String {
-        let mut bytes = [0; 16];
-        self.env.random.fill(&mut bytes);
-        names::uuid_v4(bytes)
+        self.uids.next(&*self.env.random)
     }
 
     /// The workspace called `name`; 404 if there is none, also while it is being deleted.
@@ -386,6 +390,7 @@ impl Hub {
         self.admission.forget(id);
         self.quotas.forget(id);
         self.limit_ranges.forget(id);
+        self.accounts.forget(id);
         self.views.forget_space(id);
     }
 

@@ -62,6 +62,7 @@ pub mod streams;
 mod swagger;
 pub mod tokens;
 pub mod trace;
+mod uids;
 mod usage;
 pub mod user;
 mod versions;

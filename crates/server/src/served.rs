@@ -9,7 +9,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, OnceLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use machinery::{
@@ -81,8 +81,11 @@ struct Cached {
 /// By the UID of a definition: its revision then, and what came of it.
 type Definitions = HashMap<String, (Revision, Vec<Arc<Resource>>)>;
 
-pub fn definitions() -> Collection {
-    Collection::new("apiextensions.k8s.io", "customresourcedefinitions")
+/// Every request looks there.
+pub fn definitions() -> &'static Collection {
+    static DEFINITIONS: LazyLock<Collection> =
+        LazyLock::new(|| Collection::new("apiextensions.k8s.io", "customresourcedefinitions"));
+    &DEFINITIONS
 }
 
 impl Servings {
@@ -97,7 +100,7 @@ impl Servings {
     pub fn of(&self, space: &Space) -> Arc<Served> {
         let below = if *space.id() == root_id() { &self.root } else { &self.ordinary };
         // Read before computing: a change in between makes the next request compute again, never serve a stale one.
-        let at = space.last_change(&definitions());
+        let at = space.last_change(definitions());
         if at == Revision::ZERO {
             return below.clone();
         }
@@ -120,7 +123,7 @@ impl Cached {
     fn compute(space: &Space, at: Revision, below: &Arc<Served>, known: &Definitions) -> Cached {
         let mut definitions = Definitions::new();
         let mut resources = Vec::new();
-        for (_, object) in space.latest(&self::definitions()).iter(None, None) {
+        for (_, object) in space.latest(self::definitions()).iter(None, None) {
             let uid = object.head.uid.to_string();
             let (revision, made) = match known.get(&uid) {
                 Some(entry) if entry.0 == object.revision => entry.clone(),

@@ -106,8 +106,9 @@ where
     };
     let in_flight = hub.metrics.requests.begin(&parts.method);
     let span = trace::begin(&hub, &parts, &headers);
-    let work = answer(&hub, &connection, &parts, headers, body, &mut findings).instrument(span.clone());
-    let outcome = AssertUnwindSafe(work).catch_unwind().await;
+    // Pinned before it is wrapped: it is large, and would be moved with every wrapper.
+    let work = Box::pin(answer(&hub, &connection, &parts, headers, body, &mut findings));
+    let outcome = AssertUnwindSafe(work.instrument(span.clone())).catch_unwind().await;
     drop(in_flight);
     let Findings { audit_id, about, is_dry_run, elsewhere, warnings, trail, counting } = findings;
     let mut response = match outcome {
@@ -139,7 +140,7 @@ where
         &span,
         &trace::Outcome { verb, group, resource, code: answered.code, took: answered.took },
     );
-    hub.metrics.requests.answered(about, &answered);
+    hub.metrics.requests.answered(&about, &answered);
     response.headers_mut().insert("audit-id", audit_id);
     if let Some(Counting { schema_uid, level_uid, .. }) = counting {
         response.headers_mut().insert("x-kubernetes-pf-flowschema-uid", schema_uid);

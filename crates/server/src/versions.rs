@@ -40,7 +40,7 @@ fn is_current(custom: &Custom, resource: &Resource, object: &Object) -> bool {
 /// What must hold for what was made of a custom object to be right: its definition did not change meanwhile.
 pub fn guard(resource: &Resource) -> Option<(Key, Expect)> {
     let custom = resource.custom()?;
-    let collection = crate::served::definitions();
+    let collection = crate::served::definitions().clone();
     let item = store::ItemKey::new("", &custom.definition);
     Some((Key { collection, item }, Expect::At(custom.since)))
 }

@@ -187,8 +187,9 @@ impl Managed {
             Identifier::parse(identifier).unwrap_or_default();
         let operation = if owned.applied { Operation::Apply.as_str().to_owned() } else { operation };
         let time = self.times.get(identifier).cloned().flatten();
-        let mut entry = json!({"fieldsType": FIELDS_V1, "fieldsV1": owned.set.to_value()});
+        let mut entry = Tree::from_iter([("fieldsV1".to_owned(), owned.set.to_value())]);
         let texts = [
+            ("fieldsType", FIELDS_V1),
             ("manager", manager.as_str()),
             ("operation", &operation),
             ("apiVersion", &owned.api_version),
@@ -196,10 +197,10 @@ impl Managed {
             ("subresource", &subresource),
         ];
         for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-            entry[name] = json!(text);
+            entry.insert(name.to_owned(), Value::String(text.to_owned()));
         }
         let seconds = self.seconds(identifier);
-        ((operation, seconds, manager, owned.api_version.clone(), subresource), entry)
+        ((operation, seconds, manager, owned.api_version.clone(), subresource), Value::Object(entry))
     }
 
     fn seconds(&self, identifier: &str) -> i64 {

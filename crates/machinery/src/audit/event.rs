@@ -1,9 +1,10 @@
 //! The record of one request: an `audit.k8s.io/v1` Event for each of its stages.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
+use compact_str::CompactString;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value};
 
 use super::{Demand, Level, Stage};
@@ -31,22 +32,22 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub resource: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub api_group: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub api_version: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub resource_version: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub subresource: String,
+    #[serde(skip_serializing_if = "CompactString::is_empty")]
+    pub resource: CompactString,
+    #[serde(skip_serializing_if = "CompactString::is_empty")]
+    pub namespace: CompactString,
+    #[serde(skip_serializing_if = "CompactString::is_empty")]
+    pub name: CompactString,
+    #[serde(skip_serializing_if = "CompactString::is_empty")]
+    pub uid: CompactString,
+    #[serde(skip_serializing_if = "CompactString::is_empty")]
+    pub api_group: CompactString,
+    #[serde(skip_serializing_if = "CompactString::is_empty")]
+    pub api_version: CompactString,
+    #[serde(skip_serializing_if = "CompactString::is_empty")]
+    pub resource_version: CompactString,
+    #[serde(skip_serializing_if = "CompactString::is_empty")]
+    pub subresource: CompactString,
 }
 
 /// All that is known of a request so far.
@@ -55,17 +56,61 @@ pub struct Record {
     pub demand: Demand,
     pub audit_id: String,
     pub request_uri: String,
-    pub verb: String,
+    pub verb: CompactString,
     pub user: Identity,
     pub impersonated: Option<Identity>,
     pub source_addresses: Vec<String>,
     pub user_agent: String,
     pub object: Option<ObjectReference>,
     pub received: Timestamp,
-    pub annotations: BTreeMap<String, String>,
-    response_status: Option<Map<String, Value>>,
+    pub annotations: Annotations,
+    ending: Option<Ending>,
     request_object: Option<Value>,
     response_object: Option<Value>,
+}
+
+/// What was noted of a request on its way: few, so that a search costs less than a tree.
+#[derive(Clone, Debug, Default)]
+pub struct Annotations(Vec<(Cow<'static, str>, CompactString)>);
+
+impl Annotations {
+    /// What is said first about a key stays, as upstream.
+    pub fn add(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<CompactString>) {
+        let key = key.into();
+        if let Err(at) = self.0.binary_search_by(|(known, _)| known.cmp(&key)) {
+            self.0.insert(at, (key, value.into()));
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Annotations {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+/// How a request ended, as a `Status` says it.
+#[derive(Clone, Debug)]
+struct Ending {
+    code: u16,
+    /// What else is known; of most requests nothing.
+    more: Map<String, Value>,
+}
+
+impl Serialize for Ending {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("code", &self.code)?;
+        map.serialize_entry("metadata", &Map::new())?;
+        for (key, value) in &self.more {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
 }
 
 /// As it goes over the wire; the type is told by whoever puts it into a line or a list.
@@ -89,15 +134,15 @@ struct Event<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     object_ref: Option<&'a ObjectReference>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    response_status: Option<&'a Map<String, Value>>,
+    response_status: Option<&'a Ending>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_object: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_object: Option<&'a Value>,
     request_received_timestamp: String,
     stage_timestamp: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    annotations: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Annotations::is_empty")]
+    annotations: &'a Annotations,
 }
 
 impl Record {
@@ -106,15 +151,15 @@ impl Record {
             demand,
             audit_id,
             request_uri: String::new(),
-            verb: String::new(),
+            verb: CompactString::default(),
             user: Identity::default(),
             impersonated: None,
             source_addresses: Vec::new(),
             user_agent: String::new(),
             object: None,
             received,
-            annotations: BTreeMap::new(),
-            response_status: None,
+            annotations: Annotations::default(),
+            ending: None,
             request_object: None,
             response_object: None,
         }
@@ -153,7 +198,7 @@ impl Record {
             ];
             for (field, key) in known {
                 if field.is_empty() {
-                    *field = text(key).to_owned();
+                    *field = text(key).into();
                 }
             }
         }
@@ -172,16 +217,15 @@ impl Record {
 
     /// How it ended, and the answer if that is wanted. A `Status` is told of at every level.
     pub fn set_response(&mut self, code: u16, answer: Option<Value>) {
-        let mut status = Map::from_iter([("metadata".to_owned(), Value::Object(Map::new()))]);
+        let mut more = Map::new();
         if let Some(Value::Object(answer)) = answer.as_ref().filter(|it| is_status(it)) {
             for key in ["status", "message", "reason", "details"] {
                 if let Some(value) = answer.get(key) {
-                    status.insert(key.into(), value.clone());
+                    more.insert(key.into(), value.clone());
                 }
             }
         }
-        status.insert("code".into(), code.into());
-        self.response_status = Some(status);
+        self.ending = Some(Ending { code, more });
         if self.demand.level >= Level::RequestResponse {
             self.response_object = answer.map(|mut answer| {
                 self.clean(&mut answer);
@@ -192,18 +236,17 @@ impl Record {
 
     /// How it ended, in words of the server's own.
     pub fn set_end(&mut self, code: u16, status: &str, reason: &str, message: &str) {
-        let mut end = Map::from_iter([("metadata".to_owned(), Value::Object(Map::new()))]);
+        let mut more = Map::new();
         for (key, text) in [("status", status), ("message", message), ("reason", reason)] {
             if !text.is_empty() {
-                end.insert(key.into(), text.into());
+                more.insert(key.into(), text.into());
             }
         }
-        end.insert("code".into(), code.into());
-        self.response_status = Some(end);
+        self.ending = Some(Ending { code, more });
     }
 
-    pub fn response_code(&self) -> Option<u64> {
-        self.response_status.as_ref()?.get("code")?.as_u64()
+    pub fn response_code(&self) -> Option<u16> {
+        self.ending.as_ref().map(|ending| ending.code)
     }
 
     /// Whether this stage is to be told. A refusal is told by its end.
@@ -228,7 +271,7 @@ impl Record {
             source_addresses: &self.source_addresses,
             user_agent: &self.user_agent,
             object_ref: self.object.as_ref(),
-            response_status: self.response_status.as_ref(),
+            response_status: self.ending.as_ref(),
             request_object: self.request_object.as_ref(),
             response_object: self.response_object.as_ref(),
             request_received_timestamp: format!("{:.6}", self.received),

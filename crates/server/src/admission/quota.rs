@@ -13,7 +13,7 @@ mod batch;
 mod lanes;
 mod turns;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use machinery::{
     Draft, Object,
@@ -27,8 +27,9 @@ use self::{batch::Outcome, lanes::Lanes, turns::Turns};
 use super::{Admission, Operation};
 use crate::{context::Context, parsed::Parsed, space::Space, write::Along};
 
-pub fn collection() -> Collection {
-    Collection::new("", "resourcequotas")
+pub fn collection() -> &'static Collection {
+    static QUOTAS: LazyLock<Collection> = LazyLock::new(|| Collection::new("", "resourcequotas"));
+    &QUOTAS
 }
 
 /// What quotas say, and who charges them.
@@ -43,7 +44,7 @@ pub struct Quotas {
 impl Quotas {
     /// The quotas of a namespace, in the order of their names.
     pub fn of(&self, space: &Space, namespace: &str) -> Vec<(Arc<Object>, Arc<Quota>)> {
-        let listing = space.latest(&collection());
+        let listing = space.latest(collection());
         let of_namespace = listing.iter(Some(namespace), None);
         of_namespace
             .filter_map(|(item, object)| Some((object.clone(), self.read(space.id(), item, object)?)))

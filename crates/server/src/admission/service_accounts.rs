@@ -41,7 +41,6 @@ async fn complete(admission: &Admission<'_>, pod: &mut Tree) -> Result<(), Statu
         spec.insert("serviceAccount".into(), json!(base::ACCOUNT));
     }
     let account = account_of(admission, text(spec, "serviceAccountName")).await?;
-    let account = account.tree().map_err(Status::internal)?;
     let automount = |tree: &Tree| tree.get("automountServiceAccountToken").and_then(Value::as_bool);
     if automount(spec).or_else(|| automount(&account)).unwrap_or(true) {
         mount_token(admission.context, spec);
@@ -79,7 +78,7 @@ pub async fn validate(admission: &Admission<'_>, pod: &Tree) -> Result<(), Statu
             &format!("no service account specified for pod {namespace}/{}", admission.name),
         ));
     }
-    let account = account_of(admission, name).await?.tree().map_err(Status::internal)?;
+    let account = account_of(admission, name).await?;
     if !enforces_mountable(&account) {
         return Ok(());
     }
@@ -110,7 +109,7 @@ fn is_mirror(pod: &Tree) -> bool {
     annotations.is_some_and(|annotations| annotations.get(MIRROR).is_some())
 }
 
-async fn account_of(admission: &Admission<'_>, name: &str) -> Result<Arc<Object>, Status> {
+async fn account_of(admission: &Admission<'_>, name: &str) -> Result<Arc<Tree>, Status> {
     let context = admission.context;
     let namespace = &context.target.namespace;
     let key = Key::new("", "serviceaccounts", namespace, name);
@@ -120,7 +119,9 @@ async fn account_of(admission: &Admission<'_>, name: &str) -> Result<Arc<Object>
             context.hub.env.clock.sleep(PAUSE).await;
         }
         if let Some(account) = context.space.get(&key) {
-            return Ok(account);
+            let read = |account: &Object| account.tree().ok();
+            let account = context.hub.accounts.of(context.space.id(), &key.item, &account, read);
+            return account.ok_or_else(|| Status::internal("a service account cannot be read"));
         }
     }
     let missing = Status::not_found(About { group: "", resource: "serviceaccount", name });

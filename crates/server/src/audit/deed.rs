@@ -1,10 +1,8 @@
 //! What the hub does by itself: no request asks for it, and it is recorded as if one had.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use machinery::{
-    audit::{Attributes, Identity, Level, ObjectReference, Record, ResourceAttributes, Stage},
+    audit::{Annotations, Attributes, Identity, Level, ObjectReference, Record, ResourceAttributes, Stage},
     names,
 };
 
@@ -21,7 +19,7 @@ pub struct Deed {
     pub object: ObjectReference,
     /// The object as it was written, as JSON.
     pub body: Option<Bytes>,
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Annotations,
 }
 
 impl Deed {
@@ -59,11 +57,11 @@ impl Auditor {
         self.env.random.fill(&mut bytes);
         let mut record = Record::new(demand, names::uuid_v4(bytes), now);
         record.request_uri = path;
-        record.verb = deed.verb.to_owned();
+        record.verb = deed.verb.into();
         record.user = Identity { username: user.name, groups: user.groups, ..Identity::default() };
         record.object = Some(deed.object);
         record.annotations = deed.annotations;
-        record.annotations.insert("hanse.io/workspace".into(), deed.workspace.clone());
+        record.annotations.add("hanse.io/workspace", deed.workspace.as_str());
         if record.wants_request()
             && let Some(body) = deed.body.and_then(|body| serde_json::from_slice(&body).ok())
         {

@@ -1,6 +1,7 @@
 //! What one request writes into its record, from when it comes until its answer has been sent.
 
 use std::{
+    borrow::Cow,
     net::IpAddr,
     pin::Pin,
     sync::{
@@ -11,8 +12,9 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use compact_str::CompactString;
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderMap, Response, header, request::Parts};
+use http::{HeaderMap, HeaderName, Response, header, request::Parts};
 use machinery::{
     audit::{self, Identity, ObjectReference, Record, ResourceAttributes, Stage},
     status::Status,
@@ -32,6 +34,9 @@ use crate::{
     user::User,
 };
 
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
 /// Longer answers are not recorded, so that a list of everything is not held in memory twice.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
@@ -47,7 +52,7 @@ struct Entry {
     auditor: Arc<Auditor>,
     record: Mutex<Record>,
     /// Whose share of what waits to be written its events take.
-    charged: String,
+    charged: CompactString,
     annotation_bytes: AtomicUsize,
 }
 
@@ -64,21 +69,25 @@ impl Recorder {
 
     /// Adds an annotation to the request's audit events, such as `pod-security.kubernetes.io/audit-violations`. What is
     /// said first about a key stays, as upstream.
-    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
-        self.annotate_with(|| (key.into(), value.into()));
+    pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<CompactString>) {
+        self.annotate_with(|| (key, value));
     }
 
     /// The same; `annotation` makes key and value, and is only called if somebody will read them.
-    pub fn annotate_with(&self, annotation: impl FnOnce() -> (String, String)) {
+    pub fn annotate_with<K: Into<Cow<'static, str>>, V: Into<CompactString>>(
+        &self,
+        annotation: impl FnOnce() -> (K, V),
+    ) {
         let Some(entry) = &self.0 else { return };
         let (key, value) = annotation();
+        let (key, value) = (key.into(), value.into());
         let len = key.len() + value.len();
         if entry.annotation_bytes.fetch_add(len, Ordering::Relaxed) + len > MAX_ANNOTATIONS_BYTES {
             entry.annotation_bytes.fetch_sub(len, Ordering::Relaxed);
-            tracing::warn!(key, "an audit annotation is left out: the event has too many");
+            tracing::warn!(%key, "an audit annotation is left out: the event has too many");
             return;
         }
-        entry.record.lock().annotations.entry(key).or_insert(value);
+        entry.record.lock().annotations.add(key, value);
     }
 
     /// The same, where the bodies of requests are recorded as well: for what repeats something of them.
@@ -200,22 +209,22 @@ impl Arrival<'_> {
         }
         let mut record = Record::new(demand, self.audit_id.to_owned(), self.auditor.env.clock.now());
         record.request_uri = self.parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-        record.verb = verb.to_owned();
+        record.verb = verb.into();
         record.user = self.user.map(identity).unwrap_or_default();
         record.source_addresses =
-            audit::source_addresses(self.text("x-forwarded-for"), self.text("x-real-ip"), self.peer);
-        record.set_user_agent(self.text(header::USER_AGENT.as_str()));
+            audit::source_addresses(self.text(&FORWARDED_FOR), self.text(&REAL_IP), self.peer);
+        record.set_user_agent(self.text(&header::USER_AGENT));
         record.object = self.object(resource);
-        record.annotations.insert("hanse.io/workspace".into(), self.workspace.to_owned());
+        record.annotations.add("hanse.io/workspace", self.workspace);
         Recorder(Some(Arc::new(Entry {
             auditor: self.auditor.clone(),
             record: Mutex::new(record),
-            charged: self.charged.to_owned(),
+            charged: self.charged.into(),
             annotation_bytes: AtomicUsize::new(0),
         })))
     }
 
-    fn text(&self, name: &str) -> &str {
+    fn text(&self, name: &HeaderName) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
@@ -224,19 +233,19 @@ impl Arrival<'_> {
             return None;
         };
         Some(ObjectReference {
-            resource: attributes.resource.to_owned(),
-            namespace: attributes.namespace.to_owned(),
-            name: attributes.name.to_owned(),
-            api_group: attributes.group.to_owned(),
-            api_version: target.version.clone(),
-            subresource: attributes.subresource.to_owned(),
+            resource: attributes.resource.into(),
+            namespace: attributes.namespace.into(),
+            name: attributes.name.into(),
+            api_group: attributes.group.into(),
+            api_version: target.version.as_str().into(),
+            subresource: attributes.subresource.into(),
             ..ObjectReference::default()
         })
     }
 
     /// By what it wanted to say who it is.
     fn tried(&self) -> String {
-        let authorization = self.text(header::AUTHORIZATION.as_str()).trim_start().to_ascii_lowercase();
+        let authorization = self.text(&header::AUTHORIZATION).trim_start().to_ascii_lowercase();
         let mut tried = Vec::new();
         if authorization.starts_with("basic ") {
             tried.push("basic");

@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub fn key_of(name: &str) -> Key {
-    Key { collection: served::definitions(), item: ItemKey::new("", name) }
+    Key { collection: served::definitions().clone(), item: ItemKey::new("", name) }
 }
 
 /// What a change of an object asks for: a definition is settled, and one that waits for its objects to go is looked
@@ -32,13 +32,13 @@ pub fn observe(
     new: Option<&Object>,
 ) {
     let queue = |name: &str| controllers.queue.add(Work::Definition(workspace.clone(), name.into()));
-    if key.collection == served::definitions() {
+    if key.collection == *served::definitions() {
         if new.is_some() {
             queue(key.item.name());
         }
         if frees_names(old, new) {
             let store = &controllers.hub.store;
-            let Ok(listing) = store.list(workspace, &served::definitions(), None) else { return };
+            let Ok(listing) = store.list(workspace, served::definitions(), None) else { return };
             listing.iter(None, None).for_each(|(item, _)| queue(item.name()));
         }
         return;
@@ -91,7 +91,7 @@ pub async fn settle(controllers: &Controllers, space: &Space, name: &str) -> Res
 /// The other definitions of the group that `name` ends in.
 fn same_group(space: &Space, name: &str) -> Result<Vec<Tree>, Status> {
     let group = name.split_once('.').map_or("", |(_, group)| group);
-    let all = space.latest(&served::definitions());
+    let all = space.latest(served::definitions());
     let others = all.iter(None, None).filter(|(item, _)| {
         item.name() != name && item.name().split_once('.').is_some_and(|(_, other)| other == group)
     });

@@ -19,6 +19,7 @@ use crate::{
     admission::quota::{collection, write},
     hub::store_refusal,
     registry::Registry,
+    served,
     space::Space,
     write::ATTEMPTS,
 };
@@ -41,9 +42,9 @@ pub struct Current {
 }
 
 pub fn queue_all(controllers: &Controllers, workspace: &WorkspaceId) {
-    let Ok(listing) = controllers.hub.store.list(workspace, &collection(), None) else { return };
+    let Ok(listing) = controllers.hub.store.list(workspace, collection(), None) else { return };
     for (item, _) in listing.iter(None, None) {
-        let key = Key { collection: collection(), item: item.clone() };
+        let key = Key { collection: collection().clone(), item: item.clone() };
         controllers.queue.add(Work::Quota(workspace.clone(), key));
     }
 }
@@ -65,10 +66,10 @@ pub fn observe(controllers: &Controllers, event: &Event) {
     if current.commit.as_ref() != Some(&commit) {
         *current = Current { commit: Some(commit), ..Current::default() };
     }
-    if event.key.collection == collection() {
+    if event.key.collection == *collection() {
         observe_quota(controllers, event, &mut current);
     }
-    if event.key.collection == Collection::new("apiextensions.k8s.io", "customresourcedefinitions") {
+    if event.key.collection == *served::definitions() {
         queue_all(controllers, &event.workspace);
     }
     observe_object(controllers, event, &mut current);
@@ -104,7 +105,7 @@ fn observe_object(controllers: &Controllers, event: &Event, current: &mut Curren
     if namespace.is_empty() || (is_kept && is_counted_only(&event.key.collection)) {
         return;
     }
-    let Ok(quotas) = controllers.hub.store.list(&event.workspace, &collection(), None) else { return };
+    let Ok(quotas) = controllers.hub.store.list(&event.workspace, collection(), None) else { return };
     if quotas.iter(Some(namespace), None).next().is_none() {
         return;
     }
@@ -128,7 +129,7 @@ fn uncharged(
     object: &Arc<Object>,
     charged: &[Key],
 ) -> Vec<Key> {
-    let Ok(quotas) = controllers.hub.store.list(workspace, &collection(), None) else { return Vec::new() };
+    let Ok(quotas) = controllers.hub.store.list(workspace, collection(), None) else { return Vec::new() };
     let is_charged = |item: &ItemKey| charged.iter().any(|key| key.item == *item);
     if quotas.iter(Some(key.item.namespace()), None).all(|(item, _)| is_charged(item)) {
         return Vec::new();
@@ -153,7 +154,7 @@ fn compare(
     let mut changed = Changed::default();
     let (group, resource) = key.collection.parts();
     let Some(measure) = Measure::of(group, resource) else { return changed };
-    let Ok(quotas) = controllers.hub.store.list(workspace, &collection(), None) else { return changed };
+    let Ok(quotas) = controllers.hub.store.list(workspace, collection(), None) else { return changed };
     let read = |object: &Arc<Object>| match is_counted_only(&key.collection) {
         true => Some(Tree::new()),
         false => object.tree().ok(),
@@ -164,7 +165,7 @@ fn compare(
         let Some(quota) = controllers.hub.quotas.read(workspace, item, object) else { continue };
         let before = quota.usage(&measure, old.as_ref(), now);
         let after = quota.usage(&measure, new.as_ref(), now);
-        let key = Key { collection: collection(), item: item.clone() };
+        let key = Key { collection: collection().clone(), item: item.clone() };
         if has_more(&before, &after) {
             changed.shrunk.push(key);
         } else if has_more(&after, &before) {

@@ -1,7 +1,9 @@
 //! Requests, as kube-apiserver counts and times them.
 
 use std::{
+    collections::HashMap,
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -11,6 +13,7 @@ use futures_util::Stream;
 use http::Response;
 use http_body::Body as _;
 use machinery::resource::Resource;
+use parking_lot::RwLock;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -54,6 +57,30 @@ impl About {
             _ => "resource",
         };
     }
+}
+
+/// What a request is about, by where its words are and how long: they are of tables, so that this finds what was found
+/// before, without reading them. What has two places is found twice, and is the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Words([(usize, usize); 7]);
+
+impl Words {
+    fn of(about: &About) -> Words {
+        let About { verb, group, version, resource, subresource, scope, component } = *about;
+        let words = [verb, group, version, resource, subresource, scope, component];
+        Words(words.map(|word| (word.as_ptr().addr(), word.len())))
+    }
+}
+
+/// The measures of all requests that are about the same; each is there once it was needed.
+#[derive(Default)]
+struct Measures {
+    /// By `dryRun`.
+    durations: [OnceLock<Histogram>; 2],
+    sli: OnceLock<Histogram>,
+    size: OnceLock<Histogram>,
+    /// By `dryRun` and code: few.
+    totals: RwLock<Vec<((bool, u16), Counter)>>,
 }
 
 /// A kind of object.
@@ -133,6 +160,7 @@ fn event_sizes() -> Histogram {
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 pub struct Requests {
+    known: RwLock<HashMap<Words, Arc<Measures>>>,
     total: Family<TotalLabels, Counter>,
     durations: Histograms<DurationLabels>,
     slis: Histograms<About>,
@@ -175,6 +203,7 @@ impl Requests {
         let in_flight: Family<KindOfRequest, Gauge> = Family::default();
         let kind = |request_kind| in_flight.get_or_create(&KindOfRequest { request_kind }).clone();
         let requests = Requests {
+            known: RwLock::default(),
             total: Family::default(),
             durations: Family::new_with_constructor(durations as fn() -> Histogram),
             slis: Family::new_with_constructor(slis as fn() -> Histogram),
@@ -230,16 +259,44 @@ impl Requests {
         self.reading.get() + self.writing.get()
     }
 
-    pub fn answered(&self, about: About, answered: &Answered) {
-        let dry_run = if answered.dry_run { "All" } else { "" };
-        let durations = DurationLabels { about: about.clone(), dry_run };
-        self.durations.get_or_create(&durations).observe(answered.took.as_secs_f64());
-        let total = TotalLabels { about: about.clone(), dry_run, code: answered.code };
-        self.total.get_or_create(&total).inc();
+    /// The measures of what is like `about`.
+    fn measures(&self, about: &About) -> Arc<Measures> {
+        let words = Words::of(about);
+        if let Some(known) = self.known.read().get(&words) {
+            return known.clone();
+        }
+        self.known.write().entry(words).or_default().clone()
+    }
+
+    pub fn answered(&self, about: &About, answered: &Answered) {
+        let measures = self.measures(about);
+        self.duration(&measures, about, answered.dry_run).observe(answered.took.as_secs_f64());
+        self.count(&measures, about, answered);
         if about.verb != "WATCH" {
             let own = answered.took.saturating_sub(answered.elsewhere);
-            self.slis.get_or_create(&about).observe(own.as_secs_f64());
+            let sli = measures.sli.get_or_init(|| self.slis.get_or_create(about).clone());
+            sli.observe(own.as_secs_f64());
         }
+    }
+
+    fn duration<'a>(&self, measures: &'a Measures, about: &About, dry_run: bool) -> &'a Histogram {
+        measures.durations[usize::from(dry_run)].get_or_init(|| {
+            let labels = DurationLabels { about: about.clone(), dry_run: dry_run_label(dry_run) };
+            self.durations.get_or_create(&labels).clone()
+        })
+    }
+
+    fn count(&self, measures: &Measures, about: &About, answered: &Answered) {
+        let kind = (answered.dry_run, answered.code);
+        if let Some((_, total)) = measures.totals.read().iter().find(|(known, _)| *known == kind) {
+            total.inc();
+            return;
+        }
+        let dry_run = dry_run_label(answered.dry_run);
+        let labels = TotalLabels { about: about.clone(), dry_run, code: answered.code };
+        let total = self.total.get_or_create(&labels).clone();
+        total.inc();
+        measures.totals.write().push((kind, total));
     }
 
     /// Measures the answer to a read, now or as it is sent.
@@ -247,14 +304,15 @@ impl Requests {
         if !matches!(about.verb, "GET" | "LIST") || about.resource.is_empty() {
             return response;
         }
-        let sizes = self.response_sizes.get_or_create(about).clone();
+        let measures = self.measures(about);
+        let sizes = measures.size.get_or_init(|| self.response_sizes.get_or_create(about).clone());
         match response.body().size_hint().exact() {
             Some(bytes) => {
                 sizes.observe(bytes as f64);
                 response
             }
             None => response.map(|body| match body {
-                Body::Stream(stream) => Body::stream(Measured { stream, bytes: 0, sizes }),
+                Body::Stream(stream) => Body::stream(Measured { stream, bytes: 0, sizes: sizes.clone() }),
                 whole @ Body::Whole(_) => whole,
             }),
         }
@@ -301,7 +359,62 @@ impl Drop for Measured {
     }
 }
 
+fn dry_run_label(dry_run: bool) -> &'static str {
+    if dry_run { "All" } else { "" }
+}
+
 /// `dryRun` of a request.
 pub fn is_dry_run(query: &Query) -> bool {
     query.get("dryRun").is_some_and(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same text at another place.
+    fn elsewhere(about: &About) -> About {
+        let word = |word: &'static str| -> &'static str { Box::leak(word.to_owned().into_boxed_str()) };
+        About { verb: word(about.verb), resource: word(about.resource), ..about.clone() }
+    }
+
+    #[test]
+    fn requests_are_counted_by_what_they_are_about_wherever_that_is_written() {
+        let mut registry = Registry::default();
+        let requests = Requests::register(&mut registry);
+        let gets = About { resource: "pods", ..About::verb("GET") };
+        let lists = About { resource: "pods", ..About::verb("LIST") };
+        let answered = |dry_run, code| Answered {
+            dry_run,
+            code,
+            took: Duration::from_millis(3),
+            elsewhere: Duration::from_millis(1),
+        };
+        for (about, dry_run, code) in [
+            (&gets, false, 200),
+            (&elsewhere(&gets), false, 200),
+            (&gets, false, 404),
+            (&gets, true, 200),
+            (&lists, false, 200),
+        ] {
+            requests.answered(about, &answered(dry_run, code));
+        }
+        let total = |about: &About, dry_run, code| {
+            requests.total.get_or_create(&TotalLabels { about: about.clone(), dry_run, code }).get()
+        };
+        assert_eq!(
+            [total(&gets, "", 200), total(&gets, "", 404), total(&gets, "All", 200), total(&lists, "", 200)],
+            [2, 1, 1, 1]
+        );
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let counted = |name: &str, verb: &str| -> u64 {
+            let lines = text.lines().filter(|it| it.starts_with(&format!("apiserver_{name}_count")));
+            let of_verb = lines.filter(|it| it.contains(&format!("verb=\"{verb}\"")));
+            of_verb.filter_map(|it| it.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+        };
+        assert_eq!(counted("request_duration_seconds", "GET"), 4);
+        assert_eq!(counted("request_sli_duration_seconds", "GET"), 4);
+        assert_eq!(counted("request_sli_duration_seconds", "LIST"), 1);
+    }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
+mod interleavings;
 mod limits;
 mod overtaken;
 mod pod_security;

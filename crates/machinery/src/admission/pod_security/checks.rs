@@ -18,6 +18,8 @@ pub struct Violation {
 pub struct Pod<'a> {
     pub metadata: &'a Tree,
     pub spec: &'a Tree,
+    /// Looked for once: almost every check goes through them. Init containers first.
+    containers: &'a [&'a Tree],
 }
 
 type CheckPod = fn(&Pod<'_>) -> Option<Violation>;
@@ -92,12 +94,17 @@ impl Check {
 
 /// What is wrong where this is demanded with a pod, or with those of a template.
 pub fn evaluate(demand: Demand, pod: &Tree) -> Vec<Violation> {
+    if demand.level == Level::Privileged {
+        return Vec::new();
+    }
     let empty = Tree::new();
     let part = |key| object(pod, key).unwrap_or(&empty);
-    let pod = Pod { metadata: part("metadata"), spec: part("spec") };
+    let spec = part("spec");
+    let kinds = ["initContainers", "containers", "ephemeralContainers"].into_iter();
+    let containers: Vec<&Tree> = kinds.flat_map(|kind| items(spec, kind)).map(|(_, it)| it).collect();
+    let pod = Pod { metadata: part("metadata"), spec, containers: &containers };
     let stricter: Vec<(&str, CheckPod)> = match demand.level {
-        Level::Privileged => return Vec::new(),
-        Level::Baseline => Vec::new(),
+        Level::Privileged | Level::Baseline => Vec::new(),
         Level::Restricted => {
             RESTRICTED.iter().filter_map(|it| Some((it.instead_of, it.at(demand.version)?))).collect()
         }
@@ -110,11 +117,7 @@ pub fn evaluate(demand: Demand, pod: &Tree) -> Vec<Violation> {
 impl<'a> Pod<'a> {
     /// Init containers first.
     pub fn containers(&self) -> impl Iterator<Item = &'a Tree> + use<'a> {
-        let spec = self.spec;
-        ["initContainers", "containers", "ephemeralContainers"]
-            .into_iter()
-            .flat_map(move |key| items(spec, key))
-            .map(|(_, container)| container)
+        self.containers.iter().copied()
     }
 
     /// The names of those for which `is_bad` holds.

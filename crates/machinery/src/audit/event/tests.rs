@@ -28,7 +28,7 @@ fn seen(record: &Record, stage: Stage) -> Value {
 fn an_event_has_upstreams_members_in_its_order() {
     let mut record = mk_record(Level::Metadata, false);
     record.source_addresses = vec!["10.0.0.1".into()];
-    record.annotations.insert("k".into(), "v".into());
+    record.annotations.add("k", "v");
     record.set_request_object(json!({"metadata": {"name": "c", "uid": "u"}, "data": {"a": "b"}}));
     record.set_response(201, None);
     let text = String::from_utf8(

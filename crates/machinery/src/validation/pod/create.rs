@@ -21,16 +21,20 @@ pub fn prepare_pod(pod: &mut Tree) {
         return;
     }
     default_pod(pod);
-    let metadata = object(pod, "metadata").cloned().unwrap_or_default();
+    // Set aside, so that the spec can be changed by what it says.
+    let metadata = pod.remove("metadata");
+    let empty = Tree::new();
+    let said = metadata.as_ref().and_then(Value::as_object).unwrap_or(&empty);
     let mut status = json!({"phase": "Pending"});
     if let Some(spec) = object_mut(pod, "spec") {
         status["qosClass"] = json!(amounts::quality_of_service(spec));
         if !list(spec, "schedulingGates").is_empty() {
-            status["conditions"] = json!([gated(&metadata)]);
+            status["conditions"] = json!([gated(said)]);
         }
-        affinity::merge_label_keys(spec, object(&metadata, "labels").unwrap_or(&Tree::new()));
-        take_over_app_armor(spec, &metadata);
+        affinity::merge_label_keys(spec, object(said, "labels").unwrap_or(&empty));
+        take_over_app_armor(spec, said);
     }
+    pod.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
     pod.insert("status".to_owned(), status);
 }
 

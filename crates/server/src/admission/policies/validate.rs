@@ -44,7 +44,7 @@ pub async fn validate(
         context.hub.metrics.validating_policy(checked.error, checked.action);
     }
     for (key, value) in &verdict.annotations {
-        context.audit.annotate(key.as_str(), value.as_str());
+        context.audit.annotate(key.clone(), value.as_str());
     }
     let outcome = verdict.finish(about(&seen, object));
     notes.warnings.extend(verdict.warnings);
