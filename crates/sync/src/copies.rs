@@ -218,7 +218,7 @@ impl Copies {
         if let Some(of_type) = self.state.lock().types.get_mut(ty)
             && !seen.workspace.is_empty()
         {
-            of_type.put(item.clone(), seen.clone());
+            of_type.answered(item, seen);
         }
     }
 
