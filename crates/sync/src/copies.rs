@@ -27,6 +27,7 @@ mod render;
 pub mod reporter;
 mod run;
 mod seen;
+mod shared;
 mod sink;
 mod tell;
 mod work;
