@@ -19,6 +19,16 @@ pub const KIND: &str = "Assignment";
 pub const PLURAL: &str = "assignments";
 /// On an Assignment: there may be copies of its object in members.
 pub const FINALIZER: &str = "hanse.io/copies";
+/// The namespace of Assignments of objects that are in none.
+pub const NAMESPACE_OF_SHARED: &str = "default";
+/// Kinds in no namespace, namespaces beside, that are assigned: where objects are that name them.
+pub const SHARED: [(&str, &str); 5] = [
+    ("storage.k8s.io", "StorageClass"),
+    ("scheduling.k8s.io", "PriorityClass"),
+    ("networking.k8s.io", "IngressClass"),
+    ("node.k8s.io", "RuntimeClass"),
+    ("", "PersistentVolume"),
+];
 /// As many clusters as one object can be on.
 const MOST_CLUSTERS: usize = 4096;
 /// The longest name an object can have.

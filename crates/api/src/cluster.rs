@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     AGE, GROUP, REGION_LABEL, VERSION, ZONE_LABEL,
+    assignment::SHARED,
     schema::{self, amounts, anything, choice, count, flag, list_of, object_of, word},
 };
 
@@ -104,6 +105,12 @@ fn shape() -> Value {
             "unschedulable": flag("Nothing new is put there; what runs there stays."),
             "capacity": capacity,
             "accounts": list_of("Accounts that may use it; all of them if it is left out.", 4096, word("")),
+            "admits": list_of(
+                "Kinds in no namespace that workspaces bring along which do not have the cluster themselves: none if it \
+                 is left out.",
+                16,
+                choice("A kind.", &SHARED.map(|(_, kind)| kind), None),
+            ),
             "namespaces": choice(
                 "Same: namespaces have the same name there. Prefixed: the workspace comes before it.",
                 &["Same", "Prefixed"],

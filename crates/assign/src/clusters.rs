@@ -3,7 +3,7 @@
 //! A workspace uses its own clusters, and those of the platform's own workspaces. Where two have the same name its own
 //! counts, then root's, then default's.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use compact_str::CompactString;
 use jiff::Timestamp;
@@ -196,6 +196,18 @@ impl Clusters {
     /// The UID of the cluster that a workspace knows by this name.
     pub fn uid(&self, workspace: &WorkspaceId, name: &str) -> Option<&CompactString> {
         self.find(workspace, name).map(|it| &it.uid)
+    }
+
+    /// The clusters that take objects of a kind in no namespace from a workspace: those it has itself, and those whose
+    /// operator admits them. They are everybody's who uses the cluster.
+    pub fn takers(&self, workspace: &WorkspaceId, kind: &str) -> BTreeSet<String> {
+        let is_own = |name: &str| match is_platform(workspace) {
+            true => self.find(workspace, name).is_some(),
+            false => self.joined.get(workspace).is_some_and(|here| here.contains_key(name)),
+        };
+        let clusters = self.directory(workspace).entries().iter().map(|it| &it.cluster);
+        let takes = clusters.filter(|it| is_own(&it.name) || it.admits.contains(kind));
+        takes.map(|it| it.name.to_string()).collect()
     }
 
     pub fn is_joined(&self, uid: &str) -> bool {

@@ -13,6 +13,7 @@ use machinery::{Draft, object::ObjectError};
 use serde_json::Value;
 use server::{
     Hub,
+    desk::Desk,
     duty::{self, during},
 };
 use store::{Change, Commit, Error, Expect, FeedItem, Write};
@@ -20,6 +21,7 @@ use store::{Change, Commit, Error, Expect, FeedItem, Write};
 use crate::{
     audited, place,
     queue::{Aspect, Haste, Id, Task},
+    scale::{self, Scale},
     status,
     world::{World, kind_of},
 };
@@ -51,8 +53,15 @@ enum Outcome {
 
 type Pending = FuturesUnordered<BoxFuture<'static, (Task, Outcome)>>;
 
+/// What is done because of a look.
+enum Deed {
+    Commit(Commit),
+    Scale(Scale),
+}
+
 struct Controller {
     hub: Arc<Hub>,
+    desk: Arc<Desk>,
     world: World,
     pending: Pending,
     /// Those that failed, until they are tried again.
@@ -62,7 +71,8 @@ struct Controller {
 impl Controller {
     fn new(hub: Arc<Hub>) -> Controller {
         let world = World::new(hub.clone());
-        Controller { world, hub, pending: FuturesUnordered::new(), resting: FuturesUnordered::new() }
+        let desk = Arc::new(Desk::new(hub.clone(), "system:hanse:placement", scale::MANAGER));
+        Controller { world, hub, desk, pending: FuturesUnordered::new(), resting: FuturesUnordered::new() }
     }
 
     async fn run(mut self, mut feed: store::Feed) {
@@ -133,13 +143,15 @@ impl Controller {
             let step = guarded(|| match task.1 {
                 Aspect::Place => {
                     metrics.decisions.inc();
-                    place::look(world, &task.0)
+                    place::look(world, &task.0).map(|it| it.map(Deed::Commit))
                 }
-                Aspect::Status => sum(world, &task.0),
+                Aspect::Status => sum(world, &task.0).map(|it| it.map(Deed::Commit)),
+                Aspect::Scale => scale::wanted(world, &task.0).map(|it| it.map(Deed::Scale)),
             });
             match step {
-                Some(Ok(None)) => self.world.queue.done(task),
-                Some(Ok(Some(commit))) => self.commit(task, commit),
+                Some(Ok(None)) => self.idle(task),
+                Some(Ok(Some(Deed::Commit(commit)))) => self.commit(task, commit),
+                Some(Ok(Some(Deed::Scale(scale)))) => self.scale(task, scale),
                 Some(Err(error)) => self.rest(task, &error.to_string()),
                 None => self.rest(task, "it panicked; the log says where"),
             }
@@ -147,6 +159,14 @@ impl Controller {
         metrics.pending.set(self.world.waiting.pending() as i64);
         metrics.waiting.set(self.world.queue.len() as i64);
         self.world.queue.len() > 0
+    }
+
+    /// There is nothing to write down; those that waited for what failed to be written wait no longer.
+    fn idle(&mut self, task: Task) {
+        let (id, aspect) = task.clone();
+        if self.world.queue.done(task) && aspect == Aspect::Place {
+            self.world.wake_waiting_for(&id);
+        }
     }
 
     fn commit(&mut self, task: Task, commit: Commit) {
@@ -160,6 +180,20 @@ impl Controller {
                 }
                 Err(Error::Conflict { .. }) => Outcome::Overtaken,
                 Err(error) => Outcome::Failed(error.to_string()),
+            };
+            (task, outcome)
+        }));
+    }
+
+    fn scale(&mut self, task: Task, scale: Scale) {
+        let desk = self.desk.clone();
+        self.pending.push(Box::pin(async move {
+            let outcome = match scale.write(&desk).await {
+                Ok(_) => Outcome::Committed,
+                // What cannot be scaled has no autoscaler.
+                Err(refused) if refused.code == 404 => Outcome::Committed,
+                Err(refused) if refused.code == 409 => Outcome::Overtaken,
+                Err(refused) => Outcome::Failed(refused.to_string()),
             };
             (task, outcome)
         }));
@@ -187,6 +221,7 @@ impl Controller {
         if *aspect == Aspect::Place {
             let returned = self.world.holds.dropped(id, |_| false);
             self.world.give_back(returned);
+            self.world.wake_waiting_for(id);
         }
     }
 

@@ -40,7 +40,8 @@ fn is_told(assignment: &Assignment) -> bool {
     let object = &assignment.spec.object;
     let travel = kinds::of(object.group(), &object.kind).travel(&object.name);
     let is_counted = assignment.spec.clusters.iter().any(|target| target.replicas.is_some());
-    let goes_along = matches!(travel, Travel::Follows | Travel::WithNamespace) || is_namespace(object);
+    let goes_along =
+        matches!(travel, Travel::Follows | Travel::WithNamespace | Travel::Named) || is_namespace(object);
     is_counted || !goes_along
 }
 
@@ -163,7 +164,8 @@ pub fn event(
     news: &News,
 ) -> Result<Write, ObjectError> {
     // Events about what is in no namespace are in this one.
-    let (namespace, of_object) = if is_namespace(about) { ("default", "") } else { (namespace, namespace) };
+    let (namespace, of_object) =
+        if about.is_in_namespace() { (namespace, namespace) } else { ("default", "") };
     let name = name_of(about, news);
     let key = Key::new("", "events", namespace, &name);
     let now = hub.now_text();

@@ -20,7 +20,9 @@ mod namespace;
 mod place;
 mod queue;
 mod record;
+mod scale;
 mod status;
+mod users;
 mod waiting;
 mod world;
 

@@ -138,6 +138,7 @@ impl Namespace {
         };
         self.forget(key);
         concerned.extend(self.led_by(&subject));
+        concerned.extend(self.mounting(&subject));
         concerned.insert(key.clone());
         self.note(key, Known { subject: Arc::new(subject), placed });
         concerned.into_iter().collect()
@@ -147,6 +148,7 @@ impl Namespace {
     pub fn remove(&mut self, key: &Key) -> Vec<Key> {
         let Some(old) = self.objects.get(key).map(|old| old.subject.clone()) else { return Vec::new() };
         let mut concerned = self.led_by(&old);
+        concerned.extend(self.mounting(&old));
         if self.forget(key) {
             concerned.extend(self.followers.iter().cloned());
         }
@@ -165,6 +167,9 @@ impl Namespace {
         let went: Vec<String> = was.into_keys().filter(|name| !known.placed.contains_key(name)).collect();
         let moves = self.occupied.add(&came) | self.occupied.subtract(&went);
         let mut concerned = self.led_by(&subject);
+        if follow::is_claim(&subject) {
+            concerned.extend(self.waiting_for(key));
+        }
         if is_workload && (self.neighbours.add(&came) | self.neighbours.subtract(&went)) {
             concerned.extend(self.followers.iter().cloned());
         }
@@ -197,6 +202,60 @@ impl Namespace {
     /// Where anything of it is.
     pub fn occupied(&self) -> BTreeSet<String> {
         self.occupied.names()
+    }
+
+    /// Who mounts it, if it is a claim: they can only run where it is.
+    fn mounting(&self, claim: &Subject) -> impl Iterator<Item = Key> {
+        let is_claim = follow::is_claim(claim);
+        let namers = self.namers.get(&(Named::Claim, claim.name.clone())).filter(|_| is_claim);
+        namers.into_iter().flatten().cloned()
+    }
+
+    /// Whether pods mount the claim, none of which has a place yet.
+    pub fn is_awaited(&self, claim: &Subject) -> bool {
+        let mut mounting = self.mounting(claim).filter_map(|key| self.objects.get(&key)).peekable();
+        mounting.peek().is_some() && mounting.all(|it| it.placed.is_empty())
+    }
+
+    /// The claims that a workload mounts and that are in clusters, and in which.
+    pub fn claims_of(&self, workload: &Subject) -> BTreeMap<String, BTreeSet<String>> {
+        let names = workload.references.claims.iter();
+        let known = names.filter_map(|name| {
+            let claim = self.objects.get(self.named.get(&(Named::Claim, name.clone()))?)?;
+            Some((name.clone(), claim.placed.keys().cloned().collect::<BTreeSet<String>>()))
+        });
+        known.filter(|(_, clusters)| !clusters.is_empty()).collect()
+    }
+
+    /// Where claims are: one that nothing mounts yet goes there, so that one pod can mount them all.
+    pub fn claimed(&self) -> BTreeSet<String> {
+        self.claims().flat_map(|(_, it)| it.placed.keys().cloned()).collect()
+    }
+
+    fn claims(&self) -> impl Iterator<Item = (&Key, &Known)> {
+        let claims = self.named.iter().filter(|((named, _), _)| *named == Named::Claim);
+        claims.filter_map(|(_, key)| Some((key, self.objects.get(key)?)))
+    }
+
+    /// The claims that an object must know the place of before it has one itself: those it mounts, and if it is a claim,
+    /// all others.
+    pub fn waits_for(&self, subject: &Subject) -> Vec<Key> {
+        let is_claim = follow::is_claim(subject);
+        let matters = |it: &Subject| is_claim || subject.references.claims.contains(&it.name);
+        let unplaced = self.claims().filter(|(_, it)| it.placed.is_empty() && matters(&it.subject));
+        unplaced
+            .filter(|(_, it)| it.subject.name != subject.name || !is_claim)
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
+    /// Who may have waited for a claim: those that mount it, and claims that have no place.
+    pub fn waiting_for(&self, key: &Key) -> BTreeSet<Key> {
+        let Some(claim) = self.objects.get(key).filter(|it| follow::is_claim(&it.subject)) else {
+            return BTreeSet::new();
+        };
+        let claims = self.claims().filter(|(other, it)| it.placed.is_empty() && *other != key);
+        self.mounting(&claim.subject).chain(claims.map(|(key, _)| key.clone())).collect()
     }
 
     fn led_by(&self, leader: &Subject) -> BTreeSet<Key> {
@@ -283,6 +342,40 @@ mod tests {
 
     fn placed(clusters: &[&str]) -> BTreeMap<String, Share> {
         clusters.iter().map(|name| ((*name).to_owned(), Share { replicas: 2, ..Share::default() })).collect()
+    }
+
+    #[test]
+    fn a_claim_and_who_mounts_it_are_in_one_cluster() {
+        let job = subject(json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "import", "namespace": "shop"},
+            "spec": {"template": {"spec": {
+                "containers": [{"name": "c", "image": "i"}],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "work"}}],
+            }}},
+        }));
+        let (claim, other) =
+            (plain("PersistentVolumeClaim", "work"), plain("PersistentVolumeClaim", "other"));
+        let claim_key = key("persistentvolumeclaims", "work");
+        let other_key = key("persistentvolumeclaims", "other");
+        let job_key = Key::new("batch", "jobs", "shop", "import");
+        let mut namespace = Namespace::default();
+        namespace.put(&claim_key, claim.clone());
+        namespace.put(&other_key, other.clone());
+        assert!(!namespace.is_awaited(&claim), "nothing mounts it");
+        assert_eq!(namespace.waits_for(&other), [claim_key.clone()], "they may have to be in one place");
+        namespace.put(&job_key, job.clone());
+        assert!(namespace.is_awaited(&claim) && !namespace.is_awaited(&other));
+        assert_eq!(namespace.waits_for(&job), [claim_key.clone()]);
+        assert!(namespace.claims_of(&job).is_empty());
+
+        let (concerned, _) = namespace.place(&claim_key, placed(&["eu-1"]));
+        assert!(concerned.contains(&job_key) && concerned.contains(&other_key), "{concerned:?}");
+        assert_eq!(namespace.claims_of(&job), [("work".to_owned(), ["eu-1".to_owned()].into())].into());
+        assert_eq!(namespace.claimed(), ["eu-1".to_owned()].into());
+        assert!(namespace.waits_for(&job).is_empty());
+        namespace.place(&job_key, placed(&["eu-1"]));
+        assert!(!namespace.is_awaited(&claim));
+        assert!(namespace.remove(&claim_key).contains(&job_key), "it may go elsewhere with the next");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use store::{Change, Commit, Expect, Key, Write};
 
 use crate::{
     events::{self, News},
-    queue::Id,
+    queue::{Aspect, Id},
     record,
     world::{World, account, kind_of, namespace_of},
 };
@@ -236,7 +236,8 @@ fn assign(
     if is_going(world, space) {
         return Ok(None);
     }
-    if object.head.deleting || namespace.is_none_or(|namespace| namespace.head.deleting) {
+    let has_room = id.is_shared() || namespace.is_some_and(|namespace| !namespace.head.deleting);
+    if object.head.deleting || !has_room {
         return Ok(None);
     }
     let old = stored.as_deref().map(Assignment::read).transpose()?;
@@ -394,23 +395,33 @@ fn decided(
         return Ok(old.filter(|_| is_unselected).and_then(|old| unassigned(world, space, id, object, old)));
     };
     let subject = known.subject.clone();
+    if old.is_none() && awaits_claims(world, id, &subject) {
+        return Ok(None);
+    }
     let tree = Value::Object(object.tree()?);
     let lacks = world.clusters.directory(space.id()).offers().iter().any(|offer| !offer.lacks.is_empty());
     let fields = if lacks { Fields::used(&tree) } else { Fields::none() };
     let (policies, root) = (world.policies(space.id()), world.policies(&server::hub::root_id()));
     let cordoned = world.cordoned(space.id());
     let home = world.home(space.id());
-    let namespace = namespace_of(&world.hub, space.id(), id.namespace());
+    let namespace = namespace_of(&world.hub, space.id(), id.realm());
     let current =
         old.map(|old| record::staying(old, |uid| world.clusters.is_joined(uid))).unwrap_or_default();
     let (referrers, neighbours) = match placement::follow::is_follower(&subject) {
+        true if id.is_shared() => (world.users(space.id(), &subject), BTreeSet::new()),
         true => {
             let here = world.namespace(id);
             let referrers = here.map(|it| it.referrers(&subject)).unwrap_or_default();
-            (referrers, here.map(|it| it.neighbourhood()).unwrap_or_default())
+            let mut neighbours = here.map(|it| it.neighbourhood()).unwrap_or_default();
+            if neighbours.is_empty() && placement::follow::is_claim(&subject) {
+                neighbours = here.map(|it| it.claimed()).unwrap_or_default();
+            }
+            (referrers, neighbours)
         }
         false => Default::default(),
     };
+    let claims = world.namespace(id).map(|it| it.claims_of(&subject)).unwrap_or_default();
+    let brought = world.brought(space.id(), &subject);
     let resource = id.key.collection.parts().1;
     let none = Policies::new();
     let input = Input {
@@ -424,6 +435,9 @@ fn decided(
         current: &current,
         home: home.as_deref(),
         referrers: &referrers,
+        awaited: world.namespace(id).is_some_and(|it| it.is_awaited(&subject)),
+        claims: &claims,
+        brought: &brought,
         neighbours: &neighbours,
         cordoned: &cordoned,
         now: world.hub.now().as_second(),
@@ -455,6 +469,13 @@ fn decided(
     let Some(reference) = reference(id, object) else { return Ok(None) };
     let spec = record::spec(reference, targets, reasons);
     Ok(Some(Assignment { spec, status: assignment::Status::default() }))
+}
+
+/// Whether a claim that it must be beside was decided, and that is not written down yet: whoever waits is looked at again
+/// when it is, or was not.
+fn awaits_claims(world: &World, id: &Id, subject: &Subject) -> bool {
+    let claims = world.namespace(id).map(|it| it.waits_for(subject)).unwrap_or_default();
+    claims.iter().any(|claim| world.queue.is_busy(&Id::new(&id.workspace, claim), Aspect::Place))
 }
 
 /// Room is held for what was decided, and whoever waits is woken by what it waits for.

@@ -24,9 +24,19 @@ impl Id {
         self.key.collection.parts() == ("", "namespaces")
     }
 
-    /// The namespace that it is in; a namespace is in itself.
-    pub fn namespace(&self) -> &str {
+    /// Whether it is in no namespace, and not one itself.
+    pub fn is_shared(&self) -> bool {
+        self.key.item.namespace().is_empty() && !self.is_namespace()
+    }
+
+    /// The namespace that it is in; empty: none. A namespace is in itself.
+    pub fn realm(&self) -> &str {
         if self.is_namespace() { self.key.item.name() } else { self.key.item.namespace() }
+    }
+
+    /// The namespace of its Assignment and of Events about it: of what is in none, as Kubernetes has it.
+    pub fn namespace(&self) -> &str {
+        if self.is_shared() { api::assignment::NAMESPACE_OF_SHARED } else { self.realm() }
     }
 
     /// Where its Assignment is.
@@ -43,6 +53,8 @@ pub enum Aspect {
     Place,
     /// What its clusters say of it.
     Status,
+    /// Of an autoscaler: how many replicas its target is to have.
+    Scale,
 }
 
 /// When it is looked at.
@@ -99,6 +111,11 @@ impl Queue {
         }
     }
 
+    /// Whether it is being looked at.
+    pub fn is_busy(&self, id: &Id, aspect: Aspect) -> bool {
+        self.busy.contains(&(id.clone(), aspect))
+    }
+
     pub fn len(&self) -> usize {
         self.known.len()
     }
@@ -125,9 +142,11 @@ impl Queue {
         }
     }
 
-    pub fn done(&mut self, task: Task) {
-        self.failures.remove(&task);
+    /// Whether it had failed before.
+    pub fn done(&mut self, task: Task) -> bool {
+        let had_failed = self.failures.remove(&task).is_some();
         self.resume(task);
+        had_failed
     }
 
     /// How long to wait before [`Queue::retry`].
@@ -207,5 +226,11 @@ mod tests {
         let id = Id::new(&WorkspaceId("w".into()), &Key::new("", "namespaces", "", "shop"));
         let key = id.assignment();
         assert_eq!((key.item.namespace(), key.item.name()), ("shop", "namespaces.shop"));
+        let id = Id::new(&WorkspaceId("w".into()), &Key::new("storage.k8s.io", "storageclasses", "", "fast"));
+        let key = id.assignment();
+        assert_eq!(
+            (key.item.namespace(), key.item.name()),
+            ("default", "storageclasses.storage.k8s.io.fast")
+        );
     }
 }

@@ -24,14 +24,17 @@ use crate::{
     holds::{Holds, Returned},
     namespace::Namespace,
     queue::{Aspect, Haste, Id, Queue},
-    record,
+    record, scale,
+    users::Users,
     waiting::Waiting,
 };
 
 /// What is known of a workspace.
 #[derive(Default)]
 pub struct Workspace {
+    /// By name; the one without a name has what is in none.
     pub namespaces: HashMap<CompactString, Namespace>,
+    pub users: Users,
     /// How many workloads each cluster has that were placed by default: the first is where others go.
     homes: BTreeMap<String, usize>,
     /// Where each of them was counted.
@@ -60,7 +63,7 @@ pub struct World {
     pub alarms: Alarms<Id>,
     /// There is no cluster and there never was: nothing is looked at, and nothing written.
     asleep: bool,
-    workspaces: HashMap<WorkspaceId, Workspace>,
+    pub workspaces: HashMap<WorkspaceId, Workspace>,
 }
 
 fn placements() -> Collection {
@@ -105,7 +108,7 @@ impl World {
     }
 
     pub fn namespace(&self, id: &Id) -> Option<&Namespace> {
-        self.workspaces.get(&id.workspace)?.namespaces.get(id.namespace())
+        self.workspaces.get(&id.workspace)?.namespaces.get(id.realm())
     }
 
     fn namespace_mut(&mut self, workspace: &WorkspaceId, name: &str) -> &mut Namespace {
@@ -283,6 +286,9 @@ impl World {
             for (name, namespace) in &known.namespaces {
                 let here = namespace.all().filter(|(_, it)| it.placed.contains_key(cluster));
                 ids.extend(here.map(|(key, _)| Id::new(workspace, key)));
+                if name.is_empty() {
+                    continue;
+                }
                 ids.push(Id::new(workspace, &Key::new("", "namespaces", "", name)));
             }
         }
@@ -372,9 +378,7 @@ impl World {
         haste: Haste,
     ) {
         let name = key.item.namespace();
-        if name.is_empty() {
-            return;
-        }
+        let mut users = BTreeSet::new();
         let concerned = match object {
             None => {
                 let is_known =
@@ -382,7 +386,9 @@ impl World {
                 if !is_known {
                     return;
                 }
-                let mut concerned = self.namespace_mut(workspace, name).remove(key);
+                let mut concerned = self.named_by(workspace, key);
+                users.extend(self.workspace(workspace).users.remove(key));
+                concerned.extend(self.namespace_mut(workspace, name).remove(key));
                 self.waiting.forget(&Id::new(workspace, key));
                 self.drop_if_empty(workspace, name);
                 concerned.push(key.clone());
@@ -390,14 +396,30 @@ impl World {
             }
             Some(object) => {
                 let Some(subject) = self.subject(workspace, key, object) else { return };
+                users.extend(self.workspace(workspace).users.put(key, subject.named()));
                 let mut concerned = self.namespace_mut(workspace, name).put(key, subject);
                 if object.head.deleting {
                     concerned.push(key.clone());
                 }
+                if !concerned.is_empty() {
+                    concerned.extend(self.named_by(workspace, key));
+                }
                 concerned
             }
         };
-        concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place, haste));
+        self.place_shared(workspace, &users, haste);
+        self.look_at(workspace, &concerned, haste);
+    }
+
+    /// Where they are to be, and of autoscalers what their target is to have.
+    fn look_at(&mut self, workspace: &WorkspaceId, keys: &[Key], haste: Haste) {
+        for key in keys {
+            let id = Id::new(workspace, key);
+            if scale::is_autoscaler(key) {
+                self.queue.add(id.clone(), Aspect::Scale, haste);
+            }
+            self.queue.add(id, Aspect::Place, haste);
+        }
     }
 
     /// `None`: objects of its kind stay in the hub, or nothing selects it.
@@ -414,6 +436,11 @@ impl World {
             return None;
         }
         let space = self.hub.space_by_id(workspace)?;
+        let is_named = travel == Travel::Named;
+        // What every API server has, so has every member; and nothing else goes anywhere that is in no namespace.
+        if key.item.namespace().is_empty() && (!is_named || space.in_base(key)) {
+            return None;
+        }
         if travel == Travel::IfSelected && !self.may_be_selected(&space, object) {
             return None;
         }
@@ -458,8 +485,7 @@ impl World {
         let Ok(assignment) = Assignment::read(object) else { return };
         let reference = &assignment.spec.object;
         let namespace = object.head.namespace.as_str();
-        let inside =
-            if reference.kind == "Namespace" && reference.group().is_empty() { "" } else { namespace };
+        let inside = if reference.is_in_namespace() { namespace } else { "" };
         let key = Key::new(reference.group(), &reference.resource, inside, &reference.name);
         let id = Id::new(workspace, &key);
         let placed = match after {
@@ -474,8 +500,10 @@ impl World {
             let ready = report.status["readyReplicas"].as_u64().unwrap_or(0);
             self.holds.applied(&id, &report.uid, wanted.is_none_or(|wanted| ready >= wanted));
         }
-        let inside = self.namespace_mut(workspace, namespace);
-        let (concerned, moves) = inside.place(&key, placed);
+        let clusters = placed.keys().cloned().collect();
+        let users = self.workspace(workspace).users.place(&key, clusters);
+        self.place_shared(workspace, &users, haste);
+        let (concerned, moves) = self.namespace_mut(workspace, id.realm()).place(&key, placed);
         let is_out = |target: &&api::assignment::Target| target.state == State::Draining;
         let leaving = assignment
             .spec
@@ -487,6 +515,9 @@ impl World {
             self.queue.add(id.clone(), Aspect::Place, haste);
         }
         self.queue.add(id.clone(), Aspect::Status, haste);
+        if scale::is_autoscaler(&key) {
+            self.queue.add(id.clone(), Aspect::Scale, haste);
+        }
         if after.is_some() {
             let has_home = id.is_namespace() || self.namespace(&id).is_some_and(|it| it.get(&key).is_some());
             if !has_home {
@@ -494,12 +525,12 @@ impl World {
                 self.queue.add(id.clone(), Aspect::Place, haste);
             }
         }
-        if moves {
+        if moves && !id.is_shared() {
             let namespace = Key::new("", "namespaces", "", namespace);
             self.queue.add(Id::new(workspace, &namespace), Aspect::Place, haste);
         }
-        concerned.iter().for_each(|key| self.queue.add(Id::new(workspace, key), Aspect::Place, haste));
-        self.drop_if_empty(workspace, namespace);
+        self.look_at(workspace, &concerned, haste);
+        self.drop_if_empty(workspace, id.realm());
     }
 
     /// Keeps count of where the default has put workloads.
@@ -539,6 +570,12 @@ impl World {
             let ids = self.waiting.concerned(&name, Turn::Room);
             self.place_in_turn(ids);
         }
+    }
+
+    /// A claim that others waited for is not written down.
+    pub fn wake_waiting_for(&mut self, id: &Id) {
+        let waiting = self.namespace(id).map(|it| it.waiting_for(&id.key)).unwrap_or_default();
+        self.place_in_turn(waiting.iter().map(|key| Id::new(&id.workspace, key)));
     }
 
     /// The cluster that a workspace prefers.

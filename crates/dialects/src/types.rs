@@ -145,7 +145,7 @@ pub fn configured<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<Federated
 fn may_be_federated(read: &FederatedType) -> bool {
     let travel = kinds::of(&read.target_group, &read.target_kind).travel;
     let is_special = read.target_group == api::GROUP || crate::is_dialect(&read.target_group);
-    travel != kinds::Travel::Stays && !is_special && !read.is_namespace()
+    !matches!(travel, kinds::Travel::Stays | kinds::Travel::Named) && !is_special && !read.is_namespace()
 }
 
 /// `None`: it is not a type of objects in namespaces.

@@ -207,8 +207,12 @@ static ROWS: &[Row] = &[
         retain: retain::volume,
         health: health::volume,
         aggregate: aggregate::phases::volume,
-        ..row("", "PersistentVolume", Travel::IfSelected)
+        ..row("", "PersistentVolume", Travel::Named)
     },
+    Row { strip: split::strip::class, ..row("storage.k8s.io", "StorageClass", Travel::Named) },
+    Row { strip: split::strip::class, ..row("scheduling.k8s.io", "PriorityClass", Travel::Named) },
+    Row { strip: split::strip::class, ..row("networking.k8s.io", "IngressClass", Travel::Named) },
+    row("node.k8s.io", "RuntimeClass", Travel::Named),
     Row {
         refer: subject::service,
         strip: split::strip::service,
@@ -255,10 +259,6 @@ static ROWS: &[Row] = &[
     row("rbac.authorization.k8s.io", "RoleBinding", Travel::Stays),
     row("rbac.authorization.k8s.io", "ClusterRole", Travel::Stays),
     row("rbac.authorization.k8s.io", "ClusterRoleBinding", Travel::Stays),
-    row("storage.k8s.io", "StorageClass", Travel::Stays),
-    row("scheduling.k8s.io", "PriorityClass", Travel::Stays),
-    row("networking.k8s.io", "IngressClass", Travel::Stays),
-    row("node.k8s.io", "RuntimeClass", Travel::Stays),
     row("apiextensions.k8s.io", "CustomResourceDefinition", Travel::Stays),
     row("apiregistration.k8s.io", "APIService", Travel::Stays),
     row("certificates.k8s.io", "CertificateSigningRequest", Travel::Stays),

@@ -133,6 +133,7 @@ fn class(subject: &mut Subject, kind: ClassKind, name: &str) {
 }
 
 pub(crate) fn claim(object: &Value, subject: &mut Subject) -> Result<(), Problem> {
+    add(&mut subject.references.volumes, text(object, "spec.volumeName"));
     class(subject, ClassKind::StorageClass, text(object, "spec.storageClassName"));
     let source = at(object, "spec.dataSourceRef").or_else(|| at(object, "spec.dataSource"));
     if let Some(source) = source.filter(|source| text(source, "kind") == "PersistentVolumeClaim") {

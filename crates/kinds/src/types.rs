@@ -63,12 +63,50 @@ pub enum ClassKind {
     RuntimeClass,
 }
 
+impl ClassKind {
+    pub const ALL: [ClassKind; 4] =
+        [ClassKind::StorageClass, ClassKind::PriorityClass, ClassKind::IngressClass, ClassKind::RuntimeClass];
+
+    pub fn group(self) -> &'static str {
+        match self {
+            ClassKind::StorageClass => "storage.k8s.io",
+            ClassKind::PriorityClass => "scheduling.k8s.io",
+            ClassKind::IngressClass => "networking.k8s.io",
+            ClassKind::RuntimeClass => "node.k8s.io",
+        }
+    }
+
+    pub fn kind(self) -> &'static str {
+        match self {
+            ClassKind::StorageClass => "StorageClass",
+            ClassKind::PriorityClass => "PriorityClass",
+            ClassKind::IngressClass => "IngressClass",
+            ClassKind::RuntimeClass => "RuntimeClass",
+        }
+    }
+
+    /// `None`: it is no class.
+    pub fn of(group: &str, kind: &str) -> Option<ClassKind> {
+        ClassKind::ALL.into_iter().find(|it| (it.group(), it.kind()) == (group, kind))
+    }
+}
+
 /// An object that is named by another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     pub group: String,
     pub kind: String,
     pub name: String,
+}
+
+impl Target {
+    pub fn class(kind: ClassKind, name: &str) -> Target {
+        Target { group: kind.group().to_owned(), kind: kind.kind().to_owned(), name: name.to_owned() }
+    }
+
+    fn volume(name: &str) -> Target {
+        Target { group: String::new(), kind: "PersistentVolume".to_owned(), name: name.to_owned() }
+    }
 }
 
 /// What an object names, in its own namespace.
@@ -79,6 +117,8 @@ pub struct References {
     pub service_accounts: BTreeSet<String>,
     pub claims: BTreeSet<String>,
     pub services: BTreeSet<String>,
+    /// The volumes that a claim is for, which are in no namespace.
+    pub volumes: BTreeSet<String>,
     /// What an autoscaler scales.
     pub targets: BTreeSet<Target>,
     /// The pods that a Service, a budget or a NetworkPolicy is about.
@@ -129,6 +169,8 @@ pub enum Travel {
     Follows,
     /// They go wherever anything of their namespace is.
     WithNamespace,
+    /// They are in no namespace, and go where objects of any namespace are that name them.
+    Named,
     /// Only if a policy selects them.
     #[default]
     IfSelected,
@@ -171,6 +213,19 @@ pub struct Subject {
     pub every_node: bool,
     /// Its pods mount claims, or it makes some for them.
     pub mounts_volumes: bool,
+}
+
+impl Subject {
+    /// Itself, as others name it.
+    pub fn target(&self) -> Target {
+        Target { group: self.group.clone(), kind: self.kind.clone(), name: self.name.clone() }
+    }
+
+    /// What it names that is in no namespace.
+    pub fn named(&self) -> BTreeSet<Target> {
+        let classes = self.classes.iter().map(|(kind, name)| Target::class(*kind, name));
+        classes.chain(self.references.volumes.iter().map(|name| Target::volume(name))).collect()
+    }
 }
 
 /// What one cluster gets of an object.

@@ -137,6 +137,8 @@ pub struct Cluster {
     pub unschedulable: bool,
     /// Who may use it; empty: everybody.
     pub accounts: BTreeSet<String>,
+    /// Kinds in no namespace that it takes from workspaces which do not have it.
+    pub admits: BTreeSet<String>,
     pub network: Network,
     pub condition: Condition,
     /// `None`: not known, and not judged.
@@ -162,6 +164,7 @@ impl Cluster {
             taints: Vec::new(),
             unschedulable: false,
             accounts: BTreeSet::new(),
+            admits: BTreeSet::new(),
             network: Network::None,
             condition: Condition::Ready,
             amounts: None,
@@ -201,6 +204,7 @@ impl Cluster {
         cluster.unschedulable =
             spec["unschedulable"] == true || object["metadata"]["deletionTimestamp"].is_string();
         cluster.accounts = items(&spec["accounts"]).filter_map(Value::as_str).map(str::to_owned).collect();
+        cluster.admits = items(&spec["admits"]).filter_map(Value::as_str).map(str::to_owned).collect();
         cluster.network = match spec["network"].as_str() {
             Some("Flat") => Network::Flat,
             Some("Gateway") => Network::Gateway,
@@ -293,15 +297,9 @@ fn offer(status: &Value) -> Offer {
 
 /// `{StorageClass: [fast], …}`
 fn classes(classes: &Map<String, Value>) -> BTreeSet<(ClassKind, String)> {
-    let known = [
-        (ClassKind::StorageClass, "StorageClass"),
-        (ClassKind::PriorityClass, "PriorityClass"),
-        (ClassKind::IngressClass, "IngressClass"),
-        (ClassKind::RuntimeClass, "RuntimeClass"),
-    ];
-    let of = |(kind, name): (ClassKind, &str)| {
-        let names = classes.get(name).map(items).into_iter().flatten().filter_map(Value::as_str);
+    let of = |kind: ClassKind| {
+        let names = classes.get(kind.kind()).map(items).into_iter().flatten().filter_map(Value::as_str);
         names.map(move |name| (kind, name.to_owned())).collect::<Vec<_>>()
     };
-    known.into_iter().flat_map(of).collect()
+    ClassKind::ALL.into_iter().flat_map(of).collect()
 }

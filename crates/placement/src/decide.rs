@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kinds::{Extent, Resources, Share, Split};
+use kinds::{Extent, Resources, Share, Split, Travel};
 use machinery::quantity::{Format, Quantity};
 
 use crate::{
@@ -176,19 +176,22 @@ fn at_home(input: &Input<'_>) -> Decision {
 
 /// Where those are that need it, else where its namespace's workloads are, else at home.
 fn by_reference(input: &Input<'_>) -> Decision {
-    let with_namespace = follow::travel(input.subject) == kinds::Travel::WithNamespace;
+    let travel = follow::travel(input.subject);
+    let with_namespace = travel == Travel::WithNamespace;
     let mut wanted: BTreeMap<&str, u64> = BTreeMap::new();
     if !with_namespace {
         wanted.extend(input.referrers.iter().map(|(name, replicas)| (name.as_str(), *replicas)));
     }
-    if wanted.is_empty() {
+    // What is in no namespace has no neighbours.
+    let waits = (input.awaited && is_claim(input.subject)) || travel == Travel::Named;
+    if wanted.is_empty() && !waits {
         wanted.extend(input.neighbours.iter().map(|name| (name.as_str(), 0)));
     }
-    if wanted.is_empty() {
+    if wanted.is_empty() && follow::stays_unneeded(input.subject) {
         // Nothing needs it any more, which is no reason to take it away.
         wanted.extend(input.current.keys().map(|name| (name.as_str(), 0)));
     }
-    if wanted.is_empty() {
+    if wanted.is_empty() && !waits {
         wanted.extend(input.home.map(|name| (name, 0)));
     }
     if is_claim(input.subject) && !input.shared_volumes {

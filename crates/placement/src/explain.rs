@@ -307,8 +307,31 @@ impl Decision {
             }
             Objection::NoClass(at) => {
                 let class = subject.classes.iter().nth(at);
+                let is_brought = class.is_some_and(|class| input.brought.contains_key(class));
+                let kind = class.map_or("", |(kind, _)| kind.kind());
                 let class = class.map(|(kind, name)| format!("{kind:?} {name}")).unwrap_or_default();
-                (format!("it has no {class}"), format!("{class} in the cluster"))
+                match is_brought {
+                    true => (
+                        format!("it has no {class}, and takes none from this workspace"),
+                        format!("{kind} in its spec.admits"),
+                    ),
+                    false => {
+                        (format!("it has no {class}"), format!("{class} in the cluster, or in the workspace"))
+                    }
+                }
+            }
+            Objection::ClaimElsewhere(at) => {
+                let claim = input.claims.iter().nth(at);
+                let (name, clusters) = claim.map(|(name, it)| (name.as_str(), it)).unzip();
+                let clusters: Vec<&str> = clusters.into_iter().flatten().map(String::as_str).collect();
+                (
+                    format!(
+                        "the claim {} that it mounts is in {}",
+                        name.unwrap_or_default(),
+                        clusters.join(", ")
+                    ),
+                    format!("a claim that is in {}", cluster.name),
+                )
             }
             Objection::NotNeeded => ("nothing there needs it".into(), String::new()),
         }

@@ -8,11 +8,22 @@ use crate::policy::labels;
 
 /// Whether, with no policy of its own, it goes where others are.
 pub fn is_follower(subject: &Subject) -> bool {
-    matches!(travel(subject), Travel::Follows | Travel::WithNamespace)
+    matches!(travel(subject), Travel::Follows | Travel::WithNamespace | Travel::Named)
 }
 
 pub fn travel(subject: &Subject) -> Travel {
     kinds::of(&subject.group, &subject.kind).travel(&subject.name)
+}
+
+/// Whether it says where data is, which is nowhere else.
+fn is_volume(subject: &Subject) -> bool {
+    subject.group.is_empty() && subject.kind == "PersistentVolume"
+}
+
+/// Whether it stays where it is when nothing needs it any more: others may soon, and taking it away gains nothing. A class is
+/// every tenant's of a cluster, and is there only as long as it is named.
+pub fn stays_unneeded(subject: &Subject) -> bool {
+    travel(subject) != Travel::Named || is_volume(subject)
 }
 
 pub fn is_claim(subject: &Subject) -> bool {

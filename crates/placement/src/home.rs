@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::{
     decide::Confined,
     place::{Placed, Placer, is_indivisible},
-    select::{Stance, Verdict},
+    select::{Objection, Stance, Verdict},
 };
 
 /// Places a workload where it is, else at the workspace's home, else where it fits best. More than fits there goes to
@@ -49,7 +49,9 @@ pub fn place(placer: &Placer<'_>) -> (Placed, Option<Confined>) {
 fn primary(placer: &Placer<'_>) -> Option<usize> {
     let verdicts = &placer.verdicts.all;
     let present = verdicts.iter().filter(|it| placer.holds(it) && it.is_feasible());
-    let home = placer.input.home.and_then(|name| placer.input.directory.position(name));
+    // What is in a volume is where it is, whatever became the home since.
+    let has_volumes = |at: &usize| !matches!(verdicts[*at].objection, Some(Objection::ClaimElsewhere(_)));
+    let home = placer.input.home.and_then(|name| placer.input.directory.position(name)).filter(has_volumes);
     let most = present.min_by_key(|it| {
         let leaves = it.stance() == Stance::Leaves;
         let keeps = it.stance() != Stance::Open;

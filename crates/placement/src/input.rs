@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kinds::{Share, Subject};
+use kinds::{ClassKind, Share, Subject};
 
 use crate::{directory::Directory, fields::Fields, policies::Policies};
 
@@ -35,6 +35,12 @@ pub struct Input<'a> {
     pub home: Option<&'a str>,
     /// Where those are assigned that refer to it, with how many replicas: see [`crate::follow::referrers`].
     pub referrers: &'a BTreeMap<String, u64>,
+    /// Pods name it that have no place yet: a volume goes where the first of them goes.
+    pub awaited: bool,
+    /// The claims it names that are in clusters already, and in which. What is in a volume is nowhere else.
+    pub claims: &'a BTreeMap<String, BTreeSet<String>>,
+    /// The classes it names that the workspace has itself, and the clusters that would take them along with it.
+    pub brought: &'a BTreeMap<(ClassKind, String), BTreeSet<String>>,
     /// Where the workloads of its namespace are: see [`crate::follow::neighbours`].
     pub neighbours: &'a BTreeSet<String>,
     /// Clusters whose virtual node is cordoned in this workspace.
@@ -51,6 +57,8 @@ static NO_POLICIES: Policies = Policies::new();
 static NO_SHARES: BTreeMap<String, Share> = BTreeMap::new();
 static NO_REFERRERS: BTreeMap<String, u64> = BTreeMap::new();
 static NO_NAMES: BTreeSet<String> = BTreeSet::new();
+static NO_CLASSES: BTreeMap<(ClassKind, String), BTreeSet<String>> = BTreeMap::new();
+static NO_CLAIMS: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
 
 impl<'a> Input<'a> {
     pub fn new(subject: &'a Subject, directory: &'a Directory) -> Self {
@@ -66,6 +74,9 @@ impl<'a> Input<'a> {
             current: &NO_SHARES,
             home: None,
             referrers: &NO_REFERRERS,
+            awaited: false,
+            claims: &NO_CLAIMS,
+            brought: &NO_CLASSES,
             neighbours: &NO_NAMES,
             cordoned: &NO_NAMES,
             now: 0,

@@ -70,6 +70,9 @@ pub fn resolve<'a>(input: &Input<'a>) -> Resolved<'a> {
     if let Some(why) = never_synced(input) {
         return Resolved::new(Layer::Default, "", Means::Above(why));
     }
+    if follow::travel(input.subject) == Travel::Named {
+        return Resolved::new(Layer::Default, "", Means::Follow);
+    }
     if let Some(found) = annotated(input, Layer::Object, &input.subject.annotations) {
         return found;
     }
@@ -110,6 +113,7 @@ fn never_synced(input: &Input<'_>) -> Option<&'static str> {
             Some("every cluster makes one of its own")
         }
         Travel::Stays => Some("objects of its kind stay in the hub"),
+        Travel::Named => None,
         _ if input.subject.namespace.is_empty() => Some("objects without a namespace are not synced"),
         _ => None,
     }

@@ -1,6 +1,8 @@
 //! Which clusters may have an object, how well they suit it, and how much of it they can hold.
 
-use kinds::{NodeTerm, Subject, Toleration, divide::rank};
+use std::collections::BTreeSet;
+
+use kinds::{ClassKind, NodeTerm, Subject, Toleration, divide::rank};
 use machinery::{builtin, selector::Requirement};
 
 use crate::{
@@ -39,6 +41,8 @@ pub enum Objection {
     LacksField,
     /// Which of the classes.
     NoClass(usize),
+    /// Which of the claims is in other clusters.
+    ClaimElsewhere(usize),
     /// Not assigned to where those are that need it.
     NotNeeded,
 }
@@ -63,7 +67,7 @@ impl Objection {
             NotChosen | InNoGroup | NotAllowed | NodeSelector(_) | Affinity | NotNeeded => Stance::Out,
             DrivenOut(_) => Stance::Leaves,
             NoPlace(_) | Tainted(_) | Cordoned | NotReady | NoGroupVersion | NoResource | LacksField
-            | NoClass(_) => Stance::Keeps,
+            | NoClass(_) | ClaimElsewhere(_) => Stance::Keeps,
         }
     }
 }
@@ -187,7 +191,7 @@ pub fn select_for_follower(input: &Input<'_>, wanted: impl Fn(&str) -> bool) -> 
         } else if !is_allowed(input, &entry.cluster) {
             Some(Objection::NotAllowed)
         } else {
-            offers[entry.offer]
+            offers[entry.offer].or_else(|| objection_to_brought(input, &entry.cluster))
         };
         Verdict { objection, ..Verdict::of(at, rank(name, &key)) }
     };
@@ -268,8 +272,21 @@ fn objection_to(
         return Some(Objection::LacksField);
     }
     let classes = offer.classes.as_ref()?;
-    let missing = input.subject.classes.iter().position(|class| !classes.contains(class))?;
-    Some(Objection::NoClass(missing))
+    let is_missing = |class| !classes.contains(class) && !input.brought.contains_key(class);
+    input.subject.classes.iter().position(is_missing).map(Objection::NoClass)
+}
+
+/// Of the classes that the workspace brings: one that the cluster neither has nor takes.
+fn objection_to_brought(input: &Input<'_>, cluster: &Cluster) -> Option<Objection> {
+    if input.brought.is_empty() {
+        return None;
+    }
+    let classes = cluster.offer.classes.as_ref()?;
+    let is_missing = |class: &(ClassKind, String)| {
+        let takes = |takers: &BTreeSet<String>| takers.contains(cluster.name.as_str());
+        !classes.contains(class) && input.brought.get(class).is_some_and(|takers| !takes(takers))
+    };
+    input.subject.classes.iter().position(is_missing).map(Objection::NoClass)
 }
 
 fn plural(subject: &Subject) -> Option<&'static str> {
@@ -322,8 +339,15 @@ impl Demand<'_> {
         if let Some(at) = self.spread.iter().position(lacking) {
             return Some(Objection::NoPlace(at));
         }
-        if let Some(objection) = self.offers[entry.offer] {
-            return Some(objection);
+        let is_elsewhere = |clusters: &BTreeSet<String>| !clusters.contains(cluster.name.as_str());
+        if !self.input.shared_volumes
+            && let Some(at) = self.input.claims.values().position(is_elsewhere)
+        {
+            return Some(Objection::ClaimElsewhere(at));
+        }
+        let offer = self.offers[entry.offer].or_else(|| objection_to_brought(self.input, cluster));
+        if offer.is_some() {
+            return offer;
         }
         if cluster.condition != Condition::Ready {
             return Some(Objection::NotReady);

@@ -22,6 +22,7 @@ mod context;
 pub mod controllers;
 mod decode;
 mod delete;
+pub mod desk;
 mod discovery;
 pub mod duty;
 pub mod fairness;

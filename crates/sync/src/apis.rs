@@ -124,9 +124,17 @@ struct ServedResource {
 impl ServedResource {
     /// Whether objects of it can be placed, and be found by their labels.
     fn may_be_copied(&self, group: &str) -> bool {
-        let is_namespace = group.is_empty() && self.resource == "namespaces";
+        const IN_NO_NAMESPACE: [(&str, &str); 6] = [
+            ("", "namespaces"),
+            ("", "persistentvolumes"),
+            ("storage.k8s.io", "storageclasses"),
+            ("scheduling.k8s.io", "priorityclasses"),
+            ("networking.k8s.io", "ingressclasses"),
+            ("node.k8s.io", "runtimeclasses"),
+        ];
+        let may_be_named = IN_NO_NAMESPACE.contains(&(group, self.resource.as_str()));
         let is_served = |verb: &&str| self.verbs.contains(*verb);
-        (self.scope == "Namespaced" || is_namespace) && ["list", "watch", "patch"].iter().all(is_served)
+        (self.scope == "Namespaced" || may_be_named) && ["list", "watch", "patch"].iter().all(is_served)
     }
 }
 

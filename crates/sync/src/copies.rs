@@ -27,6 +27,7 @@ mod render;
 pub mod reporter;
 mod run;
 mod seen;
+mod shared;
 mod sink;
 mod tell;
 mod work;
@@ -218,7 +219,7 @@ impl Copies {
         if let Some(of_type) = self.state.lock().types.get_mut(ty)
             && !seen.workspace.is_empty()
         {
-            of_type.put(item.clone(), seen.clone());
+            of_type.answered(item, seen);
         }
     }
 

@@ -17,12 +17,14 @@ use http::Method;
 use machinery::Object;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use server::Hub;
+use server::{
+    Hub,
+    desk::{Desk, Refused},
+};
 use store::{Collection, Key, WorkspaceId};
 
 use crate::{
     client::JSON,
-    desk::{Desk, Refused},
     node::{Facts, says},
     report::PATCH,
     session::Session,

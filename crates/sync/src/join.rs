@@ -188,15 +188,11 @@ pub fn rules(guarded: bool) -> Value {
         // Looking at it: what it is, what it has room for, what it runs.
         {"nonResourceURLs": ["/readyz", "/livez", "/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"],
          "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["nodes", "persistentvolumes"], "verbs": READ},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": READ},
         // What is made by others there, and shown here.
         {"apiGroups": [""], "resources": ["events"], "verbs": READ_AND_TIDY},
         {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": READ_AND_TIDY},
         {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": READ_AND_TIDY},
-        {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": READ},
-        {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": READ},
-        {"apiGroups": ["networking.k8s.io"], "resources": ["ingressclasses"], "verbs": READ},
-        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": READ},
         {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": READ},
         // Placing workloads and what belongs to them.
         {"apiGroups": [""],
@@ -209,6 +205,12 @@ pub fn rules(guarded: bool) -> Value {
         {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": WRITE},
         {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "networkpolicies"], "verbs": WRITE},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": WRITE},
+        // Classes and volumes that workloads name and their workspace brings.
+        {"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": WRITE},
+        {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": WRITE},
+        {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": WRITE},
+        {"apiGroups": ["networking.k8s.io"], "resources": ["ingressclasses"], "verbs": WRITE},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": WRITE},
         // Giving pods of workspaces the hub's tokens: by its own policies, which are applied and so made by name.
         {"apiGroups": [policy::GROUP],
          "resources": ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies",

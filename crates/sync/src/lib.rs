@@ -18,7 +18,6 @@ mod claims;
 pub mod client;
 mod conditions;
 mod copies;
-mod desk;
 mod fields;
 mod guests;
 mod health;

@@ -119,6 +119,7 @@ mod tests {
             labels: Tree::from_iter([(api::REGION_LABEL.to_owned(), json!("eu"))]),
             taints: json!([{"key": "gpu", "effect": "NoSchedule"}]),
             prefixed: false,
+            admits: Default::default(),
             unschedulable: true,
             secret: Default::default(),
         }

@@ -12,12 +12,12 @@ use api::cluster::condition;
 use http::Method;
 use machinery::admission::amounts::{self, Amounts};
 use serde_json::{Value, json};
+use server::desk::Refused;
 use store::Key;
 
 use crate::{
     capacity::Summary,
     client::{JSON, MERGE},
-    desk::Refused,
     node::{CORDON_NOTE, Facts, cordoned_by_hand, says},
     session::{News, Session},
     wanted::Wanted,

@@ -30,6 +30,7 @@ use serde_json::Value;
 use server::{
     Hub,
     body::Body,
+    desk::Desk,
     views::{Host, Member},
 };
 use store::WorkspaceId;
@@ -42,7 +43,6 @@ use crate::{
     client::{Access, Client, Error, get},
     conditions::Conditions,
     copies::{Copies, leftovers::Leftovers, overrides::Overrides, reporter::Reporter},
-    desk::Desk,
     guests::Guests,
     health::{Health, Outcome, Trouble},
     homes::{self, Homes},

@@ -12,6 +12,7 @@ use machinery::Object;
 use serde_json::Value;
 use server::{
     Hub,
+    desk::Desk,
     duty::{self, during},
     hub::{default_id, root_id},
     views::Host,
@@ -23,7 +24,6 @@ use crate::{
     apis::Compared,
     claims::{Claims, Place},
     copies::{dispatch::Dispatch, overrides::Overrides, reporter::Reporter},
-    desk::Desk,
     guests,
     session::{Session, Shared},
     wanted::Wanted,
@@ -110,7 +110,7 @@ fn created(object: &Object) -> String {
 impl Sessions {
     fn new(hub: Arc<Hub>, options: Options, ended: watch::Receiver<bool>) -> Sessions {
         let shared = Arc::new(Shared {
-            desk: Desk::new(hub.clone()),
+            desk: Desk::new(hub.clone(), "system:hanse:sync", crate::MANAGER),
             hub: hub.clone(),
             options,
             claims: Claims::default(),

@@ -1,5 +1,7 @@
 //! What a `Cluster` and its Secret ask of a session.
 
+use std::collections::BTreeSet;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use machinery::{
     Object,
@@ -26,6 +28,8 @@ pub struct Wanted {
     pub unschedulable: bool,
     /// Namespaces have the workspace before their name there.
     pub prefixed: bool,
+    /// Kinds in no namespace that it takes from workspaces which do not have it.
+    pub admits: BTreeSet<String>,
     /// As `namespace/name` in the workspace.
     pub secret: (String, String),
 }
@@ -45,9 +49,15 @@ impl Wanted {
             taints: spec.get("taints").cloned().unwrap_or_else(|| Value::Array(Vec::new())),
             unschedulable: flag(spec, "unschedulable"),
             prefixed: text(spec, "namespaces") == "Prefixed",
+            admits: texts(spec.get("admits")),
             secret,
         })
     }
+}
+
+fn texts(list: Option<&Value>) -> BTreeSet<String> {
+    let items = list.and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn access(space: &Space, spec: &Tree, secret: &(String, String)) -> Result<Access, Trouble> {

@@ -34,6 +34,20 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// Whether it is a namespace.
+    pub fn is_namespace(&self) -> bool {
+        self.group().is_empty() && self.kind == "Namespace"
+    }
+
+    /// Whether it is in no namespace, and not one itself.
+    pub fn is_shared(&self) -> bool {
+        super::SHARED.contains(&(self.group(), self.kind.as_str()))
+    }
+
+    pub fn is_in_namespace(&self) -> bool {
+        !self.is_namespace() && !self.is_shared()
+    }
+
     /// Empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)

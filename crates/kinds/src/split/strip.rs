@@ -111,6 +111,20 @@ pub(crate) fn claim(copy: &mut Value) {
     );
 }
 
+/// What is the default in the workspace is not that for everybody in a cluster. The hub names it in what it stores, so that
+/// nothing is lost.
+pub(crate) fn class(copy: &mut Value) {
+    annotations(
+        copy,
+        &[
+            "storageclass.kubernetes.io/is-default-class",
+            "storageclass.beta.kubernetes.io/is-default-class",
+            "ingressclass.kubernetes.io/is-default-class",
+        ],
+    );
+    remove(copy, "globalDefault");
+}
+
 pub(crate) fn volume(copy: &mut Value) {
     remove(copy, "spec.claimRef.uid");
     remove(copy, "spec.claimRef.resourceVersion");

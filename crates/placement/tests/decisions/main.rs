@@ -2,6 +2,7 @@
 //!
 //! Clusters are written as `Cluster` objects, workloads as what users apply, policies as `Placement`s.
 
+mod named;
 mod parts;
 
 use std::collections::BTreeMap;

@@ -394,7 +394,7 @@ fn subject(case: &Case) -> Subject {
     Subject {
         group: reference.group().to_owned(),
         kind: reference.kind.clone(),
-        namespace: case.errand.item.namespace().to_owned(),
+        namespace: case.namespace().to_owned(),
         name: reference.name.clone(),
         labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
         ..Subject::default()

@@ -177,7 +177,11 @@ impl Dispatch {
 
     fn object_changed(&self, event: &Event) {
         let (group, plural) = event.key.collection.parts();
-        let (namespace, name) = (event.key.item.namespace(), event.key.item.name());
+        let name = event.key.item.name();
+        let namespace = match event.key.item.namespace() {
+            "" => assignment::NAMESPACE_OF_SHARED,
+            namespace => namespace,
+        };
         let errand = Errand::new(&event.workspace, namespace, &assignment::name_of(group, plural, name));
         if event.old.is_none() {
             self.recent.note(&errand, self.elapsed());

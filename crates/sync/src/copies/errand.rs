@@ -47,6 +47,8 @@ pub struct Case {
     pub ty: Type,
     /// It is about a namespace itself.
     pub is_namespace: bool,
+    /// It is about what is in no namespace, and so is everybody's who uses the cluster.
+    pub is_shared: bool,
     /// The one that is assigned, if it is still there.
     pub object: Option<Arc<Object>>,
 }
@@ -65,9 +67,20 @@ impl Case {
         self.object.as_ref().map_or(0, |object| object.head.generation.max(1))
     }
 
-    fn is_claim(&self) -> bool {
+    pub(super) fn holds_data(&self) -> bool {
         let reference = &self.assignment.spec.object;
-        reference.group().is_empty() && reference.kind == "PersistentVolumeClaim"
+        let kinds = ["PersistentVolumeClaim", "PersistentVolume"];
+        reference.group().is_empty() && kinds.contains(&reference.kind.as_str())
+    }
+
+    /// What clusters have of their own as well, under names that mean the same everywhere.
+    pub(super) fn is_class(&self) -> bool {
+        self.is_shared && !self.holds_data()
+    }
+
+    /// The namespace of the workspace that it is in; empty: none.
+    pub fn namespace(&self) -> &str {
+        if self.is_shared { "" } else { self.errand.item.namespace() }
     }
 
     pub fn propagation(&self) -> Propagation {
@@ -104,7 +117,7 @@ impl Case {
         Report { name: self.own.name.clone(), uid: self.own.uid.clone(), ..Report::default() }
     }
 
-    fn failed(&self, reason: &str, message: String, seen: Option<&Seen>) -> Report {
+    pub(super) fn failed(&self, reason: &str, message: String, seen: Option<&Seen>) -> Report {
         // What was said last stays: that there was a copy, and what became of it, must not be forgotten.
         let known =
             self.known_report().filter(|known| !known.is_gone()).cloned().unwrap_or_else(|| self.report());
@@ -116,7 +129,7 @@ impl Case {
         report
     }
 
-    fn applied(&self, seen: Option<&Seen>) -> Report {
+    pub(super) fn applied(&self, seen: Option<&Seen>) -> Report {
         let (status, message) = match seen.map(|seen| bounded_status(&seen.status)) {
             None => (Value::Null, String::new()),
             Some(Ok(status)) => (status, String::new()),
@@ -164,9 +177,9 @@ fn health(kind: &Kind, object: &Value, target: &Target, report: &Report) -> Heal
 }
 
 /// What came of a run, and what is to be said of it.
-struct Upshot {
-    outcome: Outcome,
-    report: Option<Report>,
+pub(super) struct Upshot {
+    pub outcome: Outcome,
+    pub report: Option<Report>,
 }
 
 impl Upshot {
@@ -174,7 +187,7 @@ impl Upshot {
         Upshot { outcome: Outcome::Done, report: Some(report) }
     }
 
-    fn retry(report: Option<Report>) -> Upshot {
+    pub fn retry(report: Option<Report>) -> Upshot {
         Upshot { outcome: Outcome::Retry, report }
     }
 
@@ -183,7 +196,7 @@ impl Upshot {
     }
 
     /// Somebody asks for it again.
-    fn waits() -> Upshot {
+    pub fn waits() -> Upshot {
         Upshot { outcome: Outcome::Waits, report: None }
     }
 }
@@ -225,8 +238,8 @@ impl Session {
         let uid = self.wanted.borrow().uid.clone();
         let own = assignment.spec.clusters.iter().find(|target| target.uid == uid)?.clone();
         let reference = &assignment.spec.object;
-        let is_namespace = reference.group().is_empty() && reference.resource == "namespaces";
-        let namespace = if is_namespace { "" } else { errand.item.namespace() };
+        let (is_namespace, is_shared) = (reference.is_namespace(), reference.is_shared());
+        let namespace = if reference.is_in_namespace() { errand.item.namespace() } else { "" };
         let key = Key::new(reference.group(), &reference.resource, namespace, &reference.name);
         let object = space.get(&key).filter(|object| object.head.uid == reference.uid);
         let ty = Type {
@@ -234,7 +247,7 @@ impl Session {
             plural: CompactString::from(&reference.resource),
         };
         let (errand, deleting) = (errand.clone(), stored.head.deleting);
-        Some(Case { errand, space, deleting, own, ty, is_namespace, object, assignment })
+        Some(Case { errand, space, deleting, own, ty, is_namespace, is_shared, object, assignment })
     }
 
     fn wish(&self, case: &Case) -> Wish {
@@ -244,7 +257,7 @@ impl Session {
             _ if case.deleting && case.propagation() == Propagation::Keep => Wish::Release,
             _ if case.deleting => Wish::Remove,
             // What is in a volume is in no other.
-            State::Draining if case.is_claim() => Wish::Stay,
+            State::Draining if case.holds_data() => Wish::Stay,
             State::Draining if self.is_replaced(case) => Wish::Remove,
             State::Draining => Wish::Stay,
             State::Assigned | State::Ready => Wish::Keep,
@@ -325,12 +338,16 @@ impl Session {
 
     /// The hub's namespace that the object is in, or is.
     pub(super) fn hub_namespace(&self, case: &Case) -> Option<Arc<Object>> {
-        case.space.get(&Key::new("", "namespaces", "", case.errand.item.namespace()))
+        case.space.get(&Key::new("", "namespaces", "", case.namespace()))
     }
 
     fn adopts(&self, case: &Case) -> bool {
         // Whose the cluster is decides about its namespaces.
-        if case.is_namespace && self.place.0 != case.errand.workspace {
+        if (case.is_namespace || case.is_shared) && self.place.0 != case.errand.workspace {
+            return false;
+        }
+        // A class of the cluster's own is for all who use it.
+        if case.is_class() {
             return false;
         }
         case.object.as_deref().is_some_and(adopts) || self.hub_namespace(case).as_deref().is_some_and(adopts)
@@ -364,6 +381,9 @@ impl Session {
         if wish == Wish::Keep && case.object.is_none() {
             // Whoever assigned it knows sooner or later.
             return Upshot::nothing();
+        }
+        if case.is_shared {
+            return self.carry_out_shared(client, case, taken, wish).await;
         }
         let home = match self.home(case) {
             None => {
@@ -443,7 +463,7 @@ impl Session {
         Upshot::retry(is_late.then(|| case.failed("NamespaceMissing", message, None)))
     }
 
-    async fn bring_about(
+    pub(super) async fn bring_about(
         &self,
         client: &Client,
         case: &Case,
@@ -506,7 +526,7 @@ impl Session {
                 },
                 Action::Leave => return Upshot::done(case.applied(seen.as_ref())),
                 Action::Gone => return Upshot::done(case.gone()),
-                Action::Conflict => return self.conflict(case, place),
+                Action::Conflict => return self.conflict(case, place, seen.as_ref()),
                 Action::Await => return Upshot::done(case.waiting(awaits(seen.as_ref()), seen.as_ref())),
                 Action::Create | Action::Apply(_) => {
                     let Some(sent) = &sent else { return Upshot::done(case.applied(seen.as_ref())) };
@@ -549,18 +569,6 @@ impl Session {
         let now = self.shared.hub.env.clock.elapsed();
         self.shared.hub.metrics.copies.arrived(now.saturating_sub(since));
         Upshot::done(report)
-    }
-
-    fn conflict(&self, case: &Case, place: &Place<'_>) -> Upshot {
-        self.shared.hub.metrics.copies.wrote("conflict");
-        let name = place.item.name();
-        let message = format!(
-            "the cluster has a {} {name} already that is not a copy of this one, and it is left alone: delete or rename \
-             it there, or set the annotation {}: \"true\" on the object or its namespace to take it over",
-            case.assignment.spec.object.kind,
-            api::ADOPT_ANNOTATION
-        );
-        Upshot::retry(Some(case.failed(reason::CONFLICT, message, None)))
     }
 
     /// A refusal is said at once; what may pass by itself, when it does not.

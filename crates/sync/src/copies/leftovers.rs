@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use api::assignment::{Assignment, name_of};
+use api::assignment::{Assignment, NAMESPACE_OF_SHARED, name_of};
 use compact_str::CompactString;
 use serde_json::{Value, json};
 use server::space::Space;
@@ -270,11 +270,14 @@ impl Session {
         let Some(space) = self.workspace_of(it) else { return Some(Why::WorkspaceGone) };
         let (group, plural) = (it.ty.group(), it.ty.plural.as_str());
         let is_namespace = group.is_empty() && plural == "namespaces";
+        let is_shared = !is_namespace && it.item.namespace().is_empty();
         let (within, name) = match is_namespace {
             true => ("", it.namespace.as_str()),
+            false if is_shared => ("", it.item.name()),
             false => (it.namespace.as_str(), it.item.name()),
         };
-        let errand = Errand::new(space.id(), &it.namespace, &name_of(group, plural, name));
+        let of_assignment = if is_shared { NAMESPACE_OF_SHARED } else { it.namespace.as_str() };
+        let errand = Errand::new(space.id(), of_assignment, &name_of(group, plural, name));
         let assignment = space.get(&reporter::key(&errand)).and_then(|it| Assignment::read(&it).ok());
         let is_assigned = assignment.is_some_and(|assignment| {
             let uid = &self.wanted.borrow().uid;

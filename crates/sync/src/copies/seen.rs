@@ -129,6 +129,9 @@ pub struct OfType {
     copies: HashMap<ItemKey, Seen>,
     /// What objects at these places are wanted for.
     errands: HashMap<ItemKey, Errand>,
+    /// The UID of the object that went last at each of these places. An answer about it that comes after the member
+    /// told of that is old: taken for news, it would show an object that nobody ever tells of again.
+    went: HashMap<ItemKey, CompactString>,
     listing: HashMap<ItemKey, Seen>,
 }
 
@@ -144,6 +147,7 @@ impl OfType {
     pub fn release(&mut self, item: &ItemKey, errand: &Errand) {
         if self.errands.get(item) == Some(errand) {
             self.errands.remove(item);
+            self.went.remove(item);
         }
     }
 
@@ -191,8 +195,20 @@ impl OfType {
                 seen.body = None;
             }
         }
-        self.copies = new;
+        let old = std::mem::replace(&mut self.copies, new);
+        for (item, seen) in old.into_iter().filter(|(item, _)| self.errands.contains_key(item)) {
+            if self.copies.get(&item).is_none_or(|new| new.uid != seen.uid) {
+                self.went.insert(item, seen.uid);
+            }
+        }
         concerned
+    }
+
+    /// Takes note of what the member has answered.
+    pub fn answered(&mut self, item: &ItemKey, seen: &Seen) {
+        if self.went.get(item) != Some(&seen.uid) {
+            self.put(item.clone(), seen.clone());
+        }
     }
 
     /// Whoever is concerned by it.
@@ -208,6 +224,10 @@ impl OfType {
             seen.body = old.and_then(|old| old.body.clone());
         }
         let errand = self.errands.get(&item).filter(|_| !same).cloned();
+        if self.went.get(&item) == Some(&seen.uid) {
+            // It carries the label again, or the list was made before it was there.
+            self.went.remove(&item);
+        }
         self.copies.insert(item, seen);
         errand
     }
@@ -216,7 +236,11 @@ impl OfType {
         if self.copies.get(item).is_some_and(|seen| seen.uid == uid || uid.is_empty()) {
             self.copies.remove(item);
         }
-        self.errands.get(item).cloned()
+        let errand = self.errands.get(item).cloned();
+        if errand.is_some() && !uid.is_empty() {
+            self.went.insert(item.clone(), uid.into());
+        }
+        errand
     }
 
     /// It was compared.
@@ -274,6 +298,34 @@ mod tests {
         assert_eq!(put(&object("d", "u", "4", "y")), None, "nobody wants it");
         assert_eq!(all.remove(&ItemKey::new("n", "a"), "u"), Some(errand("a")));
         assert_eq!(all.get(&ItemKey::new("n", "a")), None);
+    }
+
+    #[test]
+    fn an_answer_that_is_late_brings_nothing_back() {
+        let item = ItemKey::new("n", "a");
+        let mut all = OfType::default();
+        all.track(&item, &Errand::new(&WorkspaceId("w".into()), "n", "a"));
+        let seen =
+            |uid: &str, version: &str| Seen::read(object("a", uid, version, "x").as_bytes()).unwrap().1;
+        // It was asked for while it was on its way out, and the answer comes after it is told that it went.
+        all.put(item.clone(), seen("u", "1"));
+        all.remove(&item, "u");
+        all.answered(&item, &seen("u", "2"));
+        assert_eq!(all.get(&item), None);
+        all.answered(&item, &seen("v", "3"));
+        assert!(all.get(&item).is_some(), "another one of that name");
+        // The same if it is told by a list.
+        all.begin_list();
+        all.end_list();
+        all.answered(&item, &seen("v", "4"));
+        assert_eq!(all.get(&item), None);
+        all.put(item.clone(), seen("v", "5"));
+        all.answered(&item, &seen("v", "6"));
+        assert_eq!(
+            all.get(&item).map(|seen| seen.resource_version.as_str()),
+            Some("6"),
+            "it is there after all"
+        );
     }
 
     #[test]

@@ -57,9 +57,9 @@ impl Session {
         let now = hub.now_text();
         let object = &case.assignment.spec.object;
         // Events about what is in no namespace are in this one.
-        let (of_object, namespace) = match case.is_namespace {
+        let (of_object, namespace) = match case.is_namespace || case.is_shared {
             true => ("", "default"),
-            false => (case.errand.item.namespace(), case.errand.item.namespace()),
+            false => (case.namespace(), case.namespace()),
         };
         let short: String = object.name.chars().take(200).collect();
         // What is said again has the same name, so that it is counted.

@@ -13,6 +13,7 @@ mod refusals;
 mod removal;
 mod safety;
 mod scenarios;
+mod shared;
 mod status;
 mod transitions;
 mod world;

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
-use server::{
+
+use crate::{
     Hub,
     login::caller::Caller,
     service::{self, Connection},
@@ -25,13 +26,14 @@ pub struct Refused {
 pub struct Desk {
     hub: Arc<Hub>,
     connection: Arc<Connection>,
+    manager: &'static str,
 }
 
 impl Desk {
-    pub fn new(hub: Arc<Hub>) -> Desk {
-        let user = User::hub("system:hanse:sync");
-        let caller = Some(Arc::new(Caller::Known(Arc::new(user))));
-        Desk { hub, connection: Arc::new(Connection { caller, ..Connection::default() }) }
+    /// `user`: in whose name it asks. `manager`: whose the fields are that it writes.
+    pub fn new(hub: Arc<Hub>, user: &str, manager: &'static str) -> Desk {
+        let caller = Some(Arc::new(Caller::Known(Arc::new(User::hub(user)))));
+        Desk { hub, connection: Arc::new(Connection { caller, ..Connection::default() }), manager }
     }
 
     /// `path` begins below `/clusters/<workspace>`.
@@ -45,12 +47,12 @@ impl Desk {
     ) -> Result<Value, Refused> {
         let failed = |message: String| Refused { code: 500, message };
         let mark = if path.contains('?') { '&' } else { '?' };
-        let uri = format!("/clusters/{workspace}{path}{mark}fieldManager={}", crate::MANAGER);
+        let uri = format!("/clusters/{workspace}{path}{mark}fieldManager={}", self.manager);
         let request = Request::builder()
             .method(method)
             .uri(uri)
             .header(header::CONTENT_TYPE, content_type)
-            .header(header::USER_AGENT, "hanse-sync")
+            .header(header::USER_AGENT, self.manager)
             .body(Full::new(Bytes::from(body.to_string())))
             .map_err(|error| failed(error.to_string()))?;
         let response = Box::pin(service::handle(self.hub.clone(), self.connection.clone(), request)).await;
