@@ -15,10 +15,14 @@ mod api;
 mod bundle;
 mod charts;
 mod cloud;
+mod controller;
+mod controllers;
 mod course;
 mod picture;
+mod program;
 mod report;
 mod side;
+mod tending;
 mod worlds;
 
 use anyhow::{Result, ensure};
