@@ -32,6 +32,8 @@ pub struct Controller {
     /// By which it is installed where it is to run as a workload.
     pub deployment: Value,
     pub replicas: usize,
+    /// It knows no other way to a server than that of pods.
+    pub in_cluster: bool,
     /// What it is asked for first, and all of that with what is then changed.
     pub used: Bundle,
     pub changed: Bundle,
@@ -99,6 +101,7 @@ impl Controller {
             name: name.to_owned(),
             deployment: deployment(name, &home, said)?,
             replicas: usize::try_from(said["replicas"].as_u64().unwrap_or(1))?,
+            in_cluster: said["in-cluster"] == true,
             install: Bundle::with(&home, install),
             used: Bundle::with(name, used),
             changed: Bundle::with(name, changed),

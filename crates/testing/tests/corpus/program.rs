@@ -59,17 +59,25 @@ impl Program {
         let home = controller.home();
         let token = side.api.token(home, &controller.name).await?;
         let program = Program::empty()?;
-        let kubeconfig = program.directory.path().join("kubeconfig");
-        fs::write(&kubeconfig, kubeconfig_of(side, &token))?;
         let container = &controller.deployment["spec"]["template"]["spec"]["containers"][0];
         let mut variables = variables(container, home, &controller.name);
-        variables.insert("KUBECONFIG".to_owned(), kubeconfig.display().to_string());
-        let starts = (0..controller.replicas).map(|_| Start {
-            command: words(&container["command"]),
-            variables: variables.clone(),
-            access: BTreeMap::new(),
-        });
-        program.run(starts.collect())
+        let mut access = BTreeMap::new();
+        if controller.in_cluster {
+            let address = side.door.url.strip_prefix("https://").unwrap_or_default();
+            let (host, port) = address.rsplit_once(':').context("a port")?;
+            variables.insert("KUBERNETES_SERVICE_HOST".to_owned(), host.to_owned());
+            variables.insert("KUBERNETES_SERVICE_PORT".to_owned(), port.to_owned());
+            for (name, content) in [("token", token.as_str()), ("ca.crt", &side.door.ca_pem), ("namespace", home)] {
+                access.insert(name.to_owned(), content.as_bytes().to_vec());
+            }
+        } else {
+            let kubeconfig = program.directory.path().join("kubeconfig");
+            fs::write(&kubeconfig, kubeconfig_of(side, &token))?;
+            variables.insert("KUBECONFIG".to_owned(), kubeconfig.display().to_string());
+        }
+        let command = words(&container["command"]);
+        let start = |_| Start { command: command.clone(), variables: variables.clone(), access: access.clone() };
+        program.run((0..controller.replicas).map(start).collect())
     }
 
     /// Instead of the containers of its pods in the members, which nothing runs there.
