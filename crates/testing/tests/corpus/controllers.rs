@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Each is a program of its own.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 10;
 
 fn chosen() -> Result<Vec<Controller>> {
     controller::all()?.iter().map(controller::Described::controller).collect()

@@ -92,7 +92,9 @@ impl Picture {
 
     /// Whether anything may still come by itself.
     pub fn is_done(&self) -> bool {
-        !self.0.values().any(|state| state.contains("Progressing") || state.contains("absent"))
+        // Deployments have a condition of that name, too.
+        let is_on_its_way = |it: &String| it.starts_with("Progressing") || it.contains("× Progressing");
+        !self.0.values().any(|state| is_on_its_way(state) || state.contains("absent"))
     }
 }
 

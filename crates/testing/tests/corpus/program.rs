@@ -67,7 +67,7 @@ impl Program {
             let (host, port) = address.rsplit_once(':').context("a port")?;
             variables.insert("KUBERNETES_SERVICE_HOST".to_owned(), host.to_owned());
             variables.insert("KUBERNETES_SERVICE_PORT".to_owned(), port.to_owned());
-            for (name, content) in [("token", token.as_str()), ("ca.crt", &side.door.ca_pem), ("namespace", home)] {
+            for (name, content) in [("token", token.as_str()), ("ca.crt", side.door.ca_pem.as_str()), ("namespace", home)] {
                 access.insert(name.to_owned(), content.as_bytes().to_vec());
             }
         } else {

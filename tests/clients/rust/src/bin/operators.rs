@@ -144,7 +144,7 @@ async fn store(store: Arc<Store>, operator: Arc<Operator>) -> Result<Action, Fai
 async fn vault(vault: Arc<Vault>, operator: Arc<Operator>) -> Result<Action, Failure> {
     let api: Api<Vault> = operator.api(&vault.namespace().unwrap_or_default());
     let elsewhere = format!("{}-{}", vault.namespace().unwrap_or_default(), vault.name_any());
-    let work = |event| async {
+    let work = async |event: Finish<Vault>| {
         match event {
             Finish::Apply(vault) => {
                 let wanted = json!({
@@ -169,7 +169,7 @@ async fn vault(vault: Arc<Vault>, operator: Arc<Operator>) -> Result<Action, Fai
                 }
             }
         }
-        kube::Result::Ok(Action::await_change())
+        Ok::<Action, kube::Error>(Action::await_change())
     };
     let done = finalizer(&api, &format!("{GROUP}/vault"), vault, work).await;
     done.map_err(|error| Failure::Finalizer(error.to_string()))
