@@ -70,7 +70,7 @@ if OPERATOR == "fleet":
 
     @kopf.on.create(GROUP, "v1", "fleets")
     @kopf.on.update(GROUP, "v1", "fleets", field="spec")
-    def keep(name, namespace, spec, patch, **_):
+    def keep(name, namespace, spec, meta, patch, **_):
         apps, core = kubernetes.client.AppsV1Api(), kubernetes.client.CoreV1Api()
         there = {it.metadata.labels["ship"]: it for it in apps.list_namespaced_deployment(namespace, label_selector=f"fleet={name}").items}
         for ship, replicas in spec["ships"].items():
@@ -89,7 +89,7 @@ if OPERATOR == "fleet":
             if refusal.status != 409:
                 raise
             core.replace_namespaced_config_map(register["metadata"]["name"], HOME, register)
-        patch.status["wanted"] = sum(spec["ships"].values())
+        patch.status["wanted"], patch.status["observedGeneration"] = sum(spec["ships"].values()), meta["generation"]
 
     @kopf.on.event("apps", "v1", "deployments", labels={"fleet": kopf.PRESENT})
     def heard(namespace, labels, **_):

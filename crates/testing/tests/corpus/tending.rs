@@ -24,6 +24,8 @@ use super::{
 const LOOK_EVERY: Duration = Duration::from_millis(1000);
 /// Nothing is written for so long: all are content.
 const QUIET: Duration = Duration::from_secs(5);
+/// What is still there after so long, when all else is gone, stays: garbage is collected in the background.
+const STAYS: Duration = Duration::from_secs(40);
 /// What has not become what it is elsewhere, and does not change for so long, will not.
 const STANDSTILL: Duration = Duration::from_secs(75);
 const LONGEST: Duration = Duration::from_secs(240);
@@ -157,7 +159,17 @@ async fn try_all(
     outcome: &mut Outcome,
 ) -> Result<()> {
     let program = start(side, controller, runs).await?;
-    let misses = &mut outcome.misses;
+    let asked = ask(side, controller, plain, &mut outcome.misses).await;
+    outcome.misses.extend(program.went_on().err().map(|it| format!("{it:#}")));
+    if !outcome.misses.is_empty() || asked.is_err() {
+        println!("{}: {}", controller.name, program.said());
+    }
+    // In any case: what it leaves behind would be in the way of others.
+    let ended = end(side, controller, program).await;
+    asked.and(ended)
+}
+
+async fn ask(side: &Side, controller: &Controller, plain: &Tended, misses: &mut Vec<String>) -> Result<()> {
     for (stage, wanted) in [&controller.used, &controller.changed].into_iter().zip(&plain.stages) {
         if let Err(error) = course::apply(side, stage).await {
             misses.push(format!("it is refused: {error:#}"));
@@ -166,11 +178,7 @@ async fn try_all(
     }
     course::delete(side, &controller.changed).await?;
     misses.extend(until_left(side, controller, &plain.left).await?);
-    misses.extend(program.went_on().err().map(|it| format!("{it:#}")));
-    if !misses.is_empty() {
-        println!("{}: {}", controller.name, program.said());
-    }
-    end(side, controller, program).await
+    Ok(())
 }
 
 async fn start(side: &Side, controller: &Controller, runs: Runs) -> Result<Program> {
@@ -307,7 +315,7 @@ async fn at_rest(side: &Side, controller: &Controller, stage: &Bundle) -> Result
             bail!("{}", restless.join("\n"));
         }
         let picture = picture(side, controller, stage).await?;
-        if picture.is_done() {
+        if picture.is_done() && is_heard(controller, stage, &picture) {
             return Ok(picture);
         }
         if began.elapsed() > STANDSTILL {
@@ -315,6 +323,14 @@ async fn at_rest(side: &Side, controller: &Controller, stage: &Bundle) -> Result
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Whether the controller has said anything of what it is asked for, and of what it is asked for now.
+fn is_heard(controller: &Controller, stage: &Bundle, picture: &Picture) -> bool {
+    let is_own = |it: &&Value| controller.kinds.iter().any(|(_, kind)| it["kind"] == kind.as_str());
+    let states = stage.contents().filter(is_own).filter_map(|it| picture.0.get(&title(it, &stage.name)));
+    let states: Vec<&String> = states.collect();
+    states.iter().any(|it| *it != "Unknown") && !states.iter().any(|it| it.contains("; behind"))
 }
 
 /// Waits until it looks as it should, and then until nothing is written any more; else, what is not so.
@@ -360,7 +376,7 @@ async fn left(side: &Side, controller: &Controller) -> Result<BTreeSet<String>> 
 async fn left_at_rest(side: &Side, controller: &Controller) -> Result<BTreeSet<String>> {
     let began = Instant::now();
     let (mut last, mut since) = (left(side, controller).await?, Instant::now());
-    while since.elapsed() < QUIET {
+    while since.elapsed() < if last.is_empty() { QUIET } else { STAYS } {
         sleep(LOOK_EVERY).await;
         let now = left(side, controller).await?;
         if now != last {

@@ -94,7 +94,7 @@ var issuer = operator{
 			return outcome{}, err
 		}
 		if apierrors.IsNotFound(err) || !isFor(secret.Data[corev1.TLSCertKey], names) {
-			pair, err := sign(names)
+			pair, err := sign(names, nil)
 			if err != nil {
 				return outcome{}, err
 			}
@@ -177,7 +177,7 @@ func (k *kit) furnish(ctx context.Context, wanted *unstructured.Unstructured, na
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}
 	quota := &corev1.ResourceQuota{ObjectMeta: meta}
 	if err := k.ensure(ctx, wanted, quota, func() {
-		quota.Spec.Hard = corev1.ResourceList{"count/configmaps": resource.MustParse(text(wanted, "spec", "configMaps"))}
+		quota.Spec.Hard = corev1.ResourceList{"count/secrets": resource.MustParse(text(wanted, "spec", "secrets"))}
 	}); err != nil {
 		return err
 	}

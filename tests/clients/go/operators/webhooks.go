@@ -32,10 +32,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// pair is a certificate that signs itself, and its key.
+// pair is a certificate and its key.
 type pair struct{ certificate, key []byte }
 
-func sign(names []string) (pair, error) {
+// sign makes a certificate for these names that an authority signs, or, without one, the certificate itself.
+func sign(names []string, by *pair) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return pair{}, err
@@ -46,9 +47,22 @@ func sign(names []string) (pair, error) {
 	}
 	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(90 * 24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA: by == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	issuer, signer := template, any(key)
+	if by == nil {
+		template.KeyUsage |= x509.KeyUsageCertSign
+	} else {
+		authority, err := tls.X509KeyPair(by.certificate, by.key)
+		if err != nil {
+			return pair{}, err
+		}
+		if issuer, err = parse(by.certificate); err != nil {
+			return pair{}, err
+		}
+		signer = authority.PrivateKey
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer)
 	if err != nil {
 		return pair{}, err
 	}
@@ -72,9 +86,13 @@ type hook struct {
 
 var answering hook
 
-// serve answers over TLS until the process ends.
+// serve answers over TLS until the process ends, with a certificate that an authority signed.
 func serve(ctx context.Context, paths map[string]http.HandlerFunc) error {
-	signed, err := sign([]string{"localhost"})
+	authority, err := sign([]string{"authority.example.com"}, nil)
+	if err != nil {
+		return err
+	}
+	signed, err := sign([]string{"localhost"}, &authority)
 	if err != nil {
 		return err
 	}
@@ -96,7 +114,7 @@ func serve(ctx context.Context, paths map[string]http.HandlerFunc) error {
 		<-ctx.Done()
 		_ = server.Close()
 	}()
-	answering = hook{url: "https://" + listener.Addr().String(), authority: signed.certificate}
+	answering = hook{url: "https://" + listener.Addr().String(), authority: authority.certificate}
 	return nil
 }
 
