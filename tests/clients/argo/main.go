@@ -1,11 +1,15 @@
 // Argo runs the GitOps engine of Argo CD: a cache of the whole cluster, syncs with waves and hooks, its three ways to
 // tell a difference, and pruning.
+//
+//	argo                       checks all of that
+//	argo keep NAMESPACE FILE   holds a set of objects, as `keep` does with other tools
 package main
 
 import (
 	"context"
 	_ "embed"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/argoproj/gitops-engine/pkg/cache"
@@ -58,6 +62,10 @@ func main() {
 		}))
 	w := &world{config: config, client: kubernetes.NewForConfigOrDie(config), kubectl: kubectl, cluster: cluster,
 		name: check.Unique("clients-argo")}
+	if len(os.Args) == 4 && os.Args[1] == "keep" {
+		w.keep(os.Args[2], os.Args[3])
+		return
+	}
 	stopWorkloads := w.runWorkloads()
 	defer stopWorkloads()
 
@@ -78,7 +86,11 @@ func main() {
 
 // objects is the set as it stands in the source, marked.
 func (w *world) objects(t *check.T) []*unstructured.Unstructured {
-	objects, err := kube.SplitYAML([]byte(strings.ReplaceAll(set, "NAME", w.name)))
+	return w.marked(t, strings.ReplaceAll(set, "NAME", w.name))
+}
+
+func (w *world) marked(t *check.T, set string) []*unstructured.Unstructured {
+	objects, err := kube.SplitYAML([]byte(set))
 	t.Must(err, "read the set")
 	for _, object := range objects {
 		annotations := object.GetAnnotations()

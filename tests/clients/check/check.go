@@ -28,6 +28,17 @@ type Suite struct {
 
 // Run runs one check. It has failed if it called Failf, directly or through one of the methods below, or panicked.
 func (s *Suite) Run(name string, check func(*T)) {
+	if failure := attempt(check); failure != "" {
+		s.failed++
+		fmt.Printf("FAILED %s: %s\n", name, failure)
+		return
+	}
+	s.passed++
+	fmt.Printf("ok %s\n", name)
+}
+
+// attempt says why it did not come to a good end.
+func attempt(check func(*T)) string {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	t := &T{ctx: ctx}
@@ -42,13 +53,7 @@ func (s *Suite) Run(name string, check func(*T)) {
 		check(t)
 	}()
 	<-done
-	if t.failure != "" {
-		s.failed++
-		fmt.Printf("FAILED %s: %s\n", name, t.failure)
-		return
-	}
-	s.passed++
-	fmt.Printf("ok %s\n", name)
+	return t.failure
 }
 
 // Exit prints the counts and ends the program.

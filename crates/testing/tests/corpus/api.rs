@@ -109,6 +109,16 @@ impl Api {
         Ok(())
     }
 
+    /// A token by which programs are known as a service account.
+    pub async fn token(&self, namespace: &str, account: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let headers = [("content-type", "application/json")];
+        let answer = self.client.call(Method::POST, &path, &headers, wanted.to_string()).await?;
+        ensure!(answer.code.is_success(), "{path}: {}", answer.text());
+        Ok(text(&answer.json(), "/status/token").to_owned())
+    }
+
     /// The kind of an object.
     pub async fn served(&self, object: &Value) -> Result<Served> {
         let (version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));

@@ -64,10 +64,15 @@ impl Bundle {
             objects.extend(read.into_iter().filter(|it| !it.is_null()));
         }
         ensure!(!objects.is_empty(), "{name} holds nothing");
-        let namespaces = ["Namespace", "CustomResourceDefinition"];
-        let rank = |it: &Value| namespaces.iter().position(|kind| it["kind"] == *kind).unwrap_or(9);
+        Ok(Bundle { about, ..Self::with(name, objects) })
+    }
+
+    /// Of objects, in the order in which they are to be applied.
+    pub fn with(name: &str, mut objects: Vec<Value>) -> Bundle {
+        let first = ["Namespace", "CustomResourceDefinition"];
+        let rank = |it: &Value| first.iter().position(|kind| it["kind"] == *kind).unwrap_or(9);
         objects.sort_by_key(rank);
-        Ok(Bundle { name: name.to_owned(), objects, about })
+        Bundle { name: name.to_owned(), objects, about: String::new() }
     }
 
     /// Where its objects are: its own, unless it says all, and those that it brings.

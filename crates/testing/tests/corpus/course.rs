@@ -133,7 +133,7 @@ async fn try_all(side: &Side, bundle: &Bundle, plain: &Plain, outcome: &mut Outc
     end(side, bundle).await
 }
 
-async fn apply(side: &Side, bundle: &Bundle) -> Result<()> {
+pub async fn apply(side: &Side, bundle: &Bundle) -> Result<()> {
     for namespace in bundle.namespaces() {
         side.api.apply(&namespace, "").await?;
     }
@@ -144,7 +144,7 @@ async fn apply(side: &Side, bundle: &Bundle) -> Result<()> {
 }
 
 /// As `kubectl delete` does with the same files, the last one first; namespaces stay.
-async fn delete(side: &Side, bundle: &Bundle) -> Result<()> {
+pub async fn delete(side: &Side, bundle: &Bundle) -> Result<()> {
     for object in bundle.contents().rev() {
         side.api.delete(object, &bundle.name).await?;
     }
@@ -152,7 +152,7 @@ async fn delete(side: &Side, bundle: &Bundle) -> Result<()> {
 }
 
 /// Deletes the namespaces, after which nothing may be left.
-async fn end(side: &Side, bundle: &Bundle) -> Result<()> {
+pub async fn end(side: &Side, bundle: &Bundle) -> Result<()> {
     for namespace in bundle.namespaces() {
         side.api.delete(&namespace, "").await?;
     }
@@ -231,12 +231,17 @@ async fn until_left(side: &Side, bundle: &Bundle, wanted: &BTreeSet<String>) -> 
             return Ok(Vec::new());
         }
         if began.elapsed() > STANDSTILL {
-            let more = left.difference(wanted).map(|it| format!("left behind: {it}"));
-            let less = wanted.difference(&left).map(|it| format!("gone, though it stays elsewhere: {it}"));
-            return Ok(more.chain(less).collect());
+            return Ok(differences(&left, wanted));
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Between what is left and what should be.
+pub fn differences(left: &BTreeSet<String>, wanted: &BTreeSet<String>) -> Vec<String> {
+    let more = left.difference(wanted).map(|it| format!("left behind: {it}"));
+    let less = wanted.difference(left).map(|it| format!("gone, though it stays elsewhere: {it}"));
+    more.chain(less).collect()
 }
 
 /// What clusters hold at the end that they did not hold at the beginning.

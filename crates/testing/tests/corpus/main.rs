@@ -1,9 +1,10 @@
 //! A corpus of applications, each applied to a cluster that stands alone, to a hub with simulated members and to a hub
-//! with real ones: what reaches its goal there must reach it in a hub.
+//! with real ones: what reaches its goal there must reach it in a hub. And one of controllers, which work against the same.
 //!
 //! ```text
 //!   tests/corpus/apps ──> a real control plane, nodes by kwok ──> tests/corpus/plain   (recorded)
 //!                    └──> a hub with members ──> pictures ──> compared ──> misses, which must be known
+//!   tests/corpus/controllers: the same, with a program that is asked for things
 //! ```
 //!
 //! `HANSE_CORPUS=a,b` tries only these. `HANSE_CORPUS_RECORD=1` writes down what the cluster that stands alone says;
@@ -15,10 +16,14 @@ mod api;
 mod bundle;
 mod charts;
 mod cloud;
+mod controller;
+mod controllers;
 mod course;
 mod picture;
+mod program;
 mod report;
 mod side;
+mod tending;
 mod worlds;
 
 use anyhow::{Result, ensure};
@@ -30,6 +35,7 @@ use self::{
     course::{Expected, Outcome, Plain},
     report::Known,
     side::Side,
+    tending::Tended,
     worlds::World,
 };
 
@@ -42,13 +48,17 @@ fn the_page_says_what_is_tried_and_missed() -> Result<()> {
         return Ok(());
     }
     let bundles = bundle::all()?;
-    let page = report::page(&Known::read()?, &bundles, CHARTS);
+    let controllers = controller::all()?;
+    let page = report::page(&Known::read()?, &bundles, CHARTS, &controllers);
     if std::env::var_os("HANSE_CORPUS_WRITE").is_some() {
         return Ok(std::fs::write(report::page_file(), page)?);
     }
     for bundle in &bundles {
         ensure!(!bundle.about.is_empty(), "{} does not begin with what it is", bundle.name);
         Plain::read(&bundle.name)?;
+    }
+    for controller in &controllers {
+        Tended::read(&controller.name)?;
     }
     let there = std::fs::read_to_string(report::page_file())?;
     ensure!(

@@ -45,6 +45,19 @@ impl Picture {
         }
     }
 
+    /// What an object holds, where that is what it is for. Of secrets only what they are secrets of.
+    pub fn add_content(&mut self, object: &Value, home: &str) {
+        let content = match text(object, "/kind") {
+            "ConfigMap" => told(&object["data"]),
+            "Secret" => object["data"].as_object().map(|it| it.keys().cloned().collect::<Vec<_>>().join(" ")),
+            "Service" => told(&object["spec"]["selector"]),
+            _ => None,
+        };
+        if let (Some(content), Some(line)) = (content, self.0.get_mut(&title(object, home))) {
+            *line = format!("{line}; {content}");
+        }
+    }
+
     /// How many endpoints the Services have, by all of their slices.
     pub fn add_endpoints(&mut self, slices: &[Value], home: &str) {
         let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
@@ -79,7 +92,9 @@ impl Picture {
 
     /// Whether anything may still come by itself.
     pub fn is_done(&self) -> bool {
-        !self.0.values().any(|state| state.contains("Progressing") || state.contains("absent"))
+        // Deployments have a condition of that name, too.
+        let is_on_its_way = |it: &String| it.starts_with("Progressing") || it.contains("× Progressing");
+        !self.0.values().any(|state| is_on_its_way(state) || state.contains("absent"))
     }
 }
 

@@ -9,11 +9,14 @@ use super::{
     api::text,
     bundle::{Bundle, corpus},
     charts::{self, Chart},
+    controller::Described,
     course::Outcome,
 };
 
 /// Where applications are compared with a cluster that stands alone.
 pub const SIDES: [(&str, &str); 2] = [("simulated", "simulated members"), ("real", "real members")];
+/// How controllers run.
+const RUNS: [(&str, &str); 2] = [("outside", "outside of the hub"), ("placed", "as workloads that are placed")];
 
 /// Something that is not in a hub as it is on a cluster that stands alone.
 pub struct Miss {
@@ -102,23 +105,32 @@ pub fn page_file() -> PathBuf {
 }
 
 /// `docs/compatibility.md`
-pub fn page(known: &Known, bundles: &[Bundle], charts: &[Chart]) -> String {
+pub fn page(known: &Known, bundles: &[Bundle], charts: &[Chart], controllers: &[Described]) -> String {
     let names: Vec<&str> = bundles.iter().map(|it| it.name.as_str()).collect();
     let chart_names: Vec<&str> = charts.iter().map(|it| it.name).collect();
+    let controller_names: Vec<&str> = controllers.iter().map(|it| it.name.as_str()).collect();
+    let groups = [
+        ("applications", SIDES, names),
+        ("charts that others wrote", SIDES, chart_names),
+        ("controllers", RUNS, controller_names),
+    ];
     let mut page = include_str!("page.md").to_owned();
     let put = |page: &mut String, mark: &str, text: &str| *page = page.replace(mark, text.trim_end());
-    put(&mut page, "{rates}", &rates(known, &names, &chart_names));
+    put(&mut page, "{rates}", &rates(known, &groups));
     put(&mut page, "{misses}", &misses(known));
     put(&mut page, "{hidden}", &hidden(known));
     put(&mut page, "{apps}", &apps(known, bundles));
-    put(&mut page, "{charts}", &charts::table(known_row(known), charts));
+    put(&mut page, "{charts}", &charts::table(known_row(known, SIDES), charts));
+    put(&mut page, "{controllers}", &controllers_table(known, controllers));
     page
 }
 
-fn rates(known: &Known, bundles: &[&str], charts: &[&str]) -> String {
+type Columns = [(&'static str, &'static str); 2];
+
+fn rates(known: &Known, groups: &[(&str, Columns, Vec<&str>)]) -> String {
     let mut text = String::from("| | tried | pass | rate |\n| --- | --- | --- | --- |\n");
-    for (group, names) in [("applications", bundles), ("charts that others wrote", charts)] {
-        for (side, words) in SIDES {
+    for (group, sides, names) in groups {
+        for (side, words) in sides {
             let passed = names.iter().filter(|name| known.of(side, name).next().is_none()).count();
             let rate = 100.0 * passed as f64 / names.len().max(1) as f64;
             let _ = writeln!(text, "| {group}, {words} | {} | {passed} | {rate:.1} % |", names.len());
@@ -147,21 +159,32 @@ fn hidden(known: &Known) -> String {
 }
 
 /// `passes`, or that it is missed, on each side.
-fn known_row(known: &Known) -> impl Fn(&str) -> String + '_ {
+fn known_row(known: &Known, sides: Columns) -> impl Fn(&str) -> String + '_ {
     move |name| {
         let word = |side: &str| if known.of(side, name).next().is_none() { "passes" } else { "**missed**" };
-        SIDES.map(|(side, _)| word(side)).join(" | ")
+        sides.map(|(side, _)| word(side)).join(" | ")
     }
 }
 
 fn apps(known: &Known, bundles: &[Bundle]) -> String {
-    let row = known_row(known);
+    let row = known_row(known, SIDES);
     let mut text = String::from(
         "| application | what it is | kinds | simulated | real |\n| --- | --- | --- | --- | --- |\n",
     );
     for bundle in bundles {
         let Bundle { name, about, .. } = bundle;
         let _ = writeln!(text, "| {name} | {about} | {} | {} |", bundle.kinds().join(", "), row(name));
+    }
+    text
+}
+
+fn controllers_table(known: &Known, controllers: &[Described]) -> String {
+    let row = known_row(known, RUNS);
+    let mut text = String::from(
+        "| controller | what it does | by | outside | placed |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for it in controllers {
+        let _ = writeln!(text, "| {} | {} | {} | {} |", it.name, it.about(), it.with(), row(&it.name));
     }
     text
 }

@@ -26,11 +26,20 @@ pub struct Side {
     pub api: Api,
     /// Where they run, if that is elsewhere.
     pub members: Vec<(String, Api)>,
+    /// How others than this program come to where applications are applied.
+    pub door: Door,
+}
+
+/// An address, and who signed for it.
+#[derive(Clone)]
+pub struct Door {
+    pub url: String,
+    pub ca_pem: String,
 }
 
 impl Side {
     /// The clusters that run pods.
-    fn clusters(&self) -> Vec<&Api> {
+    pub fn clusters(&self) -> Vec<&Api> {
         match self.members.is_empty() {
             true => vec![&self.api],
             false => self.members.iter().map(|(_, api)| api).collect(),
@@ -146,7 +155,7 @@ impl Side {
 }
 
 /// Objects of a kind in a namespace of several servers, each with the kind that lists leave out.
-async fn listed(apis: &[&Api], version: &str, kind: &str, namespace: &str) -> Result<Vec<Value>> {
+pub async fn listed(apis: &[&Api], version: &str, kind: &str, namespace: &str) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for api in apis {
         let served = api.served(&json!({"apiVersion": version, "kind": kind})).await?;
@@ -160,7 +169,7 @@ async fn listed(apis: &[&Api], version: &str, kind: &str, namespace: &str) -> Re
 }
 
 /// Those that the bundle does not name itself.
-fn made(objects: Vec<Value>, bundle: &Bundle) -> Vec<Value> {
+pub fn made(objects: Vec<Value>, bundle: &Bundle) -> Vec<Value> {
     let own: BTreeSet<String> = bundle.contents().map(|it| title(it, &bundle.name)).collect();
     objects.into_iter().filter(|it| !own.contains(&title(it, &bundle.name))).collect()
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,7 +22,7 @@ use testing::{
 use super::{
     api::{Api, text},
     cloud::{Cloud, give_classes},
-    side::Side,
+    side::{Door, Side},
 };
 
 /// As `hanse dev` calls its first three.
@@ -52,7 +52,8 @@ impl World {
         let cluster = real_cluster("plain", NODES * MEMBERS.len()).await?;
         let api = api_of(&cluster).await?;
         let clouds = vec![Cloud::over(api.clone(), true).await?];
-        let side = Side { name: "plain", api, members: Vec::new() };
+        let door = Door { url: cluster.url.clone(), ca_pem: cluster.ca_pem.clone() };
+        let side = Side { name: "plain", api, members: Vec::new(), door };
         Ok(World { side, _clouds: clouds, _servers: Servers::Plain(Box::new(cluster)) })
     }
 
@@ -64,7 +65,8 @@ impl World {
         }
         // Classes are looked for when a session begins, and then every few minutes.
         dev.restart()?;
-        let api = Api::new(dev.client("hanse").await?);
+        let hub = dev.context("hanse")?;
+        let api = Api::new(hub.connect().await?);
         let (mut members, mut clouds) = (Vec::new(), Vec::new());
         for name in MEMBERS {
             let member = Api::new(dev.client(name).await?);
@@ -72,7 +74,7 @@ impl World {
             members.push((name.to_owned(), member));
         }
         until_known(&api).await?;
-        let side = Side { name: "simulated", api, members };
+        let side = Side { name: "simulated", api, members, door: hub.door };
         Ok(World { side, _clouds: clouds, _servers: Servers::Simulated(dev) })
     }
 
@@ -96,7 +98,8 @@ impl World {
         let identity = (admin.certificate_pem.as_str(), admin.key_pem.as_str());
         let api = Api::new(Client::connect(&admin.url, &admin.ca_pem, Some(identity)).await?);
         until_known(&api).await?;
-        let side = Side { name: "real", api, members };
+        let door = Door { url: admin.url.clone(), ca_pem: admin.ca_pem.clone() };
+        let side = Side { name: "real", api, members, door };
         Ok(World { side, _clouds: clouds, _servers: Servers::Real(Box::new(operator), clusters) })
     }
 }
@@ -138,22 +141,39 @@ async fn until_known(hub: &Api) -> Result<()> {
     .await
 }
 
-/// By a context of a kubeconfig. What it says of the path does not count: the workspace `default` needs none.
-async fn connect(config: &Value, context: &str) -> Result<Client> {
-    let named = |list: &str, name: &str| {
-        let all = config[list].as_array().into_iter().flatten();
-        all.into_iter().find(|it| it["name"] == name).cloned().with_context(|| format!("no {name} in {list}"))
-    };
-    let context = named("contexts", context)?;
-    let cluster = named("clusters", text(&context, "/context/cluster"))?;
-    let user = named("users", text(&context, "/context/user"))?;
-    let pem = |of: &Value, at: &str| anyhow::Ok(String::from_utf8(BASE64_STANDARD.decode(text(of, at))?)?);
-    let authority = pem(&cluster, "/cluster/certificate-authority-data")?;
-    let certificate = pem(&user, "/user/client-certificate-data")?;
-    let key = pem(&user, "/user/client-key-data")?;
-    let server = text(&cluster, "/cluster/server");
-    let server = server.split("/clusters/").next().unwrap_or_default();
-    Client::connect(server, &authority, Some((&certificate, &key))).await
+/// What a context of a kubeconfig says.
+struct Context {
+    door: Door,
+    certificate_pem: String,
+    key_pem: String,
+}
+
+impl Context {
+    /// What it says of the path does not count: the workspace `default` needs none.
+    fn read(config: &Value, context: &str) -> Result<Context> {
+        let named = |list: &str, name: &str| {
+            let all = config[list].as_array().into_iter().flatten();
+            let found = all.into_iter().find(|it| it["name"] == name).cloned();
+            found.with_context(|| format!("no {name} in {list}"))
+        };
+        let context = named("contexts", context)?;
+        let cluster = named("clusters", text(&context, "/context/cluster"))?;
+        let user = named("users", text(&context, "/context/user"))?;
+        let pem =
+            |of: &Value, at: &str| anyhow::Ok(String::from_utf8(BASE64_STANDARD.decode(text(of, at))?)?);
+        let server = text(&cluster, "/cluster/server");
+        let url = server.split("/clusters/").next().unwrap_or_default().to_owned();
+        Ok(Context {
+            door: Door { url, ca_pem: pem(&cluster, "/cluster/certificate-authority-data")? },
+            certificate_pem: pem(&user, "/user/client-certificate-data")?,
+            key_pem: pem(&user, "/user/client-key-data")?,
+        })
+    }
+
+    async fn connect(&self) -> Result<Client> {
+        let identity = (self.certificate_pem.as_str(), self.key_pem.as_str());
+        Client::connect(&self.door.url, &self.door.ca_pem, Some(identity)).await
+    }
 }
 
 /// `hanse dev`. Killed when dropped.
@@ -211,10 +231,13 @@ impl Dev {
         }
     }
 
-    /// By a context of its kubeconfig.
-    async fn client(&self, context: &str) -> Result<Client> {
+    fn context(&self, name: &str) -> Result<Context> {
         let text = std::fs::read_to_string(self.directory.path().join("dev/kubeconfig"))?;
-        connect(&serde_saphyr::from_str(&text)?, context).await
+        Context::read(&serde_saphyr::from_str(&text)?, name)
+    }
+
+    async fn client(&self, context: &str) -> Result<Client> {
+        self.context(context)?.connect().await
     }
 }
 
