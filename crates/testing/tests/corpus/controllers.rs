@@ -35,7 +35,11 @@ async fn controllers_do_on_a_cluster_alone_what_is_recorded() -> Result<()> {
                 Ok(tended) => compared(&controller.name, &tended).err().map(|it| format!("{it:#}")),
                 Err(error) => Some(format!("{error:#}")),
             };
-            println!("plain      {:<24} {}", controller.name, if problem.is_none() { "ok" } else { "FAILED" });
+            println!(
+                "plain      {:<24} {}",
+                controller.name,
+                if problem.is_none() { "ok" } else { "FAILED" }
+            );
             problem.map(|it| format!("{}: {it}", controller.name))
         }
     };
@@ -66,10 +70,8 @@ async fn controllers_work_with_simulated_members() -> Result<()> {
 
 /// All of them outside, then all of them as workloads; fails if anything differs that is not known to, or does not any more.
 async fn compare(side: &Side, controllers: &[Controller]) -> Result<()> {
-    let expected: BTreeMap<String, Tended> = controllers
-        .iter()
-        .map(|it| Ok((it.name.clone(), Tended::read(&it.name)?)))
-        .collect::<Result<_>>()?;
+    let expected: BTreeMap<String, Tended> =
+        controllers.iter().map(|it| Ok((it.name.clone(), Tended::read(&it.name)?))).collect::<Result<_>>()?;
     let mut problems = Vec::new();
     for runs in [Runs::Outside, Runs::Placed] {
         let run = |controller: &Controller| {

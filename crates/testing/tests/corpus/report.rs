@@ -16,7 +16,8 @@ use super::{
 /// Where applications are compared with a cluster that stands alone.
 pub const SIDES: [(&str, &str); 2] = [("simulated", "simulated members"), ("real", "real members")];
 /// How controllers run.
-const RUNS: [(&str, &str); 2] = [("outside", "outside of the hub"), ("placed", "as workloads that are placed")];
+const RUNS: [(&str, &str); 2] =
+    [("outside", "outside of the hub"), ("placed", "as workloads that are placed")];
 
 /// Something that is not in a hub as it is on a cluster that stands alone.
 pub struct Miss {

@@ -77,7 +77,10 @@ impl Tended {
     pub fn read(name: &str) -> Result<Tended> {
         let file = Self::file(name);
         let said = std::fs::read_to_string(&file).with_context(|| {
-            format!("{} is missing; HANSE_CORPUS_RECORD=1 ./test corpus-controllers-plain writes it", file.display())
+            format!(
+                "{} is missing; HANSE_CORPUS_RECORD=1 ./test corpus-controllers-plain writes it",
+                file.display()
+            )
         })?;
         let mut tended = Tended::default();
         for line in said.lines() {
@@ -294,8 +297,11 @@ async fn until_quiet(side: &Side, controller: &Controller, stage: &Bundle) -> Re
     loop {
         sleep(QUIET).await;
         let now = versions(side, controller, stage).await?;
-        let written: Vec<String> =
-            now.iter().filter(|(what, version)| last.get(*what) != Some(version)).map(|it| it.0.clone()).collect();
+        let written: Vec<String> = now
+            .iter()
+            .filter(|(what, version)| last.get(*what) != Some(version))
+            .map(|it| it.0.clone())
+            .collect();
         if written.is_empty() && now.len() == last.len() {
             return Ok(Vec::new());
         }

@@ -209,8 +209,6 @@ async fn scenario_15_members_keep_what_is_theirs() -> Result<()> {
 type Kept = (&'static str, Value, fn(&Value) -> Value);
 
 fn what_members_decide() -> [Kept; 2] {
-    let claim =
-        json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
     let mut job = crate::app::job("kept");
     job["spec"]["template"]["metadata"]["annotations"] = json!({"sim.hanse.io/exit-after": "1h"});
     [
