@@ -362,10 +362,14 @@ mod tests {
         namespace.put(&claim_key, claim.clone());
         namespace.put(&other_key, other.clone());
         assert!(!namespace.is_awaited(&claim), "nothing mounts it");
-        assert_eq!(namespace.waits_for(&other), [claim_key.clone()], "they may have to be in one place");
+        assert_eq!(
+            namespace.waits_for(&other),
+            std::slice::from_ref(&claim_key),
+            "they may have to be in one place"
+        );
         namespace.put(&job_key, job.clone());
         assert!(namespace.is_awaited(&claim) && !namespace.is_awaited(&other));
-        assert_eq!(namespace.waits_for(&job), [claim_key.clone()]);
+        assert_eq!(namespace.waits_for(&job), std::slice::from_ref(&claim_key));
         assert!(namespace.claims_of(&job).is_empty());
 
         let (concerned, _) = namespace.place(&claim_key, placed(&["eu-1"]));
