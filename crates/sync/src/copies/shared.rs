@@ -16,7 +16,13 @@ use crate::{client::Client, session::Session};
 
 impl Session {
     /// Of what is in no namespace.
-    pub(super) async fn carry_out_shared(&self, client: &Client, case: &Case, taken: &Taken, wish: Wish) -> Upshot {
+    pub(super) async fn carry_out_shared(
+        &self,
+        client: &Client,
+        case: &Case,
+        taken: &Taken,
+        wish: Wish,
+    ) -> Upshot {
         let kind = &case.assignment.spec.object.kind;
         if wish == Wish::Keep && !self.takes_shared(case) {
             let message = format!(
