@@ -58,7 +58,10 @@ impl Described {
         let name = file.file_stem().context("a name")?.to_string_lossy().into_owned();
         let said = fs::read_to_string(file)?;
         let said: Value = serde_saphyr::from_str(&said).with_context(|| name.clone())?;
-        ensure!(["/about", "/with"].iter().all(|it| !text(&said, it).is_empty()), "{name} does not say what it is");
+        ensure!(
+            ["/about", "/with"].iter().all(|it| !text(&said, it).is_empty()),
+            "{name} does not say what it is"
+        );
         Ok(Described { name, said })
     }
 
@@ -81,8 +84,7 @@ impl Controller {
     fn of(name: &str, said: &Value) -> Result<Controller> {
         let definitions: Vec<Value> = list(&said["definitions"]).map(definition).collect();
         let home = format!("{name}-system");
-        let mut install =
-            vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}})];
+        let mut install = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}})];
         install.extend(definitions);
         install.extend(brought(&said["brings"])?);
         install.extend(account(name, &home, &said["rights"]));
@@ -203,7 +205,8 @@ fn account(name: &str, home: &str, rights: &Value) -> Vec<Value> {
 fn deployment(name: &str, home: &str, said: &Value) -> Result<Value> {
     let command =
         list(&said["program"]).filter_map(Value::as_str).map(located).collect::<Result<Vec<_>>>()?;
-    let own = json!({"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}});
+    let own =
+        json!({"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}});
     let mut variables = vec![own];
     for (name, value) in said["variables"].as_object().into_iter().flatten() {
         variables.push(json!({"name": name, "value": located(value.as_str().unwrap_or_default())?}));

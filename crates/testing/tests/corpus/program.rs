@@ -67,7 +67,9 @@ impl Program {
             let (host, port) = address.rsplit_once(':').context("a port")?;
             variables.insert("KUBERNETES_SERVICE_HOST".to_owned(), host.to_owned());
             variables.insert("KUBERNETES_SERVICE_PORT".to_owned(), port.to_owned());
-            for (name, content) in [("token", token.as_str()), ("ca.crt", side.door.ca_pem.as_str()), ("namespace", home)] {
+            for (name, content) in
+                [("token", token.as_str()), ("ca.crt", side.door.ca_pem.as_str()), ("namespace", home)]
+            {
                 access.insert(name.to_owned(), content.as_bytes().to_vec());
             }
         } else {
@@ -76,7 +78,8 @@ impl Program {
             variables.insert("KUBECONFIG".to_owned(), kubeconfig.display().to_string());
         }
         let command = words(&container["command"]);
-        let start = |_| Start { command: command.clone(), variables: variables.clone(), access: access.clone() };
+        let start =
+            |_| Start { command: command.clone(), variables: variables.clone(), access: access.clone() };
         program.run((0..controller.replicas).map(start).collect())
     }
 
@@ -218,11 +221,11 @@ async fn start_of(member: &Api, pod: &Value) -> Result<Start> {
         if secret.is_empty() {
             bail!("not from the hub: {source}");
         }
-        let wanted =
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": namespace}});
+        let wanted = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": namespace}});
         let found = eventually("the Secret with the token", || member.get(&wanted, namespace)).await?;
         for item in source["secret"]["items"].as_array().into_iter().flatten() {
-            let content = BASE64_STANDARD.decode(text(&found["data"], &format!("/{}", text(item, "/key"))))?;
+            let content =
+                BASE64_STANDARD.decode(text(&found["data"], &format!("/{}", text(item, "/key"))))?;
             access.insert(text(item, "/path").to_owned(), content);
         }
     }

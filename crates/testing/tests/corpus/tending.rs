@@ -77,7 +77,10 @@ impl Tended {
     pub fn read(name: &str) -> Result<Tended> {
         let file = Self::file(name);
         let said = std::fs::read_to_string(&file).with_context(|| {
-            format!("{} is missing; HANSE_CORPUS_RECORD=1 ./test corpus-controllers-plain writes it", file.display())
+            format!(
+                "{} is missing; HANSE_CORPUS_RECORD=1 ./test corpus-controllers-plain writes it",
+                file.display()
+            )
         })?;
         let mut tended = Tended::default();
         for line in said.lines() {
@@ -224,11 +227,11 @@ async fn objects(side: &Side, controller: &Controller) -> Result<Vec<Value>> {
     let asked = names.iter().flat_map(|name| kinds.iter().map(move |kind| (*kind, name.as_str())));
     let asked: Vec<((&str, &str), &str)> = asked.collect();
     let lists = stream::iter(asked).map(|((version, kind), namespace)| async move {
-        // Its own kinds may be in no namespace.
+        // Its own kinds may be in no namespace, or not served yet.
         let object = json!({"apiVersion": version, "kind": kind});
         match side.api.served(&object).await {
-            Ok(served) if !served.namespaced => Ok(Vec::new()),
-            _ => listed(&[&side.api], version, kind, namespace).await,
+            Ok(served) if served.namespaced => listed(&[&side.api], version, kind, namespace).await,
+            _ => Ok(Vec::new()),
         }
     });
     let lists: Vec<Vec<Value>> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
@@ -294,8 +297,11 @@ async fn until_quiet(side: &Side, controller: &Controller, stage: &Bundle) -> Re
     loop {
         sleep(QUIET).await;
         let now = versions(side, controller, stage).await?;
-        let written: Vec<String> =
-            now.iter().filter(|(what, version)| last.get(*what) != Some(version)).map(|it| it.0.clone()).collect();
+        let written: Vec<String> = now
+            .iter()
+            .filter(|(what, version)| last.get(*what) != Some(version))
+            .map(|it| it.0.clone())
+            .collect();
         if written.is_empty() && now.len() == last.len() {
             return Ok(Vec::new());
         }
@@ -315,7 +321,9 @@ async fn at_rest(side: &Side, controller: &Controller, stage: &Bundle) -> Result
             bail!("{}", restless.join("\n"));
         }
         let picture = picture(side, controller, stage).await?;
-        if picture.is_done() && is_heard(controller, stage, &picture) {
+        let heard = is_heard(controller, stage, &picture);
+        // Some always seem to be on their way.
+        if heard && (picture.is_done() || began.elapsed() > STAYS) {
             return Ok(picture);
         }
         if began.elapsed() > STANDSTILL {
