@@ -96,8 +96,14 @@ impl Miss {
         self.sides.iter().any(|it| it == side) && self.bundles.iter().any(|it| it == bundle)
     }
 
+    /// It may happen to any of them, by chance: nobody's own miss.
+    fn is_anyones(&self, side: &str) -> bool {
+        self.sides.iter().any(|it| it == side) && self.bundles.iter().any(|it| it == "any")
+    }
+
     fn fits(&self, side: &str, bundle: &str, line: &str) -> bool {
-        self.concerns(side, bundle) && self.what.iter().any(|it| line.starts_with(it))
+        let concerns = self.concerns(side, bundle) || self.is_anyones(side);
+        concerns && self.what.iter().any(|it| line.starts_with(it))
     }
 }
 

@@ -227,11 +227,11 @@ async fn objects(side: &Side, controller: &Controller) -> Result<Vec<Value>> {
     let asked = names.iter().flat_map(|name| kinds.iter().map(move |kind| (*kind, name.as_str())));
     let asked: Vec<((&str, &str), &str)> = asked.collect();
     let lists = stream::iter(asked).map(|((version, kind), namespace)| async move {
-        // Its own kinds may be in no namespace.
+        // Its own kinds may be in no namespace, or not served yet.
         let object = json!({"apiVersion": version, "kind": kind});
         match side.api.served(&object).await {
-            Ok(served) if !served.namespaced => Ok(Vec::new()),
-            _ => listed(&[&side.api], version, kind, namespace).await,
+            Ok(served) if served.namespaced => listed(&[&side.api], version, kind, namespace).await,
+            _ => Ok(Vec::new()),
         }
     });
     let lists: Vec<Vec<Value>> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
@@ -321,7 +321,9 @@ async fn at_rest(side: &Side, controller: &Controller, stage: &Bundle) -> Result
             bail!("{}", restless.join("\n"));
         }
         let picture = picture(side, controller, stage).await?;
-        if picture.is_done() && is_heard(controller, stage, &picture) {
+        let heard = is_heard(controller, stage, &picture);
+        // Some always seem to be on their way.
+        if heard && (picture.is_done() || began.elapsed() > STAYS) {
             return Ok(picture);
         }
         if began.elapsed() > STANDSTILL {
