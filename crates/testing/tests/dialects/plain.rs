@@ -100,26 +100,6 @@ async fn scenario_10_a_part_that_fails_fails_the_whole() -> Result<()> {
     Ok(())
 }
 
-/// Members need no hub to scale.
-#[tokio::test(flavor = "multi_thread")]
-async fn scenario_11_members_scale_while_the_hub_is_away() -> Result<()> {
-    let mut world = divided(&[A, B]).await?;
-    world.apply(&app::deployment("web", 2)).await?;
-    world.apply(&autoscaler(1, 10)).await?;
-    until_bounds(&world, &[A, B], &[(1, 5), (1, 5)]).await?;
-    let a = world.member(A).await?;
-    world.cut(A)?;
-    world.cut(B)?;
-    world.restart_hub(true).await?;
-    a.client.merge_patch(&path(&autoscaler(1, 10)), &json!({"spec": {"minReplicas": 4}})).await?;
-    let web = path(&app::deployment("web", 2));
-    a.until(&web, "it is scaled", |it| it["status"]["readyReplicas"].as_u64() >= Some(4)).await?;
-    // With the hub, the bounds are its own again.
-    world.heal(A)?;
-    world.heal(B)?;
-    until_bounds(&world, &[A, B], &[(1, 5), (1, 5)]).await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_10_joining_a_cluster_leaves_jobs_as_they_run() -> Result<()> {
     let world = divided(&[A, B]).await?;
