@@ -119,7 +119,14 @@ async fn leave_member(
         if unjoined.was_joined {
             forget(request.hub, &format!("{CLUSTERS}/{}", request.name), cluster).await?;
         }
-        unjoined.deleted = delete_namespaces(member).await.map_err(Refusal::Member)?;
+        unjoined.deleted = delete_namespaces(member).await.map_err(|why| {
+            // The hub does not say any more where it is.
+            Refusal::No(format!(
+                "{} is not joined any more, and some of its namespaces are left: {why}; unjoin it again with an admin's \
+                 --kubeconfig of the member",
+                request.name
+            ))
+        })?;
     }
     let hub = uid(&request.hub.get("/api/v1/namespaces/kube-system").await.map_err(Refusal::Hub)?);
     let owner = format!("{}/{}", hub.map_err(Refusal::Hub)?, request.name);
@@ -210,24 +217,28 @@ pub async fn labelled_namespaces(member: &Client) -> Result<Vec<Value>, Error> {
 /// So often is looked again whether a session that was ending has put something back.
 const LOOKS: u32 = 20;
 
-async fn delete_namespaces(member: &Client) -> Result<Vec<String>, Error> {
+/// `Err`: why some are left.
+async fn delete_namespaces(member: &Client) -> Result<Vec<String>, String> {
     let mut deleted = BTreeSet::new();
-    let (mut quiet, mut looks) = (0, 0);
-    while quiet < 2 && looks < LOOKS {
-        if looks > 0 {
+    let mut quiet = 0;
+    for look in 0..LOOKS {
+        if look > 0 {
             member.env().clock.sleep(Duration::from_millis(500)).await;
         }
-        let labelled = labelled_namespaces(member).await?;
+        let labelled = labelled_namespaces(member).await.map_err(|error| error.to_string())?;
         let left: Vec<&Value> = labelled.iter().filter(|it| is_to_go(it)).collect();
         quiet = if left.is_empty() { quiet + 1 } else { 0 };
-        looks += 1;
+        if quiet == 2 {
+            return Ok(deleted.into_iter().collect());
+        }
         for namespace in left {
             let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-            delete(member, &format!("/api/v1/namespaces/{name}"), namespace).await?;
+            let gone = delete(member, &format!("/api/v1/namespaces/{name}"), namespace).await;
+            gone.map_err(|error| format!("{name}: {error}"))?;
             deleted.insert(name.to_owned());
         }
     }
-    Ok(deleted.into_iter().collect())
+    Err("somebody makes them again".to_owned())
 }
 
 /// Made for a workspace, and not on its way out.
