@@ -1,18 +1,28 @@
 //! The log file: a line of JSON for each event, in a new file when one is full.
+//!
+//! A request that waits for its line writes it by itself if nobody else is writing: the file is in the cache of the system,
+//! and waking a thread twice costs several times as much. What that thread is for is a disk that is slow: then, and
+//! when several come at once, it writes the lines of all who wait.
 
 use std::{
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
+use bytes::Bytes;
 use env::{Env, File, Files, files::Mode as OpenMode};
 use jiff::{SignedDuration, Timestamp, civil};
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 
 use super::{
     AuditError,
-    outlet::{self, Account, Intake, Item, Mode, Outlet, Waiting},
+    outlet::{self, Account, Intake, Item, Mode, Outlet, Shortcut, Waiting},
 };
 
 const LINE_START: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
@@ -20,6 +30,10 @@ const LINE_START: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 const PORTION: usize = 256;
 /// Lines are written together, up to about so many bytes.
 const MOST_AT_ONCE: usize = 1 << 20;
+/// A request that had to wait so long for its write was one too many: a thread that serves requests does not wait for a disk.
+const SLOW: Duration = Duration::from_millis(5);
+/// So long requests do not write by themselves after that.
+const CAUTION: Duration = Duration::from_secs(10);
 /// In the name of a file that is full.
 const STAMP: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
@@ -55,13 +69,67 @@ impl LogOptions {
 /// Opens the log, and starts the thread that writes it.
 pub fn start(env: &Env, options: &LogOptions, errors: Counter) -> Result<Outlet, AuditError> {
     let failed = |source| AuditError::Log { file: options.path.clone(), source };
-    let target = match options.path.as_os_str() == "-" {
+    let is_stdout = options.path.as_os_str() == "-";
+    let target = match is_stdout {
         true => Target::Stdout,
         false => Target::File(LogFile::open(env, options).map_err(failed)?),
     };
+    let target = Arc::new(Mutex::new(target));
     let (outlet, intake) = outlet::outlet(options.mode, options.buffer, errors);
-    env.tasks.spawn_blocking_loop("audit-log", Box::pin(write_lines(env.clone(), intake, target)));
-    Ok(outlet)
+    env.tasks.spawn_blocking_loop("audit-log", Box::pin(write_lines(env.clone(), intake, target.clone())));
+    // Whoever reads the standard output may stop reading.
+    Ok(match is_stdout {
+        true => outlet,
+        false => outlet.with_shortcut(Box::new(Direct::new(env, target))),
+    })
+}
+
+/// Writes by the thread that has the event.
+struct Direct {
+    env: Env,
+    target: Arc<Mutex<Target>>,
+    /// In ms of the clock: the disk was slow.
+    not_before: AtomicU64,
+}
+
+impl Direct {
+    fn new(env: &Env, target: Arc<Mutex<Target>>) -> Direct {
+        Direct { env: env.clone(), target, not_before: AtomicU64::new(0) }
+    }
+
+    /// After a write.
+    fn note(&self, began: Duration, ended: Duration) {
+        if ended.saturating_sub(began) > SLOW {
+            let later = u64::try_from((ended + CAUTION).as_millis()).unwrap_or(u64::MAX);
+            self.not_before.store(later, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Shortcut for Direct {
+    fn put(&self, event: &Bytes) -> Option<bool> {
+        let began = self.env.clock.elapsed();
+        if began.as_millis() < u128::from(self.not_before.load(Ordering::Relaxed)) {
+            return None;
+        }
+        // Somebody who writes now may wait for a disk.
+        let mut target = self.target.try_lock()?;
+        let mut line = Vec::with_capacity(LINE_START.len() + event.len());
+        add_line(&mut line, event);
+        if !target.has_room_for(line.len()) {
+            return None;
+        }
+        let written = target.put(&line, self.env.clock.now());
+        drop(target);
+        self.note(began, self.env.clock.elapsed());
+        Some(written)
+    }
+}
+
+fn add_line(text: &mut Vec<u8>, event: &[u8]) {
+    text.extend_from_slice(LINE_START);
+    text.extend_from_slice(event.get(1..).unwrap_or_default());
+    text.push(b'\n');
 }
 
 enum Target {
@@ -75,6 +143,15 @@ impl Target {
             Target::Stdout => io::stdout().lock().write_all(lines),
             Target::File(file) => file.write(lines, now),
         }
+    }
+
+    /// As [`Self::write`]; whether it could.
+    fn put(&mut self, lines: &[u8], now: Timestamp) -> bool {
+        let written = self.write(lines, now);
+        if let Err(error) = &written {
+            tracing::error!(%error, "cannot write the audit log");
+        }
+        written.is_ok()
     }
 
     /// Whether so many bytes go where the next line goes.
@@ -95,9 +172,7 @@ struct Lines {
 
 impl Lines {
     fn add(&mut self, waiting: Waiting) {
-        self.text.extend_from_slice(LINE_START);
-        self.text.extend_from_slice(waiting.event.get(1..).unwrap_or_default());
-        self.text.push(b'\n');
+        add_line(&mut self.text, &waiting.event);
         self.waiting.push(waiting);
     }
 
@@ -106,39 +181,37 @@ impl Lines {
         if self.waiting.is_empty() {
             return;
         }
-        let written = target.write(&self.text, now);
-        if let Err(error) = &written {
-            tracing::error!(%error, "cannot write the audit log");
-        }
+        let written = target.put(&self.text, now);
         self.text.clear();
         for waiting in self.waiting.drain(..) {
-            account.settle(waiting, written.is_ok());
+            account.settle(waiting, written);
         }
     }
 }
 
-async fn write_lines(env: Env, mut intake: Intake, mut target: Target) {
+async fn write_lines(env: Env, mut intake: Intake, target: Arc<Mutex<Target>>) {
     let account = intake.account();
     let mut items = Vec::new();
     let mut lines = Lines::default();
     while intake.queue.recv_many(&mut items, PORTION).await > 0 {
+        let mut held = target.lock();
         for item in items.drain(..) {
             match item {
                 Item::Event(waiting) => {
                     let size = lines.text.len() + LINE_START.len() + waiting.event.len();
-                    if size > MOST_AT_ONCE || !target.has_room_for(size) {
-                        lines.put(&mut target, &account, env.clock.now());
+                    if size > MOST_AT_ONCE || !held.has_room_for(size) {
+                        lines.put(&mut held, &account, env.clock.now());
                     }
                     lines.add(waiting);
                 }
                 Item::Flush(done) => {
-                    lines.put(&mut target, &account, env.clock.now());
+                    lines.put(&mut held, &account, env.clock.now());
                     // Whoever asked may have stopped waiting.
                     let _ = done.send(());
                 }
             }
         }
-        lines.put(&mut target, &account, env.clock.now());
+        lines.put(&mut held, &account, env.clock.now());
     }
 }
 
@@ -248,8 +321,6 @@ fn open_or_create(files: &dyn Files, path: &Path) -> io::Result<Arc<dyn File>> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     fn mk_log(directory: &Path, max_size_bytes: u64, max_backups: usize) -> LogFile {
@@ -315,7 +386,7 @@ mod tests {
             near.tell_now("w", mk_event(number));
         }
         // When they are written
-        let written = write_lines(Env::real(), intake, Target::File(log));
+        let written = write_lines(Env::real(), intake, Arc::new(Mutex::new(Target::File(log))));
         let ((), ()) = tokio::join!(written, async move {
             near.flush().await;
             drop(near);
@@ -334,6 +405,34 @@ mod tests {
         assert_eq!(numbers, (1000..1100).collect::<Vec<u64>>());
         assert!(sizes.iter().all(|lines| *lines <= 3), "{sizes:?}");
         assert_eq!(sizes.len(), 34);
+    }
+
+    #[test]
+    fn a_request_writes_its_own_line_unless_somebody_writes_or_the_disk_is_slow() {
+        // Given a log that nobody writes to
+        let directory = tempfile::tempdir().unwrap();
+        let target = Arc::new(Mutex::new(Target::File(mk_log(directory.path(), 1000, 0))));
+        let direct = Direct::new(&Env::real(), target.clone());
+        let event = Bytes::from_static(br#"{"number":1}"#);
+        let lines = || names(directory.path()).len() + count_lines(&directory.path().join("audit.log"));
+        // When a request has an event, then it is out at once
+        assert_eq!((direct.put(&event), lines()), (Some(true), 2));
+        // While somebody else writes, it is not
+        let writing = target.lock();
+        assert_eq!(direct.put(&event), None);
+        drop(writing);
+        // A write that was slow is the last for a while
+        let now = direct.env.clock.elapsed();
+        direct.note(now, now + SLOW);
+        assert_eq!((direct.put(&event), lines()), (Some(true), 3));
+        direct.note(now, now + SLOW * 2);
+        assert_eq!((direct.put(&event), lines()), (None, 3));
+        direct.note(now, now);
+        assert_eq!(direct.put(&event), None, "a quick one does not end it");
+    }
+
+    fn count_lines(path: &Path) -> usize {
+        Env::real().files.read(path).unwrap().iter().filter(|byte| **byte == b'\n').count()
     }
 
     #[test]
