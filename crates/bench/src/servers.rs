@@ -397,14 +397,14 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// The binary of `HANSE_BIN`, or a release build of this workspace's.
+/// The binary of `HANSE_BIN`, or this workspace's, built as it is shipped.
 pub fn hanse_binary() -> Result<PathBuf> {
     if let Some(binary) = std::env::var_os("HANSE_BIN") {
         return Ok(binary.into());
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--release", "-p", "cli", "--message-format", "json-render-diagnostics"])
+        .args(["build", "--profile", "dist", "-p", "cli", "--message-format", "json-render-diagnostics"])
         .current_dir(workspace())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

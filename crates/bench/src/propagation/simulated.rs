@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Options, Part,
-    fleet::{Clusters, Fleet, Item, PATIENCE, config_map, deployment},
+    fleet::{Clusters, Fleet, Item, NAMESPACE, PATIENCE, config_map, deployment},
     page::{Aim, Section, in_seconds, milliseconds, rate, times},
     peers,
     restart::restart,
@@ -22,6 +22,8 @@ const GROUPS: usize = 10;
 const GROUP_LABEL: &str = "bench.hanse.io/group";
 /// Of each member, beside those that the load fills.
 const NODES: usize = 3;
+/// The namespace of the open loop: the others stay where they are.
+const W2: &str = "w2";
 /// New ones on top of those that are there.
 const NEW: usize = 10;
 /// ConfigMaps that are changed in members while the hub is down.
@@ -36,7 +38,9 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
     fleet.join(|_| Map::new()).await?;
     let mut sections = Vec::new();
     if options.has(Part::W1) {
-        let spec = json!({"select": [{"kinds": ["Deployment"]}], "strategy": "Divide"});
+        let spec = json!({
+            "select": [{"kinds": ["Deployment"], "namespaces": [NAMESPACE]}], "strategy": "Divide",
+        });
         fleet.placement("divided", &spec).await?;
         let items =
             (0..options.w1).map(|it| deployment(&format!("w1-{it}"), clusters, clusters, (1, clusters)));
@@ -59,12 +63,13 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
         // Exactly so many, also when members are too busy to answer: others are chosen, or they are waited for.
         let spread = json!([{"topologyKey": "hanse.io/cluster", "minDomains": targets, "maxDomains": targets, "maxSkew": 1}]);
         let spec = json!({
-            "select": [{"kinds": ["Deployment"]}], "priority": 1, "strategy": "Divide", "spread": spread,
+            "select": [{"kinds": ["Deployment"], "namespaces": [W2]}], "strategy": "Divide", "spread": spread,
         });
+        fleet.namespace(W2).await?;
         fleet.placement("to-a-few", &spec).await?;
         let count = options.w2_seconds * options.w2_rate;
-        // Where the others went stays as it is.
-        let items = (0..count).map(|it| deployment(&format!("w2-{it}"), targets, targets, (1, targets)));
+        let item = |it| deployment(&format!("w2-{it}"), targets, targets, (1, targets)).within(W2);
+        let items = (0..count).map(item);
         let mut section = Section::new(
             format!(
                 "W2: {} Deployments per second → {targets} of {clusters} simulated members",
