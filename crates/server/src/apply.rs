@@ -37,7 +37,7 @@ pub async fn apply(context: &Context, bytes: Bytes) -> Result<Response<Body>, St
             None => create(context, &config, force, dry_run, &mut watch).await?,
             Some(old) => {
                 let old = versions::bring(&context.hub, context.space.id(), &context.resource, old).await?;
-                let replacement = replacement(context, &config, force, &old, current.expect)?;
+                let replacement = replacement(context, &config, force, &old, current.expect).await?;
                 watch.lap(Stage::Track);
                 replace::replace(context, &key, replacement, dry_run, &mut watch).await?
             }
@@ -82,7 +82,7 @@ async fn create(
         );
         return Err(Status::conflict(context.about(name), &why));
     }
-    let applied = managers::apply(context, None, config, force)?;
+    let applied = managers::apply(context, None, config, force).await?;
     let mut tree = decode::applied(context, applied)?;
     let metadata = metadata_of(&mut tree);
     metadata.insert("name".into(), json!(name));
@@ -96,7 +96,7 @@ async fn create(
     }
 }
 
-fn replacement(
+async fn replacement(
     context: &Context,
     config: &Tree,
     force: bool,
@@ -107,7 +107,7 @@ fn replacement(
     check_uid(context, config, old)?;
     let applied = match context.scale() {
         Some(paths) => managers::apply_scale(context, paths, &live, config, force)?,
-        None => managers::apply(context, Some(&live), config, force)?,
+        None => managers::apply(context, Some(&live), config, force).await?,
     };
     let seen = decode::applied(context, applied)?;
     let new = context.absorb(seen, old, true)?;

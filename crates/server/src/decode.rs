@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::{
     context::Context,
     negotiate::{self, Content},
+    yaml,
 };
 
 /// An object as the client sent it, of the right type, and what it should be told.
@@ -125,7 +126,7 @@ fn parse(context: &Context, content: Content, bytes: &Bytes) -> Result<Value, St
         Content::Yaml => {
             let text =
                 std::str::from_utf8(bytes).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
-            yaml(text).map_err(|error| unrecognized(context, &format!("yaml: {error}"), bytes))
+            read_yaml(text).map_err(|error| unrecognized(context, &format!("yaml: {error}"), bytes))
         }
         Content::Protobuf => {
             let decoded = protobuf::decode(Types::builtin(), bytes);
@@ -135,10 +136,10 @@ fn parse(context: &Context, content: Content, bytes: &Bytes) -> Result<Value, St
 }
 
 /// YAML, with keys that stand twice taken as the last one, as upstream does unless it is strict.
-fn yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
+fn read_yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
     let mut options = serde_saphyr::Options::default();
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
-    serde_saphyr::from_str_with_options::<Value>(text, options)
+    yaml::lenient(text, |text| serde_saphyr::from_str_with_options::<Value>(text, options.clone()))
 }
 
 /// What errors of YAML begin with; each stands on a line of its own.
@@ -148,7 +149,8 @@ const YAML_ERRORS: &str = "yaml: unmarshal errors:\n  ";
 fn yaml_duplicate(text: &str) -> Option<String> {
     let mut options = serde_saphyr::Options::default();
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::Error;
-    let error = serde_saphyr::from_str_with_options::<Value>(text, options).err()?;
+    let read = |text: &str| serde_saphyr::from_str_with_options::<Value>(text, options.clone());
+    let error = yaml::lenient(text, read).err()?;
     Some(match error.without_snippet() {
         serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } => {
             format!("line {}: key {} already set in map", location.line(), gotext::quote(key))
@@ -286,7 +288,7 @@ pub fn configuration(context: &Context, bytes: &Bytes) -> Result<Decoded, Status
             (value, doubled)
         }
         _ => {
-            let value = yaml(text).map_err(|error| undecodable(error.to_string()))?;
+            let value = read_yaml(text).map_err(|error| undecodable(error.to_string()))?;
             (value, yaml_duplicate(text).filter(|_| strictness != Strictness::Ignore).into_iter().collect())
         }
     };

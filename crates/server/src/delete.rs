@@ -294,6 +294,12 @@ enum Marked {
     Changed(Draft),
 }
 
+/// Whether it says by annotations of federation v1 where it is: as there, its copies stay unless it is said otherwise.
+fn is_of_federation(tree: &Tree) -> bool {
+    let annotations = tree.get("metadata").and_then(|it| it.get("annotations")).and_then(Value::as_object);
+    annotations.into_iter().flatten().any(|(key, _)| placement::dialect::is_read(key))
+}
+
 /// The object marked for deletion, if something holds it.
 fn marked(context: &Context, object: &Object, before: Tree, options: &Options) -> Result<Marked, Status> {
     let mut tree = before.clone();
@@ -304,7 +310,7 @@ fn marked(context: &Context, object: &Object, before: Tree, options: &Options) -
     let held = tree.get("metadata").and_then(|it| it.get("finalizers")).and_then(Value::as_array);
     let held: Vec<String> =
         held.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
-    let finalizers = options.finalizers(&held, row.orphans_by_default);
+    let finalizers = options.finalizers(&held, row.orphans_by_default || is_of_federation(&tree));
     let held_by_spec = context.resource.held_by_spec(&tree);
     let grace = grace_left(context, &tree, object, options);
     if finalizers.is_empty() && !held_by_spec && grace == 0 {

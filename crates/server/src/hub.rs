@@ -33,6 +33,7 @@ use crate::{
     operate::{Operating, Tools},
     parsed::Parsed,
     rbac::Authorizer,
+    readings::Readings,
     recent::Recent,
     served::{Served, Servings},
     shares::Shares,
@@ -83,6 +84,11 @@ pub struct Options {
     pub max_request_bytes_inflight: usize,
     /// Whether endpoints may be on loopback, as those of simulated pods are.
     pub loopback_endpoints: bool,
+    /// How long the bounds of a divided autoscaler stay after one of its parts has scaled.
+    pub autoscaler_window: Duration,
+    /// How long the end of a federated object waits for clusters that do not answer; what they have goes when they are
+    /// back.
+    pub federated_grace: Duration,
 }
 
 impl Options {
@@ -121,6 +127,8 @@ impl Default for Options {
             views: None,
             max_request_bytes_inflight: 256 << 20,
             loopback_endpoints: false,
+            autoscaler_window: Duration::from_secs(120),
+            federated_grace: Duration::from_secs(60),
         }
     }
 }
@@ -145,6 +153,7 @@ pub struct Hub {
     pub limit_ranges: Parsed<Tree>,
     /// Service accounts that pods run as.
     pub accounts: Parsed<Tree>,
+    pub assignments: Readings,
     /// Where pods are looked at because a namespace demands more of them.
     pub surveys: Surveys,
     pub login: Login,
@@ -272,6 +281,7 @@ impl Hub {
             quotas: Quotas::default(),
             limit_ranges: Parsed::default(),
             accounts: Parsed::default(),
+            assignments: Readings::default(),
             surveys: Surveys::default(),
             login,
             auditor,

@@ -3,18 +3,18 @@
 //! The rules are `machinery::apply`'s; here a request is put into its terms. Objects are compared in the version of
 //! the request, before the server sets what only it decides.
 
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 
 use http::header;
 use machinery::{
     apply::{self, BuiltinVersion, FieldSet, Filter, Matcher, PathElement, Request, TypeRef, Versions},
-    resource::{Resource, ScalePaths, Schema, Subresource, Tree},
+    resource::{Custom, Resource, ScalePaths, Schema, Subresource, Tree},
     scale,
     status::Status,
 };
 use serde_json::Value;
 
-use crate::{context::Context, served::Served};
+use crate::{context::Context, served::Served, versions};
 
 /// Longest name of a manager that is taken from a user agent, in bytes.
 const MAX_MANAGER_BYTES: usize = 128;
@@ -37,10 +37,24 @@ fn manager(context: &Context) -> String {
     name
 }
 
+/// What somebody else made of an object in another version.
+struct Conversion {
+    from: Tree,
+    api_version: String,
+    made: Result<Tree, String>,
+}
+
+/// An object, and the version in which it is wanted.
+type Missing = (Tree, String);
+
 /// The versions in which the objects of a request's kind can be read.
 struct KindVersions<'a> {
     here: &'a Resource,
     served: Arc<Served>,
+    /// Of a kind whose versions a webhook converts.
+    known: &'a [Conversion],
+    /// The first that was wanted and is not among them.
+    missing: RefCell<Option<Missing>>,
 }
 
 impl KindVersions<'_> {
@@ -55,6 +69,29 @@ impl KindVersions<'_> {
         };
         self.served.registry.all().find(same).map(AsRef::as_ref)
     }
+
+    /// By way of the version of the request, as upstream does it.
+    fn by_webhook(&self, object: &Tree, from: &str, api_version: &str) -> Result<Tree, String> {
+        let here = self.here.api_version.as_str();
+        if from != here && api_version != here {
+            return self.answered(&self.answered(object, here)?, api_version);
+        }
+        self.answered(object, api_version)
+    }
+
+    fn answered(&self, object: &Tree, api_version: &str) -> Result<Tree, String> {
+        let is_it = |it: &&Conversion| it.api_version == api_version && it.from == *object;
+        if let Some(known) = self.known.iter().find(is_it) {
+            return known.made.clone();
+        }
+        self.missing.borrow_mut().get_or_insert_with(|| (object.clone(), api_version.to_owned()));
+        Err(format!("not converted to {api_version} yet"))
+    }
+}
+
+/// The rules of a kind whose versions a webhook converts.
+fn converted_by_webhook(resource: &Resource) -> Option<&Arc<Custom>> {
+    resource.custom().filter(|custom| custom.version.conversion.strategy == "Webhook")
 }
 
 /// What says how objects of a kind are merged.
@@ -71,9 +108,11 @@ impl Versions for KindVersions<'_> {
         type_of(self.find(api_version)?)
     }
 
-    /// Objects of custom kinds are taken to have the same fields in every version; a webhook is not asked.
     fn convert(&self, object: &Tree, api_version: &str) -> Result<Tree, String> {
         let from = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        if converted_by_webhook(self.here).is_some() {
+            return self.by_webhook(object, from, api_version);
+        }
         let missing = |version: &str| format!("no version {version} of {}", self.here.plural);
         let from = self.find(from).ok_or_else(|| missing(from))?;
         let to = self.find(api_version).ok_or_else(|| missing(api_version))?;
@@ -114,13 +153,19 @@ fn in_request_version(resource: &Resource, stored: &Tree) -> Tree {
     tree
 }
 
-fn with_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T) -> T {
+/// What comes of it, and a conversion that it lacked.
+fn with_request<T>(
+    context: &Context,
+    known: &[Conversion],
+    work: impl FnOnce(&Request<'_>) -> T,
+) -> (T, Option<Missing>) {
     let resource = &*context.resource;
-    let versions = KindVersions { here: resource, served: context.hub.served(&context.space) };
+    let served = context.hub.served(&context.space);
+    let versions = KindVersions { here: resource, served, known, missing: RefCell::default() };
     let below = resource.subresource(&context.target.subresource);
     let filters = [(resource.api_version.as_str(), filter(resource, below))];
     let (manager, now) = (manager(context), context.hub.now_text());
-    work(&Request {
+    let made = work(&Request {
         versions: &versions,
         api_version: &resource.api_version,
         kind: &resource.kind,
@@ -129,14 +174,39 @@ fn with_request<T>(context: &Context, work: impl FnOnce(&Request<'_>) -> T) -> T
         subresource: &context.target.subresource,
         filters: &filters,
         now: &now,
-    })
+    });
+    (made, versions.missing.into_inner())
+}
+
+/// Merging waits for nobody, and a webhook must be waited for: what lacks a conversion is done again with it, until it lacks none.
+async fn with_conversions<T>(context: &Context, work: impl Fn(&Request<'_>) -> T) -> T {
+    let mut known = Vec::new();
+    loop {
+        let (made, missing) = with_request(context, &known, &work);
+        let Some(((from, api_version), custom)) = missing.zip(converted_by_webhook(&context.resource)) else {
+            return made;
+        };
+        let made = versions::in_version(context, custom, from.clone(), &api_version).await;
+        let made = made.map_err(|status| status.message().to_owned());
+        known.push(Conversion { from, api_version, made });
+    }
 }
 
 /// Writes who owns what into `new`, which is to take the place of `live`. Both are as they are worked on: stored
 /// spelling for built-in kinds, the version of the request for custom ones.
-pub fn track(context: &Context, live: Option<&Tree>, new: &mut Tree, resets: bool) {
+pub async fn track(context: &Context, live: Option<&Tree>, new: &mut Tree, resets: bool) {
     let resource = &*context.resource;
-    with_request(context, |request| {
+    if converted_by_webhook(resource).is_some() {
+        let sent = &*new;
+        let tracked = with_conversions(context, |request| {
+            let mut tracked = sent.clone();
+            apply::track_update(request, live, &mut tracked, resets);
+            tracked
+        });
+        *new = tracked.await;
+        return;
+    }
+    with_request(context, &[], |request| {
         if !is_converted(resource) {
             return apply::track_update(request, live, new, resets);
         }
@@ -159,14 +229,19 @@ fn set_managed_fields(tree: &mut Tree, from: &Tree) {
 
 /// What `config` makes of the object, in the version of the request; `live` as it is worked on, `None` if there is
 /// none yet.
-pub fn apply(context: &Context, live: Option<&Tree>, config: &Tree, force: bool) -> Result<Tree, Status> {
+pub async fn apply(
+    context: &Context,
+    live: Option<&Tree>,
+    config: &Tree,
+    force: bool,
+) -> Result<Tree, Status> {
     let resource = &*context.resource;
-    with_request(context, |request| {
-        let converted =
-            live.filter(|_| is_converted(resource)).map(|live| in_request_version(resource, live));
-        let live = converted.as_ref().or(live).unwrap_or(request.empty);
-        apply::apply(request, live, config, force).map_err(|error| error.status())
-    })
+    let converted = live.filter(|_| is_converted(resource)).map(|live| in_request_version(resource, live));
+    let live = converted.as_ref().or(live);
+    let applied = with_conversions(context, |request| {
+        apply::apply(request, live.unwrap_or(request.empty), config, force)
+    });
+    applied.await.map_err(|error| error.status())
 }
 
 /// Where each version of a kind keeps its replicas.

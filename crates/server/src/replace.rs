@@ -48,7 +48,7 @@ pub async fn replace(
     if managers != Managers::Tracked && context.scale().is_none() {
         context.resource.fill_defaults(&mut new);
         watch.lap(Stage::Prepare);
-        managers::track(context, Some(&old_tree), &mut new, managers == Managers::Reset);
+        managers::track(context, Some(&old_tree), &mut new, managers == Managers::Reset).await;
         watch.lap(Stage::Track);
     }
     let name = old.head.name.as_str();

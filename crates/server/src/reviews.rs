@@ -26,7 +26,7 @@ pub async fn review(context: &Context, bytes: &Bytes) -> Result<Response<Body>, 
     if context.resource.namespaced {
         metadata["namespace"] = json!(context.target.namespace);
     }
-    managers::track(context, None, &mut tree, false);
+    managers::track(context, None, &mut tree, false).await;
     let mut notes = Notes::default();
     let admission = Admission::new(context, Operation::Create, "", None, dry_run);
     admission::mutate(&admission, Some(&mut tree), &mut notes).await?;

@@ -6,6 +6,8 @@
 //! memory than there is room for, and is made when its turn has come; no answer is longer than it may be; no redirect is
 //! followed.
 
+mod trust;
+
 use std::{
     collections::HashMap,
     hash::{Hash, Hasher},
@@ -26,10 +28,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use machinery::{definition::WebhookClient, gojson, gotext, resource::Tree};
 use parking_lot::Mutex;
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-};
+use rustls::{ClientConfig, pki_types::ServerName};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use store::WorkspaceId;
@@ -411,7 +410,7 @@ impl Webhooks {
         if let Some(trust) = kept.get() {
             return Ok(trust.clone());
         }
-        let made = Arc::new(trust(&target.ca_bundle)?);
+        let made = Arc::new(trust::trust(&target.ca_bundle)?);
         Ok(kept.get_or_init(|| made).clone())
     }
 }
@@ -540,23 +539,6 @@ fn distrusted(error: &io::Error) -> String {
         None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
         None => dialled(error),
     }
-}
-
-fn trust(ca_bundle: &[u8]) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    if ca_bundle.is_empty() {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    } else {
-        for certificate in CertificateDer::pem_slice_iter(ca_bundle) {
-            let certificate = certificate.map_err(|error| format!("caBundle: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("caBundle: {error}"))?;
-        }
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// About as many bytes as objects have when they are written out.

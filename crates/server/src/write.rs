@@ -132,7 +132,7 @@ pub async fn create_tree(
     if managers != Managers::Tracked {
         resource.fill_defaults(&mut tree);
         watch.lap(Stage::Prepare);
-        managers::track(context, None, &mut tree, managers == Managers::Reset);
+        managers::track(context, None, &mut tree, managers == Managers::Reset).await;
         watch.lap(Stage::Track);
     }
     let mut notes = Notes::default();

@@ -106,7 +106,7 @@ pub fn observe(
     match (group, resource) {
         _ if is_cluster => observe_cluster(controllers, workspace, key, old, new),
         (api::GROUP, api::assignment::PLURAL) => {
-            let assigned = new.or(old).and_then(|it| Assignment::read(it).ok()).map(|it| it.spec.object);
+            let assigned = new.or(old).and_then(|it| controllers.hub.assignments.read(it).ok());
             let namespace = key.item.namespace();
             let federated = Key::new(TYPES_GROUP, "federatednamespaces", namespace, namespace);
             let stored = controllers.hub.store.get(workspace, &federated);
@@ -114,7 +114,7 @@ pub fn observe(
                 // It may have waited for this.
                 controllers.queue.add(Work::Federated(workspace.clone(), federated));
             }
-            if let Some(assigned) = assigned {
+            if let Some(assigned) = assigned.as_ref().map(|it| &it.spec.object) {
                 let of_it = types.iter().filter(|ty| ty.is_for(assigned.group(), &assigned.resource));
                 of_it.for_each(|ty| add(controllers, workspace, ty, namespace, &assigned.name));
             }

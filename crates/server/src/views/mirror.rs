@@ -80,7 +80,7 @@ impl View {
             Some(object) => self.show_stored(known, kind, item, object, &mut step),
             None => self.hide_stored(known, kind, item, &mut step),
         }
-        self.commit(step);
+        self.commit(known, step);
         let shown = match event.after() {
             Some(_) => self.object(kind, item).map(|object| object.revision),
             None => Some(self.memory.head(&self.id)),
@@ -107,7 +107,7 @@ impl View {
         for (item, object) in listing.iter(None, None) {
             self.show_stored(known, kind, item, object, &mut step);
         }
-        self.commit(step);
+        self.commit(known, step);
         let watch = self.store.watch(&self.id, Span { collection, namespace: None }, listing.revision);
         known.mirrors.insert(kind, Mirror { watch: watch.ok(), ..Mirror::default() });
     }

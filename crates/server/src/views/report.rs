@@ -208,7 +208,7 @@ impl View {
         if known.damaged.is_some() && known.all_seen() {
             known.damaged = None;
         }
-        self.commit(step);
+        self.commit(&known, step);
     }
 
     /// Something was told, and will show when somebody looks.
@@ -243,7 +243,7 @@ impl View {
                 self.place(known, &cluster, kind, reported, &mut step, true);
             }
         }
-        self.commit(step);
+        self.commit(known, step);
     }
 
     fn take_away(&self, known: &mut Known, cluster: &str, kind: Kind, gone: &Reported, step: &mut Step) {
@@ -278,7 +278,7 @@ impl View {
         for kind in Kind::ALL {
             self.reown(&mut known, cluster, kind, None, uid, &to, &mut step);
         }
-        self.commit(step);
+        self.commit(&known, step);
     }
 
     pub(super) fn lost(&self, cluster: &str, since: &str) {
@@ -289,14 +289,14 @@ impl View {
         for kind in Kind::ALL {
             self.lose(&mut known, cluster, kind, since, &mut step);
         }
-        self.commit(step);
+        self.commit(&known, step);
     }
 
     pub(super) fn outdated(&self, cluster: &str, kind: Kind, since: &str) {
         let mut known = self.level();
         let mut step = Step::default();
         self.lose(&mut known, cluster, kind, since, &mut step);
-        self.commit(step);
+        self.commit(&known, step);
     }
 
     /// What was seen of a kind is not confirmed any more.
@@ -332,7 +332,7 @@ impl View {
                 self.forget(known, cluster, kind, &name, &mut step);
             }
         }
-        self.commit(step);
+        self.commit(known, step);
         known.clusters.insert(cluster.into(), Cluster::default());
     }
 
@@ -346,7 +346,7 @@ impl View {
         if keep && is_known {
             let mut step = Step::default();
             self.place(&mut known, &target.cluster, target.kind, reported, &mut step, true);
-            self.commit(step);
+            self.commit(&known, step);
             return self.object(target.kind, shown);
         }
         let place = Shown { cluster: &target.cluster, namespace: shown.namespace(), name: shown.name() };
@@ -454,7 +454,7 @@ impl View {
             }
         };
         let first = parts.first().map(|first| first.uid.clone()).unwrap_or_default();
-        put_sum(kind, &item, parts, step);
+        step.add_up(kind, item.clone());
         if joins {
             known.aliases.insert(part.uid.clone(), first.clone());
             let namespace = Some(item.namespace());
@@ -493,7 +493,6 @@ impl View {
             known.items.entry(kind).or_default().remove(&item);
             return step.remove(kind, item);
         };
-        let parts = parts.clone();
         known.aliases.remove(&gone.uid);
         if at == 0 {
             // Another one's UID shows from now on: it is another object.
@@ -507,7 +506,7 @@ impl View {
                 self.reown(known, cluster, Kind::Pods, namespace, &gone.uid, &first, step);
             }
         }
-        put_sum(kind, &item, &parts, step);
+        step.add_up(kind, item);
     }
 
     /// What a cluster has of a kind belongs to another than it showed.
@@ -522,6 +521,9 @@ impl View {
         to: &str,
         step: &mut Step,
     ) {
+        if kind.is_summed() {
+            known.add_up(step);
+        }
         let items = self.owned_by(kind, from, step);
         for item in items.iter().filter(|item| namespace.is_none_or(|it| it == item.namespace())) {
             if known.part(kind, item, cluster).is_none() {
@@ -565,7 +567,7 @@ impl View {
                 **alone = marked;
             }
         }
-        put_sum(kind, item, parts, step);
+        step.add_up(kind, item.clone());
     }
 
     /// Gives members' objects another place, because theirs was taken by what is stored.
@@ -577,6 +579,7 @@ impl View {
         parts: Vec<Part>,
         step: &mut Step,
     ) {
+        known.add_up(step);
         let shown = self.draft(kind, item, step);
         step.remove(kind, item.clone());
         for mut part in parts {
@@ -601,6 +604,15 @@ impl Known {
         Some(Kin { cluster: clusters.get(cluster)?, aliases, copies })
     }
 
+    /// Works out what shows several members' objects as one: with many members, that is not for each that is told of.
+    pub(super) fn add_up(&self, step: &mut Step) {
+        for (kind, item) in step.take_sums() {
+            if let Some(Item::Members(parts)) = self.items.get(&kind).and_then(|items| items.get(&item)) {
+                put_sum(kind, &item, parts, step);
+            }
+        }
+    }
+
     fn all_seen(&self) -> bool {
         let whole = |cluster: &Cluster| {
             Kind::ALL.iter().all(|kind| cluster.seen.get(kind).is_some_and(|seen| seen.whole))
@@ -611,12 +623,10 @@ impl Known {
 
 /// Shows several members' objects as one.
 fn put_sum(kind: Kind, item: &ItemKey, parts: &[Part], step: &mut Step) {
-    let tree = |part: &Part| -> Option<(CompactString, Tree)> {
-        Some((part.cluster.clone(), serde_json::from_slice(part.alone.as_ref()?.body()).ok()?))
-    };
-    let trees: Vec<(CompactString, Tree)> = parts.iter().filter_map(tree).collect();
-    let named: Vec<(&str, Tree)> = trees.iter().map(|(name, tree)| (name.as_str(), tree.clone())).collect();
-    if let Some(draft) = merge::sum(&named).and_then(|sum| Draft::encode(&sum).ok()) {
+    let tree = |part: &Part| serde_json::from_slice(part.alone.as_ref()?.body()).ok();
+    let trees: Vec<(&str, Tree)> =
+        parts.iter().filter_map(|part| Some((part.cluster.as_str(), tree(part)?))).collect();
+    if let Some(draft) = merge::sum(&trees).and_then(|sum| Draft::encode(&sum).ok()) {
         step.put(kind, item.clone(), draft);
     }
 }

@@ -78,7 +78,7 @@ impl View {
         for (whose, body) in kept.objects {
             self.restore_one(&mut known, &whose, body, since, &mut step);
         }
-        self.commit(step);
+        self.commit(&known, step);
     }
 
     fn restore_one(&self, known: &mut Known, whose: &Whose, body: Bytes, since: &str, step: &mut Step) {

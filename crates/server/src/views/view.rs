@@ -177,6 +177,8 @@ impl Owned {
 pub(super) struct Step {
     gone: BTreeSet<(Kind, ItemKey)>,
     put: BTreeMap<(Kind, ItemKey), Draft>,
+    /// What shows several members' objects as one, to be added up once all of them are known.
+    sums: BTreeSet<(Kind, ItemKey)>,
     /// Of what is put; some of it may be put otherwise since.
     owned: Owned,
 }
@@ -184,12 +186,24 @@ pub(super) struct Step {
 impl Step {
     pub fn put(&mut self, kind: Kind, item: ItemKey, draft: Draft) {
         self.owned.add(kind, &item, &draft.head().owners);
+        self.sums.remove(&(kind, item.clone()));
         self.put.insert((kind, item), draft);
     }
 
+    /// Something of what shows as one there is another.
+    pub fn add_up(&mut self, kind: Kind, item: ItemKey) {
+        self.sums.insert((kind, item));
+    }
+
+    pub fn take_sums(&mut self) -> BTreeSet<(Kind, ItemKey)> {
+        std::mem::take(&mut self.sums)
+    }
+
     pub fn remove(&mut self, kind: Kind, item: ItemKey) {
-        self.put.remove(&(kind, item.clone()));
-        self.gone.insert((kind, item));
+        let place = (kind, item);
+        self.put.remove(&place);
+        self.sums.remove(&place);
+        self.gone.insert(place);
     }
 
     pub fn pending(&self, kind: Kind, item: &ItemKey) -> Option<&Draft> {
@@ -265,7 +279,8 @@ impl View {
     }
 
     /// Makes a change visible. What would change nothing is left out.
-    pub(super) fn commit(&self, step: Step) {
+    pub(super) fn commit(&self, known: &Known, mut step: Step) {
+        known.add_up(&mut step);
         let Step { gone, put, .. } = step;
         let mut owned = self.owned.lock();
         let mut removals = Vec::new();

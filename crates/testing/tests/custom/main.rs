@@ -4,6 +4,8 @@
 
 mod webhook;
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -232,6 +234,86 @@ async fn a_webhook_converts_what_is_read_listed_watched_and_written() -> Result<
         json!({"size": 4}),
         "as it is stored"
     );
+    Ok(())
+}
+
+async fn applied(client: &Client, version: &str, manager: &str, spec: Value, force: bool) -> Result<Answer> {
+    let path = format!(
+        "/apis/example.com/{version}/namespaces/default/widgets/a?fieldManager={manager}&force={force}"
+    );
+    let mut config =
+        json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget", "metadata": {"name": "a"}});
+    if spec.is_object() {
+        config["spec"] = spec;
+    }
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    client.call(Method::PATCH, &path, &headers, config.to_string()).await
+}
+
+/// By manager: how, in which version, and which fields of the spec.
+fn owners(object: &Value) -> BTreeMap<String, String> {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    entries
+        .map(|it| {
+            let fields = it["fieldsV1"]["f:spec"].as_object().into_iter().flatten();
+            let fields: Vec<&str> = fields.map(|(field, _)| field.as_str()).collect();
+            let said = format!("{} {} {}", text(&it["operation"]), text(&it["apiVersion"]), fields.join(" "));
+            (text(&it["manager"]), said)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn what_managers_own_is_converted_with_the_object() -> Result<()> {
+    let hub = TestHub::start().await?;
+    let client = hub.admin().await?;
+    let webhook = Webhook::start(webhook::rename_size).await?;
+    define(&client, &converted_definition(&webhook)).await?;
+    let own = |rows: &[(&str, &str)]| -> BTreeMap<String, String> {
+        rows.iter().map(|(who, what)| ((*who).to_owned(), (*what).to_owned())).collect()
+    };
+
+    // One manager goes over to another version.
+    let first = applied(&client, "v1", "mover", json!({"size": 3}), false).await?;
+    assert_eq!(owners(&first.json()), own(&[("mover", "Apply example.com/v1 f:size")]), "{}", first.text());
+    let second = applied(&client, "v2", "mover", json!({"width": 4}), false).await?;
+    assert_eq!(second.code, StatusCode::OK, "{}", second.text());
+    assert_eq!(second.json()["spec"], json!({"width": 4}));
+    assert_eq!(owners(&second.json()), own(&[("mover", "Apply example.com/v2 f:width")]));
+    assert_eq!(
+        client.get(&format!("{WIDGETS}/a")).await?.json()["spec"],
+        json!({"size": 4}),
+        "as it is stored"
+    );
+
+    // Another has the same field in the other version: it is in the way, and shares it if it says the same.
+    let refused = applied(&client, "v1", "other", json!({"size": 5}), false).await?;
+    assert_eq!(refused.code, StatusCode::CONFLICT, "{}", refused.text());
+    assert_eq!(refused.json()["details"]["causes"][0]["field"], ".spec.width", "{}", refused.text());
+    let shared = applied(&client, "v1", "other", json!({"size": 4}), false).await?.json();
+    let both = [("mover", "Apply example.com/v2 f:width"), ("other", "Apply example.com/v1 f:size")];
+    assert_eq!(owners(&shared), own(&both));
+    let left = applied(&client, "v2", "mover", Value::Null, false).await?;
+    assert_eq!(left.json()["spec"], json!({"width": 4}), "the other still wants it: {}", left.text());
+    assert_eq!(owners(&left.json()), own(&[("other", "Apply example.com/v1 f:size")]));
+
+    // A write other than apply takes it over, in its own version.
+    let path = format!("{WIDGETS_V2}/a?fieldManager=editor");
+    let edited = client.merge_patch(&path, &json!({"spec": {"width": 6}})).await?.json();
+    assert_eq!(owners(&edited), own(&[("editor", "Update example.com/v2 f:width")]));
+    let taken = applied(&client, "v1", "other", json!({"size": 7}), true).await?.json();
+    assert_eq!(owners(&taken), own(&[("other", "Apply example.com/v1 f:size")]));
+    let nothing = applied(&client, "v2", "other", Value::Null, false).await?;
+    assert_eq!(nothing.json().get("spec"), None, "nobody wants it any more: {}", nothing.text());
+
+    // Without the webhook nothing can be said of what is owned in the other version.
+    applied(&client, "v1", "other", json!({"size": 8}), false).await?;
+    let stored = client.get(&format!("{WIDGETS}/a")).await?.json();
+    webhook.stop().await;
+    let failed = applied(&client, "v2", "other", json!({"width": 9}), false).await?;
+    assert_eq!(failed.code, StatusCode::INTERNAL_SERVER_ERROR, "{}", failed.text());
+    assert_eq!(client.get(&format!("{WIDGETS}/a")).await?.json(), stored);
     Ok(())
 }
 

@@ -16,9 +16,6 @@ use crate::{
     space::Space,
 };
 
-/// So long is waited for clusters that do not answer; what they have goes when they are back.
-const GRACE_SECONDS: i64 = 60;
-
 pub async fn settle(
     controllers: &Controllers,
     space: &Space,
@@ -50,7 +47,8 @@ pub async fn settle(
         if !all_silent {
             return Ok(After::Done);
         }
-        if controllers.hub.now().as_second() < asked_at(&federated) + GRACE_SECONDS {
+        let grace = i64::try_from(controllers.hub.options.federated_grace.as_secs()).unwrap_or(i64::MAX);
+        if controllers.hub.now().as_second() < asked_at(&federated).saturating_add(grace) {
             return Ok(After::Rest);
         }
     }

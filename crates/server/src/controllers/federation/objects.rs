@@ -243,7 +243,9 @@ async fn tell(
             (Pass { generation: facts.generation, reason, ..Pass::default() }, why.clone())
         }
         (Some(Problem::Overrides(why)), _) => (report::failed(&facts, status::OVERRIDES_FAILED), why.clone()),
-        (None, Some(why)) => (report::failed(&facts, status::COMPUTE_FAILED), why.clone()),
+        (Some(Problem::Template(why)), _) | (None, Some(why)) => {
+            (report::failed(&facts, status::COMPUTE_FAILED), why.clone())
+        }
         (None, None) => {
             let pass = report::pass(&facts);
             let message = problems(assignment.as_ref());
