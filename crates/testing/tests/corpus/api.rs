@@ -102,6 +102,11 @@ impl Api {
         }
     }
 
+    /// Whether objects of the kind can be listed already.
+    pub async fn is_listed(&self, kind: &Served) -> Result<bool> {
+        Ok(self.client.get(&format!("{}/{}?limit=1", kind.root, kind.plural)).await?.code == 200)
+    }
+
     pub async fn merge(&self, path: &str, patch: &Value) -> Result<()> {
         let answer = self.client.merge_patch(path, patch).await?;
         // Somebody may have deleted it.

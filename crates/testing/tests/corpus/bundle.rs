@@ -59,8 +59,8 @@ impl Bundle {
             // As kubectl reads it: `0400` is octal.
             let mut options = serde_saphyr::Options::default();
             options.legacy_octal_numbers = true;
-            let read: Vec<Value> =
-                serde_saphyr::from_multiple_with_options(text, options).with_context(|| name.to_owned())?;
+            let read = |text: &str| serde_saphyr::from_multiple_with_options(text, options.clone());
+            let read: Vec<Value> = server::yaml::lenient(text, read).with_context(|| name.to_owned())?;
             objects.extend(read.into_iter().filter(|it| !it.is_null()));
         }
         ensure!(!objects.is_empty(), "{name} holds nothing");

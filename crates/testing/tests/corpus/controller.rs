@@ -4,6 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +16,8 @@ use super::{
 };
 
 const GROUP: &str = "operators.hanse.test";
+/// Seconds. Nothing is written for so long: all are content.
+const QUIET: u64 = 5;
 
 /// What a file of `tests/corpus/controllers` says.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub struct Controller {
     pub replicas: usize,
     /// It knows no other way to a server than that of pods.
     pub in_cluster: bool,
+    /// It goes on by a clock of its own: only after so long without a write it is known to rest.
+    pub quiet: Duration,
     /// What it is asked for first, and all of that with what is then changed.
     pub used: Bundle,
     pub changed: Bundle,
@@ -104,6 +109,7 @@ impl Controller {
             deployment: deployment(name, &home, said)?,
             replicas: usize::try_from(said["replicas"].as_u64().unwrap_or(1))?,
             in_cluster: said["in-cluster"] == true,
+            quiet: Duration::from_secs(said["quiet"].as_u64().unwrap_or(QUIET)),
             install: Bundle::with(&home, install),
             used: Bundle::with(name, used),
             changed: Bundle::with(name, changed),

@@ -49,7 +49,10 @@ impl Picture {
     pub fn add_content(&mut self, object: &Value, home: &str) {
         let content = match text(object, "/kind") {
             "ConfigMap" => told(&object["data"]),
-            "Secret" => object["data"].as_object().map(|it| it.keys().cloned().collect::<Vec<_>>().join(" ")),
+            "Secret" => {
+                let keys = object["data"].as_object().map(|it| it.keys());
+                keys.map(|keys| keys.map(|it| without_uids(it)).collect::<Vec<_>>().join(" "))
+            }
             "Service" => told(&object["spec"]["selector"]),
             _ => None,
         };
@@ -106,7 +109,8 @@ impl fmt::Display for Picture {
 
 /// `Deployment web`, and where it is unless that is the bundle's own namespace.
 pub fn title(object: &Value, home: &str) -> String {
-    format!("{} {}{}", text(object, "/kind"), text(object, "/metadata/name"), place(object, home))
+    let name = without_uids(text(object, "/metadata/name"));
+    format!("{} {name}{}", text(object, "/kind"), place(object, home))
 }
 
 fn place(object: &Value, home: &str) -> String {
@@ -173,7 +177,7 @@ fn members(value: &Value) -> Vec<String> {
     let Some(all) = value.as_object() else { return Vec::new() };
     let kept = all.iter().filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()));
     let told = kept.filter_map(|(key, value)| Some((key, told(value)?)));
-    told.map(|(key, told)| format!("{key}={told}")).collect()
+    told.map(|(key, told)| format!("{}={told}", without_uids(key))).collect()
 }
 
 fn told(value: &Value) -> Option<String> {
@@ -206,7 +210,37 @@ fn plain(text: &str) -> Option<String> {
     if text.parse::<std::net::IpAddr>().is_ok() {
         return Some("ADDRESS".to_owned());
     }
-    (!text.is_empty()).then(|| text.to_owned())
+    // What is recorded has a line for each object.
+    (!text.is_empty()).then(|| without_uids(text).replace('\n', "\\n"))
+}
+
+/// Every cluster gives its own, and controllers call things by them.
+fn without_uids(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(letter) = rest.chars().next() {
+        let taken = match rest.get(..UID_LENGTH).filter(|it| is_uid(it)) {
+            Some(uid) => {
+                out.push_str("UID");
+                uid.len()
+            }
+            None => {
+                out.push(letter);
+                letter.len_utf8()
+            }
+        };
+        rest = &rest[taken..];
+    }
+    out
+}
+
+const UID_LENGTH: usize = 36;
+
+fn is_uid(text: &str) -> bool {
+    text.bytes().enumerate().all(|(at, it)| match at {
+        8 | 13 | 18 | 23 => it == b'-',
+        _ => it.is_ascii_digit() || (b'a'..=b'f').contains(&it),
+    })
 }
 
 #[cfg(test)]
@@ -230,6 +264,20 @@ mod tests {
         picture.add(&object, Some(&object), "home");
         let line = "Deployment web in other: Healthy; availableReplicas=2; \
                     conditions=[Available=True(Enough)]; replicas=2; updatedReplicas=2\n";
+        assert_eq!(picture.to_string(), line);
+    }
+
+    #[test]
+    fn uids_in_names_and_contents_are_all_the_same() {
+        let uid = "0f4f4d8e-3a0b-4c1d-9e2f-00112233aabb";
+        let object = json!({
+            "kind": "ConfigMap", "metadata": {"name": "rules"},
+            "data": {format!("shop-{uid}.yaml"): format!("of {uid}\nand 0f4f4d8e-3a0b-4c1d-9e2f"), "é": "ü"},
+        });
+        let mut picture = Picture::default();
+        picture.add(&object, Some(&object), "home");
+        picture.add_content(&object, "home");
+        let line = "ConfigMap rules: Healthy; {shop-UID.yaml=of UID\\nand 0f4f4d8e-3a0b-4c1d-9e2f é=ü}\n";
         assert_eq!(picture.to_string(), line);
     }
 

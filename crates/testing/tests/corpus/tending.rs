@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use testing::patience::eventually;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -22,13 +23,13 @@ use super::{
 };
 
 const LOOK_EVERY: Duration = Duration::from_millis(1000);
-/// Nothing is written for so long: all are content.
-const QUIET: Duration = Duration::from_secs(5);
 /// What is still there after so long, when all else is gone, stays: garbage is collected in the background.
 const STAYS: Duration = Duration::from_secs(40);
 /// What has not become what it is elsewhere, and does not change for so long, will not.
 const STANDSTILL: Duration = Duration::from_secs(75);
 const LONGEST: Duration = Duration::from_secs(240);
+/// So often one may write after it was quiet, before it counts as never at rest.
+const TICKS: u32 = 6;
 const AT_ONCE: usize = 8;
 /// What controllers make, beside kinds of their own. Pods and ReplicaSets are counted, for their names are chosen.
 const MADE: [(&str, &str); 19] = [
@@ -189,10 +190,24 @@ async fn start(side: &Side, controller: &Controller, runs: Runs) -> Result<Progr
     for namespace in controller.used.namespaces() {
         side.api.apply(&namespace, "").await?;
     }
+    until_served(side, controller).await?;
     match runs {
         Runs::Outside => Program::outside(side, controller).await,
         Runs::Placed => Program::placed(side, controller).await,
     }
+}
+
+/// As who installs an operator waits for its definitions: some look only once for their kinds.
+async fn until_served(side: &Side, controller: &Controller) -> Result<()> {
+    for (version, kind) in &controller.kinds {
+        eventually("its definitions are served", || async {
+            let served = side.api.served(&json!({"apiVersion": version, "kind": kind})).await;
+            let Ok(served) = served else { return Ok(None) };
+            Ok(side.api.is_listed(&served).await?.then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Namespaces go while the controller still works, for it may have to let go of what is in them.
@@ -295,7 +310,7 @@ async fn until_quiet(side: &Side, controller: &Controller, stage: &Bundle) -> Re
     let began = Instant::now();
     let mut last = versions(side, controller, stage).await?;
     loop {
-        sleep(QUIET).await;
+        sleep(controller.quiet).await;
         let now = versions(side, controller, stage).await?;
         let written: Vec<String> = now
             .iter()
@@ -305,7 +320,7 @@ async fn until_quiet(side: &Side, controller: &Controller, stage: &Bundle) -> Re
         if written.is_empty() && now.len() == last.len() {
             return Ok(Vec::new());
         }
-        if began.elapsed() > STANDSTILL {
+        if began.elapsed() > STANDSTILL.max(controller.quiet * TICKS) {
             return Ok(vec![format!("never at rest: {}", written.join(", "))]);
         }
         last = now;
@@ -384,7 +399,7 @@ async fn left(side: &Side, controller: &Controller) -> Result<BTreeSet<String>> 
 async fn left_at_rest(side: &Side, controller: &Controller) -> Result<BTreeSet<String>> {
     let began = Instant::now();
     let (mut last, mut since) = (left(side, controller).await?, Instant::now());
-    while since.elapsed() < if last.is_empty() { QUIET } else { STAYS } {
+    while since.elapsed() < if last.is_empty() { controller.quiet } else { STAYS.max(controller.quiet) } {
         sleep(LOOK_EVERY).await;
         let now = left(side, controller).await?;
         if now != last {
