@@ -11,8 +11,8 @@ use crate::{
 };
 
 pub use model::{
-    Assignment, Decision, Propagation, Reference, Report, Spec, State, Status, Strategy, Target, Verdict,
-    reason,
+    Assignment, Decision, Part, Propagation, Reference, Report, Spec, State, Status, Strategy, Target,
+    Verdict, reason,
 };
 
 pub const KIND: &str = "Assignment";
@@ -118,6 +118,11 @@ fn shape() -> Value {
                 "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
                 "description": "Where it runs.",
             },
+            "finished": list_of(
+                "Of a Job: what was done by copies that are not there any more.",
+                MOST_CLUSTERS,
+                finished(),
+            ),
             "decision": decision,
             "propagation": choice(
                 "How copies are deleted when the object is: as the object itself was; Keep: they stay, and are nobody's.",
@@ -152,7 +157,9 @@ fn cluster() -> Value {
                 Some("Assigned"),
             ),
             "replicas": count("How many replicas."),
+            "overflow": count("Asked for beyond these, though they have no room there now."),
             "completions": count("Of a Job: how many completions."),
+            "run": count("Of a Job: how many copies were there before, each of which did its part."),
             "firstOrdinal": count("Of a StatefulSet: the number of its first pod there."),
             "min": count("Of an autoscaler: at least so many replicas."),
             "max": count("Of an autoscaler: at most so many."),
@@ -161,6 +168,15 @@ fn cluster() -> Value {
     );
     cluster["required"] = json!(["name", "uid"]);
     cluster
+}
+
+fn finished() -> Value {
+    let mut finished = object_of(
+        "A part that was done.",
+        json!({"cluster": word("Where."), "completions": count("How many completions.")}),
+    );
+    finished["required"] = json!(["cluster", "completions"]);
+    finished
 }
 
 fn verdict() -> Value {
@@ -194,6 +210,8 @@ fn reported() -> Value {
             "applied": flag("Whether the copy is there as it should be."),
             "reason": word("Why it is not, in one word; Gone: there is none any more."),
             "message": {"type": "string", "maxLength": 32768, "description": "What the cluster answered."},
+            "run": count("Which of the copies that follow each other it is about."),
+            "fits": count("How many of its pods the cluster has nodes for, if it had none for others for long."),
             "status": anything("The status of the copy."),
         }),
     );
@@ -201,14 +219,17 @@ fn reported() -> Value {
     reported
 }
 
-/// `eu-1:3,us-1:2`, as many as there is room for.
+/// `eu-1:3,us-1:2+1`, as many as there is room for.
 fn clusters_cell(assignment: &Value, _: i64) -> Value {
     const SHOWN: usize = 4;
     let clusters = assignment.pointer("/spec/clusters").and_then(Value::as_array);
     let clusters = clusters.map(Vec::as_slice).unwrap_or_default();
     let one = |cluster: &Value| {
         let name = cluster["name"].as_str().unwrap_or_default();
-        cluster["replicas"].as_u64().map_or_else(|| name.to_owned(), |replicas| format!("{name}:{replicas}"))
+        let more = cluster["overflow"].as_u64().map_or_else(String::new, |more| format!("+{more}"));
+        cluster["replicas"]
+            .as_u64()
+            .map_or_else(|| name.to_owned(), |replicas| format!("{name}:{replicas}{more}"))
     };
     let mut parts: Vec<String> = clusters.iter().take(SHOWN).map(one).collect();
     if clusters.len() > SHOWN {

@@ -31,6 +31,8 @@ pub const WORKSPACE_ID_LABEL: &str = "hanse.io/workspace-id";
 pub const NAMESPACE_LABEL: &str = "hanse.io/namespace";
 /// On a copy in a member, an annotation: the UID of the object it was made from. [`WORKSPACE_LABEL`] says whose it is.
 pub const SOURCE_ANNOTATION: &str = "hanse.io/source-uid";
+/// On a copy of a Job: how many were there before it.
+pub const RUN_ANNOTATION: &str = "hanse.io/run";
 /// On an object or its namespace, an annotation: with `true`, objects of the same name in members are taken over.
 pub const ADOPT_ANNOTATION: &str = "hanse.io/adopt";
 /// On an object, an annotation: what the federated object says that it was made from, such as in which clusters it is and

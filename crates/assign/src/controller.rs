@@ -6,10 +6,9 @@ use std::{
     time::Duration,
 };
 
-use api::assignment::Assignment;
 use env::BoxFuture;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use machinery::{Draft, object::ObjectError};
+use machinery::object::ObjectError;
 use serde_json::Value;
 use server::{
     Hub,
@@ -248,9 +247,9 @@ fn sum(world: &mut World, id: &Id) -> Result<Option<Commit>, ObjectError> {
     };
     let Some(object) = space.get(&id.key) else { return Ok(None) };
     let assignment = match space.get(&id.assignment()) {
-        Some(stored) => Assignment::read(&stored)?,
+        Some(stored) => world.hub.assignments.read(&stored)?,
         // What was said of it before is not so any more.
-        None if status::is_told(&object) => Assignment::default(),
+        None if status::is_told(&object) => Arc::default(),
         None => return Ok(None),
     };
     let source = assignment.spec.object.uid.as_str();
@@ -259,7 +258,7 @@ fn sum(world: &mut World, id: &Id) -> Result<Option<Commit>, ObjectError> {
     }
     let Some((group, _, name)) = kind_of(&object) else { return Ok(None) };
     let kind = world.kind(&space, &id.key.collection, group, name);
-    let mut tree = Value::Object(object.tree()?);
+    let tree = Value::Object(object.tree()?);
     let is_ready = |cluster: &str| world.clusters.is_ready(space.id(), cluster);
     let Some(status) = status::of(&kind, &tree, &assignment, is_ready, &world.hub.now_text()) else {
         return Ok(None);
@@ -267,9 +266,7 @@ fn sum(world: &mut World, id: &Id) -> Result<Option<Commit>, ObjectError> {
     if tree.get("status") == Some(&status) {
         return Ok(None);
     }
-    tree["status"] = status;
-    let Value::Object(tree) = tree else { return Ok(None) };
-    let change = Change::Put { draft: Draft::encode(&tree)?, expires: None };
+    let change = Change::Put { draft: object.unsealed().with_status(&status)?, expires: None };
     let write = Write { key: id.key.clone(), expect: Expect::At(object.revision), change };
     Ok(Some(Commit { guards: Vec::new(), writes: vec![write] }))
 }

@@ -3,13 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use api::assignment::{self, Assignment, FINALIZER, Propagation, Reference, State, Target};
 use jiff::SignedDuration;
-use kinds::{Share, Subject};
+use kinds::{Extent, Share, Split, Subject};
 use machinery::{Draft, Object, object::ObjectError, resource::Tree};
-use placement::{Decision, Fields, Input, Outcome, Policies, decide};
+use placement::{Decision, Fields, Input, Outcome, Policies, Strategy, decide};
 use serde_json::{Value, json};
 use server::space::Space;
 use store::{Change, Commit, Expect, Key, Write};
@@ -17,7 +18,7 @@ use store::{Change, Commit, Expect, Key, Write};
 use crate::{
     events::{self, News},
     queue::{Aspect, Id},
-    record,
+    record, scale,
     world::{World, account, kind_of, namespace_of},
 };
 
@@ -41,7 +42,7 @@ pub fn look(world: &mut World, id: &Id) -> Step {
         (None, None) => Ok(None),
         (None, Some(stored)) => orphan(world, id, &stored),
         // One of the same name was there before: its Assignment goes first.
-        (Some(object), Some(stored)) if !belongs(&stored, &object)? => Ok(None),
+        (Some(object), Some(stored)) if !belongs(world, &stored, &object)? => Ok(None),
         (Some(object), Some(stored)) if object.head.deleting && is_pod(&object) => {
             dismiss(world, id, &stored)
         }
@@ -75,7 +76,7 @@ fn dismiss(world: &World, id: &Id, stored: &Object) -> Step {
 
 /// Whether all clusters that had it were unjoined.
 fn is_lost(world: &World, stored: &Object) -> Result<bool, ObjectError> {
-    let assignment = Assignment::read(stored)?;
+    let assignment = world.hub.assignments.read(stored)?;
     let clusters = &assignment.spec.clusters;
     Ok(!clusters.is_empty() && clusters.iter().all(|target| !world.clusters.is_joined(&target.uid)))
 }
@@ -103,7 +104,7 @@ fn lose(world: &World, id: &Id, pod: &Object, stored: &Object) -> Step {
     metadata(&mut tree).insert("deletionTimestamp".into(), json!(now));
     metadata(&mut tree).insert("deletionGracePeriodSeconds".into(), json!(0));
     let Some(mut commit) = replaced(pod, &id.key, &tree)? else { return Ok(None) };
-    let old = Assignment::read(stored)?;
+    let old = world.hub.assignments.read(stored)?;
     tell(world, id, &old.spec.object, [events::lost(&old)], &mut commit)?;
     Ok(Some(commit))
 }
@@ -114,17 +115,17 @@ fn is_going(world: &World, space: &Space) -> bool {
     world.hub.store.get(&server::hub::root_id(), &key).is_some_and(|workspace| workspace.head.deleting)
 }
 
-fn belongs(stored: &Object, object: &Object) -> Result<bool, ObjectError> {
-    Ok(Assignment::read(stored)?.spec.object.uid == object.head.uid.as_str())
+fn belongs(world: &World, stored: &Object, object: &Object) -> Result<bool, ObjectError> {
+    Ok(world.hub.assignments.read(stored)?.spec.object.uid == object.head.uid.as_str())
 }
 
 /// An Assignment that is being deleted goes when nothing is left in any cluster.
 fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Step {
-    let old = Assignment::read(stored)?;
+    let old = world.hub.assignments.read(stored)?;
     let returned = world.holds.dropped(id, |_| false);
     world.give_back(returned);
     world.waiting.forget(id);
-    let mut new = old.clone();
+    let mut new = Assignment::clone(&old);
     let workspace_goes = is_going(world, space);
     let is_left = |target: &Target| {
         // A workspace does not wait for clusters that cannot be asked; what they have stays there, hidden.
@@ -192,14 +193,17 @@ fn release(stored: &Object, key: &Key) -> Step {
     Ok(Some(Commit { guards: Vec::new(), writes: vec![Write { key: key.clone(), expect, change }] }))
 }
 
-/// The object is gone, and its Assignment was let go of before: copies go, and what they own stays.
+/// The object is gone, and its Assignment was let go of before: copies go, and what they own stays. Of what says by
+/// annotations of federation v1 where it is, the copies stay, as they did there.
 fn orphan(world: &World, id: &Id, stored: &Object) -> Step {
     // Whoever belongs to somebody is deleted by the garbage collector.
     if !stored.head.owners.is_empty() {
         return Ok(None);
     }
     let mut assignment = Assignment::read(stored)?;
-    assignment.spec.propagation = Some(Propagation::Orphan);
+    let is_of_federation = assignment.spec.decision.policy == placement::dialect::ANNOTATIONS;
+    let left = if is_of_federation { Propagation::Keep } else { Propagation::Orphan };
+    assignment.spec.propagation = Some(left);
     let_go(world, id, stored, &assignment)
 }
 
@@ -240,10 +244,11 @@ fn assign(
     if object.head.deleting || !has_room {
         return Ok(None);
     }
-    let old = stored.as_deref().map(Assignment::read).transpose()?;
+    let old = stored.as_deref().map(|stored| world.hub.assignments.read(stored)).transpose()?;
+    let old = old.as_deref();
     let new = match id.is_namespace() {
-        true => namespace_itself(world, space, id, object, old.as_ref())?,
-        false => decided(world, space, id, object, old.as_ref())?,
+        true => namespace_itself(world, space, id, object, old)?,
+        false => decided(world, space, id, object, old)?,
     };
     let Some(mut new) = new else { return Ok(None) };
     new.spec.propagation = keeps_copies(object)?.then_some(Propagation::Keep);
@@ -251,26 +256,26 @@ fn assign(
         // It is nowhere, which is where it should be: there is nothing to write down.
         let Some(stored) = stored else { return Ok(None) };
         let mut commit = removed(&stored, &id.assignment());
-        tell(world, id, &new.spec.object, old.as_ref().and_then(events::removal), &mut commit)?;
+        tell(world, id, &new.spec.object, old.and_then(events::removal), &mut commit)?;
         return Ok(Some(commit));
     }
-    new.status = old.as_ref().map(|old| old.status.clone()).unwrap_or_default();
+    new.status = old.map(|old| old.status.clone()).unwrap_or_default();
     let targets = &new.spec.clusters;
     new.status.clusters.retain(|report| {
         let target = targets.iter().find(|target| target.uid == report.uid);
-        // That it was gone once says nothing of a copy that is to be made.
-        target.is_some_and(|target| target.state == State::Draining || !report.is_gone())
+        // That it was gone once, or what another one did, says nothing of a copy that is to be made.
+        target.is_some_and(|it| it.run == report.run && (it.state == State::Draining || !report.is_gone()))
     });
     let returned = world.holds.dropped(id, |uid| targets.iter().any(|target| target.uid == uid));
     world.give_back(returned);
-    let commit = match (stored, &old) {
+    let commit = match (&stored, old) {
         (Some(_), Some(old)) if is_as_it_was(old, &new) => return Ok(None),
-        (Some(stored), _) => put(&stored, &id.assignment(), &new)?,
+        (Some(stored), _) => put(stored, &id.assignment(), &new)?,
         (None, _) => Some(create(world, id, &new)?),
     };
     let Some(commit) = commit else { return Ok(None) };
     let mut commit = with_object(commit, space, id, object, &new)?;
-    let news = events::news(old.as_ref(), &new, |uid| world.clusters.is_joined(uid));
+    let news = events::news(old, &new, |uid| world.clusters.is_joined(uid));
     tell(world, id, &new.spec.object, news, &mut commit)?;
     Ok(Some(commit))
 }
@@ -300,6 +305,7 @@ fn is_as_it_was(old: &Assignment, new: &Assignment) -> bool {
     old.spec.object == new.spec.object
         && old.spec.propagation == new.spec.propagation
         && old.spec.clusters == new.spec.clusters
+        && old.spec.finished == new.spec.finished
         && old.status == new.status
         && (&was.layer, &was.policy, was.strategy, was.pending, &was.message)
             == (&is.layer, &is.policy, is.strategy, is.pending, &is.message)
@@ -420,7 +426,25 @@ fn decided(
         }
         false => Default::default(),
     };
+    let now = world.hub.now().as_second();
+    let is_divided = |old: &&Assignment| subject.splits == Split::MinMax && is_divided_by(old);
+    let is_ready = |name: &str| world.clusters.is_ready(space.id(), name);
+    let autoscalers = old.filter(is_divided).map(|old| scale::locals(old, is_ready, now));
+    let autoscalers = autoscalers.unwrap_or_default();
+    let window = world.hub.options.autoscaler_window.as_secs();
     let claims = world.namespace(id).map(|it| it.claims_of(&subject)).unwrap_or_default();
+    let fits = old.map(record::fits).unwrap_or_default();
+    let is_joined = |uid: &str| world.clusters.is_joined(uid);
+    let counts_parts = matches!(subject.extent, Extent::Job { completions: Some(_), .. })
+        && subject.splits == Split::JobCounts
+        && world.kind(space, &id.key.collection, &subject.group, &subject.kind).is_job();
+    let parts = |shares: &BTreeMap<String, Share>| match old.filter(|_| counts_parts) {
+        Some(old) if is_divided_by(old) => record::finished(old, is_joined, shares),
+        Some(old) => old.spec.finished.clone(),
+        None => Vec::new(),
+    };
+    let finished = parts(&BTreeMap::new()).iter().map(|it| it.completions).fold(0, u64::saturating_add);
+    let idle = old.filter(|_| counts_parts).map(record::idle).unwrap_or_default();
     let brought = world.brought(space.id(), &subject);
     let resource = id.key.collection.parts().1;
     let none = Policies::new();
@@ -433,6 +457,9 @@ fn decided(
         workspace: if *space.id() == server::hub::root_id() { &none } else { &policies },
         root: &root,
         current: &current,
+        fits: &fits,
+        finished,
+        idle: &idle,
         home: home.as_deref(),
         referrers: &referrers,
         awaited: world.namespace(id).is_some_and(|it| it.is_awaited(&subject)),
@@ -440,7 +467,9 @@ fn decided(
         brought: &brought,
         neighbours: &neighbours,
         cordoned: &cordoned,
-        now: world.hub.now().as_second(),
+        autoscalers: &autoscalers,
+        window,
+        now,
         ..Input::new(&subject, world.clusters.directory(space.id()))
     };
     let decision = decide(&input);
@@ -460,15 +489,29 @@ fn decided(
         // Nowhere is where it should be.
         reasons.message.clear();
     }
+    // Whoever has all of it does all of it.
+    let is_whole = matches!(decision.strategy, Some(Strategy::Single | Strategy::Duplicate));
+    let finished = if is_whole { Vec::new() } else { parts(&decision.shares) };
     let targets = targets(world, space, old, &decision.shares, record::counts(&subject));
     note(world, space, id, &subject, &decision);
+    // When the first of them has settled, its bounds may move.
+    let settles = autoscalers.values().filter_map(|it| it.settles_in(window)).min();
+    if let Some(settles) = settles.filter(|_| decision.leaving.is_empty()) {
+        let at = SignedDuration::try_from(Duration::from_secs(settles)).ok();
+        world.alarms.set(id, at.and_then(|at| world.hub.now().checked_add(at).ok()));
+    }
     if old.is_none() && world.clusters.directory(space.id()).entries().is_empty() {
         // Without clusters a workspace is an API server like any other. The first that is joined wakes who waits.
         return Ok(None);
     }
     let Some(reference) = reference(id, object) else { return Ok(None) };
-    let spec = record::spec(reference, targets, reasons);
+    let spec = assignment::Spec { finished, ..record::spec(reference, targets, reasons) };
     Ok(Some(Assignment { spec, status: assignment::Status::default() }))
+}
+
+/// Whether each cluster has a part of it.
+fn is_divided_by(assignment: &Assignment) -> bool {
+    assignment.spec.decision.strategy == Some(assignment::Strategy::Divide)
 }
 
 /// Whether a claim that it must be beside was decided, and that is not written down yet: whoever waits is looked at again

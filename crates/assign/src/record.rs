@@ -1,10 +1,13 @@
 //! What is written down of a decision: the `spec` of an Assignment, of the one before it and of what clusters report.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use api::assignment::{Assignment, Decision as Reasons, Reference, Spec, State, Strategy, Target, Verdict};
+use api::assignment::{
+    Assignment, Decision as Reasons, Part, Reference, Report, Spec, State, Strategy, Target, Verdict,
+};
 use kinds::{Share, Split, Subject};
 use placement::{ClusterVerdict, Decision, Explanation, Layer, Outcome};
+use serde_json::Value;
 
 /// Of so many clusters it is written down what was found of them: those that have it, and of the others one for each
 /// reason at least.
@@ -26,11 +29,78 @@ pub fn placed(assignment: &Assignment) -> BTreeMap<String, Share> {
 pub fn share(target: &Target) -> Share {
     Share {
         replicas: target.replicas.unwrap_or(0),
+        overflow: target.overflow,
         completions: target.completions,
+        run: target.run,
         ordinals: target.first_ordinal,
         min: target.min,
         max: target.max,
     }
+}
+
+/// How many pods each cluster has nodes for that had none for others for long.
+pub fn fits(assignment: &Assignment) -> BTreeMap<String, u64> {
+    let of = |target: &Target| Some((target.name.clone(), reported(assignment, target)?.fits?));
+    assignment.spec.clusters.iter().filter_map(of).collect()
+}
+
+/// What a cluster says of the copy that it is to have now.
+pub fn reported<'a>(assignment: &'a Assignment, target: &Target) -> Option<&'a Report> {
+    assignment.report(&target.uid).filter(|report| report.run == target.run)
+}
+
+/// The clusters that have done their part of a Job.
+pub fn idle(assignment: &Assignment) -> BTreeSet<String> {
+    let targets = assignment.spec.clusters.iter();
+    let done =
+        targets.filter(|it| reported(assignment, it).is_some_and(|report| is_complete(&report.status)));
+    done.map(|target| target.name.clone()).collect()
+}
+
+/// Whether clusters say, or have stopped to say, something that shares depend on: that they have no nodes for more, or are
+/// done with their part.
+pub fn may_be_divided_anew(assignment: &Assignment) -> bool {
+    let is_about_room = || {
+        assignment.spec.clusters.iter().any(|it| it.overflow > 0)
+            || assignment.status.clusters.iter().any(|it| it.fits.is_some())
+    };
+    let has_parts = assignment.spec.clusters.iter().any(|it| it.completions.is_some());
+    is_about_room() || (has_parts && !idle(assignment).is_empty())
+}
+
+/// Whether a copy of a Job has done what it was to do.
+pub fn is_complete(status: &Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.any(|it| it["type"] == "Complete" && it["status"] == "True")
+}
+
+/// What was done of a Job by copies that are not there any more, or are about to be followed by others: nobody is to do
+/// it again.
+pub fn finished(
+    old: &Assignment,
+    is_joined: impl Fn(&str) -> bool,
+    shares: &BTreeMap<String, Share>,
+) -> Vec<Part> {
+    let mut parts = parts_of(old);
+    // What is on its way out others do already.
+    for target in old.spec.clusters.iter().filter(|it| it.state != State::Draining) {
+        let Some(completions) = target.completions else { continue };
+        let report = reported(old, target);
+        let is_followed = shares.get(&target.name).is_some_and(|share| share.run > target.run);
+        let done = match is_joined(&target.uid) {
+            false => report.and_then(|it| it.status["succeeded"].as_u64()).unwrap_or(0).min(completions),
+            true if is_followed => completions,
+            true => 0,
+        };
+        if done > 0 {
+            *parts.entry(target.name.clone()).or_default() += done;
+        }
+    }
+    parts.into_iter().map(|(cluster, completions)| Part { cluster, completions }).collect()
+}
+
+fn parts_of(assignment: &Assignment) -> BTreeMap<String, u64> {
+    assignment.spec.finished.iter().map(|it| (it.cluster.clone(), it.completions)).collect()
 }
 
 /// The clusters of a new decision. Those that it does not name any more are left while there may be a copy, as
@@ -53,7 +123,9 @@ pub fn targets(
             uid,
             state: State::Assigned,
             replicas: counts.then_some(share.replicas),
+            overflow: share.overflow,
             completions: share.completions,
+            run: share.run,
             first_ordinal: share.ordinals,
             min: share.min,
             max: share.max,
@@ -146,12 +218,12 @@ fn verdicts(explanation: &Explanation) -> Vec<Verdict> {
 
 /// The whole of it.
 pub fn spec(reference: Reference, clusters: Vec<Target>, decision: Reasons) -> Spec {
-    Spec { object: reference, clusters, decision, propagation: None }
+    Spec { object: reference, clusters, decision, ..Spec::default() }
 }
 
 #[cfg(test)]
 mod tests {
-    use api::assignment::{Report, Status, reason};
+    use api::assignment::{Status, reason};
 
     use super::*;
 
@@ -216,5 +288,47 @@ mod tests {
         assert_eq!(after(Some(&there), &["c"], &["c"]), [("c".to_owned(), State::Assigned)]);
         assert!(staying(&there, |_| false).is_empty());
         assert_eq!(staying(&there, |_| true).len(), 1);
+    }
+
+    #[test]
+    fn what_copies_did_that_are_gone_is_not_forgotten() {
+        let target = |name: &str, completions: u64, run: u64| Target {
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            completions: Some(completions),
+            run,
+            ..Target::default()
+        };
+        let report = |name: &str, succeeded: u64, run: u64| Report {
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            run,
+            status: serde_json::json!({
+                "succeeded": succeeded, "conditions": [{"type": "Complete", "status": "True"}],
+            }),
+            ..Report::default()
+        };
+        let old = Assignment {
+            spec: Spec {
+                clusters: vec![target("a", 4, 0), target("b", 3, 0), target("c", 2, 1)],
+                finished: vec![Part { cluster: "c".to_owned(), completions: 5 }],
+                ..Spec::default()
+            },
+            status: Status { clusters: vec![report("a", 4, 0), report("b", 2, 0), report("c", 5, 0)] },
+        };
+        let done = |joined: &[&str], runs: &[(&str, u64)]| -> Vec<(String, u64)> {
+            let is_joined = |uid: &str| joined.iter().any(|name| uid == format!("uid-{name}"));
+            let share = |run| Share { run, ..Share::default() };
+            let shares = runs.iter().map(|(name, run)| ((*name).to_owned(), share(*run))).collect();
+            finished(&old, is_joined, &shares).into_iter().map(|it| (it.cluster, it.completions)).collect()
+        };
+        let named = |parts: &[(&str, u64)]| -> Vec<(String, u64)> {
+            parts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+        };
+        assert_eq!(done(&["a", "b", "c"], &[]), named(&[("c", 5)]));
+        assert_eq!(done(&["a", "c"], &[("a", 0)]), named(&[("b", 2), ("c", 5)]));
+        assert_eq!(done(&["a", "c"], &[("a", 1)]), named(&[("a", 4), ("b", 2), ("c", 5)]));
+        assert_eq!(done(&["a", "b"], &[]), named(&[("c", 5)]), "what was said is of the copy before");
+        assert_eq!(idle(&old), BTreeSet::from(["a", "b"].map(str::to_owned)));
     }
 }

@@ -7,9 +7,10 @@
 //! members' autoscalers come from the autoscaler of the workspace: so what is written here changes nothing that is summed up
 //! here. Only a cluster that is new to the object does, and those it has already keep what they have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::assignment::{Assignment, State, Strategy, Target};
+use kinds::split::bounds::Local;
 use machinery::{Object, object::ObjectError};
 use serde_json::{Value, json};
 use server::{
@@ -47,7 +48,8 @@ pub fn wanted(world: &World, id: &Id) -> Result<Option<Scale>, ObjectError> {
     let Some((key, path)) = target_of(world, &space, id.realm(), &reference) else { return Ok(None) };
     let Some(target) = space.get(&key).filter(|it| !it.head.deleting) else { return Ok(None) };
     let Some(of_target) = space.get(&Id::new(&id.workspace, &key).assignment()) else { return Ok(None) };
-    let (own, of_target) = (Assignment::read(&stored)?, Assignment::read(&of_target)?);
+    let readings = &world.hub.assignments;
+    let (own, of_target) = (readings.read(&stored)?, readings.read(&of_target)?);
     let Some(replicas) = sum(&autoscaler, &own, &of_target) else { return Ok(None) };
     let kind = reference["kind"].as_str().unwrap_or_default();
     let kind = world.kind(&space, &key.collection, key.collection.parts().0, kind);
@@ -56,6 +58,18 @@ pub fn wanted(world: &World, id: &Id) -> Result<Option<Scale>, ObjectError> {
     let is_due = now.is_some_and(|now| now != 0 && now != replicas);
     let (workspace, revision) = (space.name().to_owned(), target.revision.to_string());
     Ok(is_due.then_some(Scale { workspace, path, revision, replicas }))
+}
+
+/// What the autoscalers of those clusters do that can be asked, by which their bounds move; `now` is in seconds since 1970.
+pub fn locals(assignment: &Assignment, is_ready: impl Fn(&str) -> bool, now: i64) -> BTreeMap<String, Local> {
+    let read = |target: &Target| {
+        let report = assignment.report(&target.uid).filter(|it| it.applied)?;
+        let spec = json!({"minReplicas": target.min?, "maxReplicas": target.max?});
+        let local = Local::read(&json!({"spec": spec, "status": report.status}), now);
+        Some((target.name.clone(), local))
+    };
+    let staying = assignment.spec.clusters.iter().filter(|it| it.state != State::Draining);
+    staying.filter(|it| is_ready(&it.name)).filter_map(read).collect()
 }
 
 /// Where the target of an autoscaler is, and where it is scaled.
@@ -110,6 +124,7 @@ impl Scale {
 #[cfg(test)]
 mod tests {
     use api::assignment::{Report, Spec, Status};
+    use kinds::split::bounds::Bounds;
     use machinery::{Draft, EventType, Revision};
 
     use super::*;
@@ -166,6 +181,21 @@ mod tests {
         let mut leaving = of_target.clone();
         leaving.spec.clusters[1].state = State::Draining;
         assert_eq!(sum(&autoscaler(2), &alone, &leaving), Some(3), "what leaves does not count");
+    }
+
+    #[test]
+    fn bounds_move_by_what_clusters_say_that_can_be_asked() {
+        let mut own = reported(assigned(&["eu", "us", "far"]), &[("eu", 5), ("us", 1), ("far", 1)]);
+        for target in &mut own.spec.clusters {
+            (target.min, target.max) = (Some(1), Some(5));
+        }
+        own.spec.clusters[1].state = State::Draining;
+        own.status.clusters[0].status =
+            json!({"currentReplicas": 5, "desiredReplicas": 5, "lastScaleTime": "1970-01-01T00:01:40Z"});
+        let found = locals(&own, |name| name != "far", 130);
+        let expected = Local { bounds: Bounds { min: 1, max: 5 }, current: 5, desired: 5, scaled: Some(30) };
+        assert_eq!(found, BTreeMap::from([("eu".to_owned(), expected)]));
+        assert_eq!((expected.settles_in(120), expected.settles_in(30)), (Some(90), None));
     }
 
     #[test]

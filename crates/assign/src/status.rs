@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use api::assignment::{Assignment, State, reason};
-use kinds::{Kind, MemberStatus};
+use api::assignment::{Assignment, Part, State, reason};
+use kinds::{Kind, MemberStatus, Share, running::within_share};
 use machinery::{
     Object,
     schema::{Type, Types},
 };
 use serde_json::{Value, json};
 
-use crate::record::share;
+use crate::record::{reported, share};
 
 /// The type of the condition that says whether an object is in members as it should be. It is there only while that is
 /// not so.
@@ -27,21 +27,22 @@ pub fn of(
     now: &str,
 ) -> Option<Value> {
     let targets = assignment.spec.clusters.iter();
-    let members: BTreeMap<String, MemberStatus> = targets
+    let mut members: BTreeMap<String, MemberStatus> = targets
         .filter(|target| !assignment.report(&target.uid).is_some_and(|it| it.is_gone()))
         .map(|target| {
-            let report = assignment.report(&target.uid);
+            let report = reported(assignment, target);
             let known = MemberStatus {
                 assigned: share(target),
                 generation: report.map_or(0, |it| it.copy_generation),
                 source_generation: report.map_or(0, |it| it.generation),
-                status: report.map(|it| it.status.clone()).unwrap_or_default(),
+                status: report.map(|it| within_share(&it.status, &share(target))).unwrap_or_default(),
                 reachable: is_ready(&target.name),
                 leaving: target.state == State::Draining,
             };
             (target.name.clone(), known)
         })
         .collect();
+    members.extend(assignment.spec.finished.iter().map(|part| finished(part, object)));
     let old = object.get("status").cloned().unwrap_or_default();
     let mut status = match members.values().all(|member| member.status.is_null()) {
         // Nothing is known of it yet, and nothing is made up.
@@ -57,6 +58,22 @@ pub fn of(
     }
     kinds::stamp(&mut status, now);
     status.is_object().then_some(status)
+}
+
+/// What a copy did that is not there any more counts like a part that is done, and is not waited for.
+fn finished(part: &Part, object: &Value) -> (String, MemberStatus) {
+    let done = |kind: &str| json!({"type": kind, "status": "True", "reason": "CompletionsReached"});
+    let member = MemberStatus {
+        assigned: Share { completions: Some(part.completions), ..Share::default() },
+        source_generation: object["metadata"]["generation"].as_i64().unwrap_or(0),
+        status: json!({
+            "succeeded": part.completions, "conditions": [done("SuccessCriteriaMet"), done("Complete")],
+        }),
+        reachable: true,
+        ..MemberStatus::default()
+    };
+    // It may have another copy now.
+    (format!("{}, before", part.cluster), member)
 }
 
 /// Whether the object says that it is not in members as it should be.

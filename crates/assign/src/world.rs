@@ -482,7 +482,7 @@ impl World {
         object: &Object,
         haste: Haste,
     ) {
-        let Ok(assignment) = Assignment::read(object) else { return };
+        let Ok(assignment) = self.hub.assignments.read(object) else { return };
         let reference = &assignment.spec.object;
         let namespace = object.head.namespace.as_str();
         let inside = if reference.is_in_namespace() { namespace } else { "" };
@@ -517,6 +517,13 @@ impl World {
         self.queue.add(id.clone(), Aspect::Status, haste);
         if scale::is_autoscaler(&key) {
             self.queue.add(id.clone(), Aspect::Scale, haste);
+            if assignment.spec.clusters.len() > 1 {
+                // What they do decides which bounds they have.
+                self.queue.add(id.clone(), Aspect::Place, Haste::InTurn);
+            }
+        }
+        if record::may_be_divided_anew(&assignment) {
+            self.queue.add(id.clone(), Aspect::Place, Haste::InTurn);
         }
         if after.is_some() {
             let has_home = id.is_namespace() || self.namespace(&id).is_some_and(|it| it.get(&key).is_some());
@@ -586,9 +593,8 @@ impl World {
 
 /// What is good in the hub alone: credentials for it, and the service that is its own address.
 fn is_hubs_own(key: &Key, tree: &Value) -> bool {
-    const CREDENTIALS: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
     match key.collection.parts() {
-        ("", "secrets") => tree["type"].as_str().is_some_and(|it| CREDENTIALS.contains(&it)),
+        ("", "secrets") => tree["type"].as_str().is_some_and(|it| kinds::HUB_CREDENTIALS.contains(&it)),
         ("", "services") | ("discovery.k8s.io", "endpointslices") => {
             (key.item.namespace(), key.item.name()) == ("default", "kubernetes")
         }

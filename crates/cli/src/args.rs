@@ -161,7 +161,7 @@ pub enum Command {
         #[arg(long, value_name = "NAME", requires = "kubeconfig")]
         context: Option<String>,
         /// The cluster is gone, or out of reach for good: change the workspace only.
-        #[arg(long, conflicts_with_all = ["kubeconfig", "delete_namespaces"])]
+        #[arg(long, visible_alias = "force", conflicts_with_all = ["kubeconfig", "delete_namespaces"])]
         forget: bool,
         /// Also delete the namespaces of the cluster that carry the label hanse.io/workspace, with all that runs in
         /// them.

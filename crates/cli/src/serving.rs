@@ -42,6 +42,10 @@ pub struct ServingArgs {
     /// and a half times as long.
     #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = duration, help_heading = "Limits")]
     history: Duration,
+    /// For so long after one of its parts has scaled, bounds of an autoscaler that is divided between clusters do not move
+    /// between them.
+    #[arg(long, value_name = "DURATION", default_value = "2m0s", value_parser = duration)]
+    autoscaler_window: Duration,
     #[command(flatten)]
     audit: AuditArgs,
 }
@@ -133,6 +137,7 @@ impl ServingArgs {
             max_request_bytes_inflight: self.max_request_bytes_inflight,
             request_timeout: self.request_timeout,
             history_kept: self.history,
+            autoscaler_window: self.autoscaler_window,
             audit: self.audit.options(),
             ..Options::default()
         }

@@ -29,11 +29,12 @@ pub struct Beside<'a> {
 pub enum Problem {
     Placement(String),
     Overrides(String),
+    Template(String),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Problem::Placement(why) | Problem::Overrides(why)) = self;
+        let (Problem::Placement(why) | Problem::Overrides(why) | Problem::Template(why)) = self;
         formatter.write_str(why)
     }
 }
@@ -61,6 +62,11 @@ pub fn read(ty: &FederatedType, object: &Value, beside: Beside<'_>) -> Result<Fe
             template,
         },
     };
+    let secret = federated.template["type"].as_str().filter(|_| ty.is_for("", "secrets"));
+    if let Some(secret) = secret.filter(|it| kinds::HUB_CREDENTIALS.contains(it)) {
+        let why = format!("a Secret of the type {secret} is good where it was made alone, and goes nowhere");
+        return Err(Problem::Template(why));
+    }
     placement::dialect::kubefed_choice(&federated.placement)
         .map_err(|problem| Problem::Placement(problem.to_string()))?;
     kinds::overrides::read(&federated.overrides)
@@ -194,5 +200,14 @@ mod tests {
         let beside = Beside { placement: None, overrides: Some(&overrides) };
         let problem = read(&ty(TYPED_GROUP, "federateddeployments"), &object, beside).unwrap_err();
         assert!(problem.to_string().contains("no replicas"), "{problem}");
+    }
+
+    #[test]
+    fn tokens_of_the_hub_are_not_federated() {
+        let object = json!({"spec": {"template": {"type": "kubernetes.io/service-account-token"}}});
+        let problem = read(&ty(TYPED_GROUP, "federatedsecrets"), &object, Beside::default()).unwrap_err();
+        assert!(matches!(&problem, Problem::Template(why) if why.contains("goes nowhere")), "{problem}");
+        let object = json!({"spec": {"template": {"type": "Opaque"}}});
+        assert!(read(&ty(TYPED_GROUP, "federatedsecrets"), &object, Beside::default()).is_ok());
     }
 }

@@ -323,7 +323,17 @@ impl Kind {
         object: &Value,
         shares: &BTreeMap<String, Share>,
     ) -> Result<BTreeMap<String, Value>, Problem> {
-        split::render(self, object, shares)
+        split::render(self, object, shares, None)
+    }
+
+    /// What [`Kind::split`] has for one cluster; `None`: it gets none of it.
+    pub fn split_for(
+        &self,
+        object: &Value,
+        shares: &BTreeMap<String, Share>,
+        cluster: &str,
+    ) -> Result<Option<Value>, Problem> {
+        Ok(split::render(self, object, shares, Some(cluster))?.remove(cluster))
     }
 
     /// Keeps in `desired` what is the member's to choose.

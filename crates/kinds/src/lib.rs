@@ -33,6 +33,6 @@ pub use retain::retain;
 pub use split::split;
 pub use subject::subject;
 pub use types::{
-    ClassKind, Extent, Health, MemberStatus, NodeTerm, PreferredTerm, Problem, References, Resources, Share,
-    Split, SpreadConstraint, Subject, Target, Toleration, Travel,
+    ClassKind, Extent, HUB_CREDENTIALS, Health, MemberStatus, NodeTerm, PreferredTerm, Problem, References,
+    Resources, Share, Split, SpreadConstraint, Subject, Target, Toleration, Travel,
 };

@@ -1,10 +1,11 @@
 //! What of a workload runs in a cluster, and how much of it the cluster can hold, by its pods.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    fields::{list, text},
+    fields::{count, list, put, text},
     health::condition,
+    types::Share,
 };
 
 /// A pod that cannot be scheduled counts as such after this many seconds: until then room may be made.
@@ -40,7 +41,8 @@ pub fn count_pods(pods: &[Value], now: i64) -> PodCounts {
     counts
 }
 
-fn unschedulable_since(pod: &Value) -> Option<i64> {
+/// Since when no node was found for a pod, in seconds since 1970; `None`: one was, or nobody has looked.
+pub fn unschedulable_since(pod: &Value) -> Option<i64> {
     let condition = list(pod, "status.conditions").iter().find(|it| {
         text(it, "type") == "PodScheduled"
             && text(it, "status") == "False"
@@ -67,4 +69,89 @@ pub fn running(wanted: u64, ready: u64, pods: impl FnOnce() -> PodCounts) -> Run
     let PodCounts { running_and_ready, unschedulable, .. } = pods();
     let capacity = (unschedulable > 0).then(|| wanted.saturating_sub(unschedulable));
     Running { current: running_and_ready, capacity }
+}
+
+/// What is held to fit, where `before` was. Pods that were just made have not waited for long, and are no room all the same:
+/// only what is ready shows that there is more.
+pub fn capacity_after(before: Option<u64>, found: Option<u64>, ready: u64) -> Option<u64> {
+    match (before, found) {
+        (Some(before), Some(found)) => Some(found.min(before.max(ready))),
+        (None, found) | (_, found @ None) => found,
+    }
+}
+
+/// The status of a copy as it would be without what was asked for beyond its share and has no room: nobody waits for that.
+pub fn within_share(status: &Value, share: &Share) -> Value {
+    let counted = |field: &str| count(status, field).unwrap_or(0);
+    let mut status = status.clone();
+    let all = counted("replicas");
+    let asked = all.saturating_sub(counted("readyReplicas")).min(share.overflow);
+    if asked == 0 {
+        return status;
+    }
+    put(&mut status, "replicas", all - asked);
+    for field in ["updatedReplicas", "fullyLabeledReplicas"] {
+        if let Some(more) = count(&status, field).filter(|it| *it > all - asked) {
+            put(&mut status, field, more.min(all - asked));
+        }
+    }
+    if let Some(missing) = count(&status, "unavailableReplicas") {
+        put(&mut status, "unavailableReplicas", missing.saturating_sub(asked));
+    }
+    if count(&status, "availableReplicas").unwrap_or(0) < share.replicas {
+        return status;
+    }
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let reason = match condition.get("type").and_then(Value::as_str) {
+            Some("Available") => "MinimumReplicasAvailable",
+            Some("Progressing") => "NewReplicaSetAvailable",
+            _ => continue,
+        };
+        condition.insert("status".into(), json!("True"));
+        condition.insert("reason".into(), json!(reason));
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_what_was_found_until_more_is_ready() {
+        assert_eq!(capacity_after(None, Some(10), 10), Some(10));
+        assert_eq!(capacity_after(Some(10), Some(11), 10), Some(10), "nobody has looked at the eleventh");
+        assert_eq!(capacity_after(Some(10), Some(12), 11), Some(11));
+        assert_eq!(capacity_after(Some(10), Some(8), 8), Some(8));
+        assert_eq!(capacity_after(Some(10), None, 12), None, "nothing waits any more");
+    }
+
+    #[test]
+    fn what_is_asked_for_beyond_a_share_is_not_waited_for() {
+        let status = |ready: u64| {
+            let conditions = json!([
+                {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable"},
+                {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"},
+            ]);
+            json!({
+                "replicas": 16, "updatedReplicas": 16, "readyReplicas": ready, "availableReplicas": ready,
+                "unavailableReplicas": 16 - ready, "conditions": conditions,
+            })
+        };
+        let share = Share { replicas: 10, overflow: 6, ..Share::default() };
+        let full = within_share(&status(10), &share);
+        assert_eq!(
+            (&full["replicas"], &full["updatedReplicas"], &full["unavailableReplicas"]),
+            (&json!(10), &json!(10), &json!(0))
+        );
+        assert_eq!(full["conditions"][0]["status"], "True");
+        assert_eq!(full["conditions"][1]["reason"], "NewReplicaSetAvailable");
+        let short = within_share(&status(8), &share);
+        assert_eq!((&short["replicas"], &short["unavailableReplicas"]), (&json!(10), &json!(2)));
+        assert_eq!(short["conditions"][0]["status"], "False", "its share is not there");
+        assert_eq!(within_share(&status(8), &Share { replicas: 16, ..Share::default() }), status(8));
+        let room = within_share(&status(16), &share);
+        assert_eq!(room["replicas"], 16, "they have found room");
+    }
 }

@@ -28,10 +28,12 @@ pub fn split(object: &Value, shares: &BTreeMap<String, Share>) -> Result<BTreeMa
     of(group, text(object, "kind")).split(object, shares)
 }
 
+/// `only`: for this cluster alone; the shares of the others still count.
 pub(crate) fn render(
     kind: &Kind,
     object: &Value,
     shares: &BTreeMap<String, Share>,
+    only: Option<&str>,
 ) -> Result<BTreeMap<String, Value>, Problem> {
     if !object.is_object() {
         return Err(Problem::Missing("fields"));
@@ -39,7 +41,8 @@ pub(crate) fn render(
     let mut whole = object.clone();
     strip::metadata(&mut whole);
     (kind.strip)(&mut whole);
-    let copies = || shares.keys().map(|cluster| (cluster.clone(), whole.clone()));
+    let is_meant = |cluster: &&String| only.is_none_or(|only| only == *cluster);
+    let copies = || shares.keys().filter(is_meant).map(|cluster| (cluster.clone(), whole.clone()));
     match kind.split_of(object) {
         Split::Replicas => Ok(replicas(kind, copies(), shares)),
         Split::Ordinals => stateful(object, copies().collect(), shares),
@@ -58,7 +61,8 @@ fn replicas(
 ) -> BTreeMap<String, Value> {
     let Some(path) = kind.replicas() else { return copies.collect() };
     let divided = copies.map(|(cluster, mut copy)| {
-        put(&mut copy, path, shares.get(&cluster).map_or(0, |share| share.replicas));
+        let asked = shares.get(&cluster).map_or(0, |share| share.replicas.saturating_add(share.overflow));
+        put(&mut copy, path, asked);
         (cluster, copy)
     });
     divided.collect()

@@ -228,13 +228,21 @@ impl Subject {
     }
 }
 
+/// Types of Secrets that are good in the hub alone, and never leave it.
+pub const HUB_CREDENTIALS: [&str; 2] =
+    ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
+
 /// What one cluster gets of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Replicas; the parallelism of a Job; the pods that a budget is about.
     pub replicas: u64,
+    /// Asked for beyond these, though there is no room for them now: so it is noticed when there is.
+    pub overflow: u64,
     /// Of a Job.
     pub completions: Option<u64>,
+    /// Of a Job: how many copies there were before, each of which did its part.
+    pub run: u64,
     /// Of a StatefulSet: the first of its `replicas` ordinals.
     pub ordinals: Option<u64>,
     /// Of an autoscaler.

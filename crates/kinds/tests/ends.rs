@@ -129,6 +129,43 @@ fn a_job_that_is_over_says_so_for_ever() {
 }
 
 #[test]
+fn what_is_left_of_a_job_stops_when_a_part_has_failed() {
+    let kind = kinds::of("batch", "Job");
+    let ended = |kind: &str| json!({"conditions": [{"type": kind, "status": "True"}]});
+    let mut whole = job(2);
+    let running = json!({"active": 1});
+    assert!(!kind.stops(&whole, &running));
+    whole["status"] = ended("FailureTarget");
+    assert!(kind.stops(&whole, &running));
+    for end in ["SuccessCriteriaMet", "FailureTarget", "Complete", "Failed"] {
+        assert!(!kind.stops(&whole, &ended(end)), "its own cluster brings it to its end: {end}");
+    }
+    let mut copy = job(1);
+    kind.stop_if_failing(&whole, &running, &mut copy);
+    assert_eq!(copy["spec"]["suspend"], true);
+    assert!(!kinds::of("batch", "CronJob").stops(&whole, &running));
+
+    // Who stops says that it is suspended, which the whole is not.
+    let part = |status: Value| MemberStatus {
+        assigned: Share { replicas: 1, completions: Some(1), ..Share::default() },
+        source_generation: 1,
+        reachable: true,
+        status,
+        ..MemberStatus::default()
+    };
+    let failed = json!({
+        "startTime": "2026-01-01T00:00:00Z", "failed": 1,
+        "conditions": [{"type": "FailureTarget", "status": "True"}, {"type": "Failed", "status": "True"}],
+    });
+    let mut members = BTreeMap::from([("a".to_owned(), part(failed)), ("b".to_owned(), part(running))]);
+    whole["status"] = aggregate(&whole, &members);
+    assert!(holds(&whole, "FailureTarget") && !holds(&whole, "Failed"));
+    members.insert("b".to_owned(), part(ended("Suspended")));
+    whole["status"] = aggregate(&whole, &members);
+    assert!(holds(&whole, "Failed") && !whole["status"].to_string().contains("Suspended"), "{whole}");
+}
+
+#[test]
 fn a_job_is_suspended_once_all_its_parts_are() {
     let suspended = |is: bool| MemberStatus {
         assigned: Share { replicas: 1, completions: Some(1), ..Share::default() },

@@ -73,11 +73,11 @@ proptest! {
 
     #[test]
     fn nothing_panics_whatever_it_is_given(
-        kind in any_kind(), object in any_json(), other in any_json(), numbers in any::<[u64; 5]>(),
+        kind in any_kind(), object in any_json(), other in any_json(), numbers in any::<[u64; 7]>(),
     ) {
         let share = Share {
             replicas: numbers[0], completions: Some(numbers[1]), ordinals: Some(numbers[2]), min: Some(numbers[3]),
-            max: Some(numbers[4]),
+            max: Some(numbers[4]), overflow: numbers[5], run: numbers[6],
         };
         let both = shares(&[("a", share), ("b", some(numbers[1])), ("c", some(1))]);
         let known = MemberStatus {
@@ -88,7 +88,12 @@ proptest! {
             ("a".to_owned(), known.clone()),
             ("b".to_owned(), MemberStatus { status: object.clone(), ..known.clone() }),
         ]);
-        let _ = (kind.subject(&object), kind.split(&object, &both), kind.health(&object));
+        let _ = (kind.subject(&object), kind.health(&object));
+        let copies = kind.split(&object, &both);
+        for cluster in both.keys() {
+            let alone = kind.split_for(&object, &both, cluster).ok();
+            prop_assert_eq!(alone, copies.as_ref().ok().map(|copies| copies.get(cluster).cloned()));
+        }
         let _ = (kind.aggregate(&object, &members), kind.member_health(&object, &known));
         let _ = kind.retain(&mut object.clone(), &other);
     }

@@ -10,12 +10,15 @@
 //! A [`Draft`] is an encoded object that has no revision yet; the store seals it into an [`Object`] when the
 //! revision is known. The log, the map of live objects, every list and every watcher share that one allocation.
 
-use std::{fmt, ops::Range, sync::OnceLock};
+use std::{collections::BTreeMap, fmt, ops::Range, sync::OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use compact_str::CompactString;
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
 
 use crate::revision::Revision;
 
@@ -169,9 +172,7 @@ impl Draft {
         body.push(b'}');
         let meta_end = body.len();
         let mut first = false;
-        for (key, value) in
-            tree.iter().filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata"))
-        {
+        for (key, value) in tree.iter().filter(|(key, _)| !is_prefix(key)) {
             write_member(&mut body, key, value, &mut first)?;
         }
         body.push(b'}');
@@ -195,6 +196,23 @@ impl Draft {
         }
         let (type_len, meta_end) = (type_len as u32, (type_len + meta_len) as u32);
         Ok(Draft { body, type_len, meta_end, head })
+    }
+
+    /// The same with another status. Nothing else of it is taken apart.
+    pub fn with_status(&self, status: &impl Serialize) -> Result<Draft, ObjectError> {
+        let status = to_raw_value(status)?;
+        let mut members: BTreeMap<CompactString, &RawValue> = serde_json::from_slice(&self.body)?;
+        members.insert("status".into(), &status);
+        let mut body = Vec::with_capacity(self.body.len() + status.get().len() + 16);
+        body.extend_from_slice(&self.body[..self.meta_end as usize]);
+        for (key, value) in members.iter().filter(|(key, _)| !is_prefix(key)) {
+            write_member(&mut body, key, value, &mut false)?;
+        }
+        body.push(b'}');
+        if body.len() > u32::MAX as usize / 2 {
+            return Err(ObjectError::TooLarge);
+        }
+        Ok(Draft { body: body.into(), head: self.head.clone(), ..*self })
     }
 
     pub fn head(&self) -> &Head {
@@ -266,10 +284,15 @@ fn sealed(
     }
 }
 
+/// Whether it comes before all others.
+fn is_prefix(key: &str) -> bool {
+    matches!(key, "kind" | "apiVersion" | "metadata")
+}
+
 fn write_member(
     body: &mut Vec<u8>,
     key: &str,
-    value: &Value,
+    value: &impl Serialize,
     first: &mut bool,
 ) -> Result<(), serde_json::Error> {
     if !std::mem::take(first) {
@@ -377,7 +400,8 @@ impl Object {
         self.metadata_after_revision() == other.metadata_after_revision()
     }
 
-    fn metadata_after_revision(&self) -> &[u8] {
+    /// What it says in its metadata, whatever its revision.
+    pub fn metadata_after_revision(&self) -> &[u8] {
         let revision = REVISION_START.len() + self.revision.to_string().len() + REVISION_END.len();
         &self.metadata_member()[METADATA_START.len() + revision..]
     }
@@ -483,6 +507,27 @@ mod tests {
         assert!(object.metadata_member().ends_with(br#""uid":"u"}"#));
         assert!(object.frame(EventType::Added).starts_with(br#"{"type":"ADDED","object":{"kind""#));
         assert!(object.frame(EventType::Deleted).ends_with(b"}}}\n"));
+    }
+
+    #[test]
+    fn another_status_is_put_in_its_place() {
+        for members in [
+            serde_json::json!({}),
+            serde_json::json!({"status": {"old": 1}}),
+            serde_json::json!({"spec": {"a": [1, {"status": 2}]}, "status": null, "z\"\n": "é"}),
+        ] {
+            let mut tree = mk_draft().preview().tree().unwrap();
+            tree.extend(members.as_object().cloned().unwrap());
+            let draft = Draft::encode(&tree).unwrap();
+            let status = serde_json::json!({"new": "x"});
+            tree.insert("status".into(), status.clone());
+            let expected = Draft::encode(&tree).unwrap();
+            let changed = draft.with_status(&status).unwrap();
+            assert_eq!(changed.body(), expected.body());
+            assert_eq!(changed.head(), expected.head());
+            let sealed = |draft: &Draft| draft.seal(Revision::BASE, EventType::Added);
+            assert_eq!(sealed(&changed).metadata_member(), sealed(&expected).metadata_member());
+        }
     }
 
     #[test]

@@ -238,7 +238,11 @@ fn finish(
     for verdict in verdicts.all.iter().filter(|it| placed.chosen[it.cluster]) {
         let name = &entries[verdict.cluster].cluster.name;
         let replicas = placed.replicas[verdict.cluster];
-        let share = Share { replicas: if has_replicas { replicas } else { 0 }, ..Share::default() };
+        let share = Share {
+            replicas: if has_replicas { replicas } else { 0 },
+            overflow: placed.overflow[verdict.cluster],
+            ..Share::default()
+        };
         decision.shares.insert(name.to_string(), share);
         if let Some(seconds) = verdict.leaves_after {
             decision.leaving.insert(name.to_string(), seconds);

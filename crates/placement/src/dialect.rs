@@ -17,6 +17,8 @@ pub const CLUSTER_SELECTOR: &str = "federation.alpha.kubernetes.io/cluster-selec
 pub const FEDERATED: &str = "hanse.io/federated";
 /// What a decision by it says that it was made by.
 pub const SOURCE: &str = "its federated object";
+/// The same, of an object with annotations of federation v1.
+pub const ANNOTATIONS: &str = "annotations of federation";
 /// By the kind whose replicas they are about.
 pub const PREFERENCES: [(&str, &str); 3] = [
     ("ReplicaSet", "federation.kubernetes.io/replica-set-preferences"),

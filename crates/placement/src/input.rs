@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kinds::{ClassKind, Share, Subject};
+use kinds::{
+    ClassKind, Share, Subject,
+    split::bounds::{Local, WINDOW},
+};
 
 use crate::{directory::Directory, fields::Fields, policies::Policies};
 
@@ -31,6 +34,12 @@ pub struct Input<'a> {
     pub root: &'a Policies,
     /// What is assigned now.
     pub current: &'a BTreeMap<String, Share>,
+    /// How many of its pods each has nodes for, of those that had none for others for long.
+    pub fits: &'a BTreeMap<String, u64>,
+    /// Of a Job: completions of copies that are not there any more.
+    pub finished: u64,
+    /// Of a Job: clusters that have done their part.
+    pub idle: &'a BTreeSet<String>,
     /// The cluster that the namespaces of the workspace prefer, once there is one.
     pub home: Option<&'a str>,
     /// Where those are assigned that refer to it, with how many replicas: see [`crate::follow::referrers`].
@@ -43,6 +52,10 @@ pub struct Input<'a> {
     pub brought: &'a BTreeMap<(ClassKind, String), BTreeSet<String>>,
     /// Where the workloads of its namespace are: see [`crate::follow::neighbours`].
     pub neighbours: &'a BTreeSet<String>,
+    /// Of an autoscaler: what those of the clusters do that have a part of it and can be asked.
+    pub autoscalers: &'a BTreeMap<String, Local>,
+    /// How long one that has scaled neither gives of its bounds nor takes, in seconds.
+    pub window: u64,
     /// Clusters whose virtual node is cordoned in this workspace.
     pub cordoned: &'a BTreeSet<String>,
     /// The time, in seconds, in which it is said since when clusters are tainted.
@@ -55,9 +68,10 @@ static NO_FIELDS: Fields = Fields::none();
 static NO_NAMESPACE: Namespace = Namespace { labels: BTreeMap::new(), annotations: BTreeMap::new() };
 static NO_POLICIES: Policies = Policies::new();
 static NO_SHARES: BTreeMap<String, Share> = BTreeMap::new();
-static NO_REFERRERS: BTreeMap<String, u64> = BTreeMap::new();
+static NO_COUNTS: BTreeMap<String, u64> = BTreeMap::new();
 static NO_NAMES: BTreeSet<String> = BTreeSet::new();
 static NO_CLASSES: BTreeMap<(ClassKind, String), BTreeSet<String>> = BTreeMap::new();
+static NO_AUTOSCALERS: BTreeMap<String, Local> = BTreeMap::new();
 static NO_CLAIMS: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
 
 impl<'a> Input<'a> {
@@ -72,12 +86,17 @@ impl<'a> Input<'a> {
             workspace: &NO_POLICIES,
             root: &NO_POLICIES,
             current: &NO_SHARES,
+            fits: &NO_COUNTS,
+            finished: 0,
+            idle: &NO_NAMES,
             home: None,
-            referrers: &NO_REFERRERS,
+            referrers: &NO_COUNTS,
             awaited: false,
             claims: &NO_CLAIMS,
             brought: &NO_CLASSES,
             neighbours: &NO_NAMES,
+            autoscalers: &NO_AUTOSCALERS,
+            window: WINDOW,
             cordoned: &NO_NAMES,
             now: 0,
             shared_volumes: false,

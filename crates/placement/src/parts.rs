@@ -6,7 +6,7 @@ use kinds::{
     Extent, Share, Split,
     divide::{Preference, Preferences, Slot, fair},
     split::{
-        bounds::{Bounds, Local, WINDOW, preferred},
+        bounds::{Bounds, Local, preferred},
         ordinals::{Ordinals, ordinals},
     },
 };
@@ -83,14 +83,15 @@ fn lay_out(input: &Input<'_>, first: u64, shares: &mut BTreeMap<String, Share>, 
 }
 
 /// Completions cannot be changed once a Job is there: those that have begun keep them, even if nothing of it may run
-/// there any more, and the rest is for newcomers. They also do what was left by those that may not go on.
+/// there any more, and the rest is for newcomers. They also do what was left by those that may not go on. Where nobody
+/// is new, who has done its part begins another one.
 fn complete_jobs(input: &Input<'_>, total: u64, shares: &mut BTreeMap<String, Share>) {
     let had = |name: &String| input.current.get(name).and_then(|share| share.completions).unwrap_or(0);
     let has_begun = |name: &String| {
         let runs = input.current.get(name).is_some_and(|it| it.replicas > 0 && it.completions.is_some());
         (runs || had(name) > 0) && kinds::of(&input.subject.group, &input.subject.kind).is_job()
     };
-    let newcomers: Vec<(String, u64)> = shares
+    let mut newcomers: Vec<(String, u64)> = shares
         .iter()
         .filter(|(name, share)| share.replicas > 0 && !has_begun(name))
         .map(|(name, share)| (name.clone(), share.replicas))
@@ -102,42 +103,56 @@ fn complete_jobs(input: &Input<'_>, total: u64, shares: &mut BTreeMap<String, Sh
             shares.entry(name.clone()).or_default();
         });
     }
-    shares.iter_mut().for_each(|(name, share)| share.completions = Some(had(name)));
+    for (name, share) in shares.iter_mut() {
+        share.completions = Some(had(name));
+        share.run = input.current.get(name).map_or(0, |it| it.run);
+    }
     let begun = shares.iter().filter(|(name, _)| has_begun(name)).map(|(name, _)| had(name));
-    let rest = begun.fold(total, u64::saturating_sub);
+    let rest = begun.fold(total.saturating_sub(input.finished), u64::saturating_sub);
+    let begins_again = newcomers.is_empty() && rest > 0;
+    if begins_again {
+        let idle = shares.iter().filter(|(name, share)| share.replicas > 0 && input.idle.contains(*name));
+        newcomers.extend(idle.map(|(name, share)| (name.clone(), share.replicas)));
+    }
     let key = input.key();
     let slots: Vec<Slot<'_>> = newcomers
         .iter()
         .map(|(name, parallelism)| Slot {
             weight: *parallelism,
-            current: had(name),
+            current: if begins_again { 0 } else { had(name) },
             ..Slot::open(name, &key)
         })
         .collect();
     for (slot, completions) in slots.iter().zip(fair(rest, &slots, false)) {
-        if let Some(share) = shares.get_mut(slot.name) {
-            share.completions = Some(completions);
+        let Some(share) = shares.get_mut(slot.name) else { continue };
+        if begins_again && completions == 0 {
+            continue;
         }
+        share.completions = Some(completions);
+        share.run += u64::from(begins_again);
     }
 }
 
-/// Bounds move between clusters as their autoscalers need them, which is not decided here: as long as they are those of
-/// the whole, and what the rule allows, they stay. Newcomers get the least, and the largest give it.
+/// As long as bounds are those of the whole, and what the rule allows, they move only between clusters whose autoscalers
+/// need them and such as do not. Newcomers get the least, and the largest give it.
 fn bound(input: &Input<'_>, rule: &Rule, whole: Bounds, shares: &mut BTreeMap<String, Share>) {
     let bounds_of = |share: &Share| Some(Bounds { min: share.min?, max: share.max? });
     let is_known = |name: &&String| input.directory.position(name).is_some();
     let known: Vec<&String> = shares.keys().filter(is_known).collect();
     let of_known = |name: &&String| input.current.get(*name).and_then(bounds_of);
     let is_new = known.iter().all(|name| of_known(name).is_none());
-    // Who has scaled just now neither gives nor takes.
-    let local = |bounds: Option<Bounds>| Local {
-        bounds: bounds.unwrap_or(Bounds { min: 1, max: 1 }),
-        current: bounds.map_or(0, |it| it.max),
-        desired: 0,
-        scaled: Some(0),
+    let local = |name: &&String| match (of_known(name), input.autoscalers.get(*name)) {
+        (Some(bounds), Some(there)) => Local { bounds, ..*there },
+        // As one that has scaled just now, which neither gives nor takes.
+        (bounds, _) => Local {
+            bounds: bounds.unwrap_or(Bounds { min: 1, max: 1 }),
+            current: bounds.map_or(0, |it| it.max),
+            desired: 0,
+            scaled: Some(0),
+        },
     };
     let clusters: BTreeMap<String, Option<Local>> =
-        known.iter().map(|name| ((*name).clone(), (!is_new).then(|| local(of_known(name))))).collect();
+        known.iter().map(|name| ((*name).clone(), (!is_new).then(|| local(name)))).collect();
     // What is where nothing is known stays there.
     let rest = shares.iter().filter(|(name, _)| !is_known(name)).filter_map(|(_, it)| bounds_of(it)).fold(
         whole,
@@ -147,7 +162,7 @@ fn bound(input: &Input<'_>, rule: &Rule, whole: Bounds, shares: &mut BTreeMap<St
     let preferences = Preferences { rebalance: rule.rebalance, clusters: asked };
     let wanted = match rest.max {
         0 => BTreeMap::new(),
-        _ => preferred(rest, &clusters, WINDOW, &preferences),
+        _ => preferred(rest, &clusters, input.window, &preferences),
     };
     shares.retain(|name, share| {
         let bounds = wanted.get(name);

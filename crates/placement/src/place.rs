@@ -22,11 +22,13 @@ use crate::{
 pub struct Placed {
     pub chosen: Vec<bool>,
     pub replicas: Vec<u64>,
+    /// Asked for beyond these.
+    pub overflow: Vec<u64>,
 }
 
 impl Placed {
     pub fn nothing(clusters: usize) -> Self {
-        Self { chosen: vec![false; clusters], replicas: vec![0; clusters] }
+        Self { chosen: vec![false; clusters], replicas: vec![0; clusters], overflow: vec![0; clusters] }
     }
 
     pub fn give(&mut self, cluster: usize, replicas: u64) {
@@ -44,7 +46,8 @@ pub fn strategy(rule: &Rule, subject: &Subject, shared_volumes: bool) -> Strateg
     let is_one = subject.replicas.is_some() || (is_claim(subject) && !shared_volumes);
     match (rule.strategy, subject.splits) {
         _ if subject.every_node => Strategy::Duplicate,
-        (Some(Strategy::Duplicate), _) if is_claim(subject) && is_one => Strategy::Single,
+        // A volume is in one cluster; unless it is said that each of them is to have one of its own.
+        (Some(Strategy::Duplicate), _) if is_claim(subject) && is_one && !rule.exact => Strategy::Single,
         (Some(Strategy::Single), _) => Strategy::Single,
         (Some(Strategy::Duplicate), _) => Strategy::Duplicate,
         _ if is_indivisible(subject) && is_one => Strategy::Single,
@@ -251,10 +254,46 @@ impl<'a> Placer<'a> {
             shares = divide(&slots, false);
         }
         let sum = taken(&shares);
-        for (member, share) in members.iter().zip(shares).filter(|(_, share)| *share > 0) {
-            placed.give(member.cluster, share);
+        for (member, share) in members.iter().zip(&shares).filter(|(_, share)| **share > 0) {
+            placed.give(member.cluster, *share);
         }
+        self.overflow(&members, &is_open, &shares, total, placed);
         sum
+    }
+
+    /// As federation does it, clusters whose nodes are full are asked for as many as they would have if they were not: so
+    /// it is noticed when they are not. Without rebalancing, for what nobody else can have.
+    fn overflow(
+        &self,
+        members: &[&'a Verdict],
+        is_open: &[bool],
+        shares: &[u64],
+        total: u64,
+        placed: &mut Placed,
+    ) {
+        if !self.asks_for_more() || members.iter().all(|it| it.fits.is_none()) {
+            return;
+        }
+        let slots: Vec<Slot<'a>> =
+            members.iter().map(|it| Slot { capacity: it.room, ..self.slot(it) }).collect();
+        let wished = self.divider(members, &slots, is_open, self.rule.rebalance).divide(total);
+        let mut left = match self.rule.rebalance {
+            true => u64::MAX,
+            false => shares.iter().fold(total, |left, share| left.saturating_sub(*share)),
+        };
+        for (at, member) in members.iter().enumerate().filter(|(_, it)| it.fits.is_some()) {
+            let over = wished[at].saturating_sub(shares[at]).min(left);
+            if over > 0 {
+                placed.give(member.cluster, shares[at]);
+                placed.overflow[member.cluster] = over;
+                left -= over;
+            }
+        }
+    }
+
+    /// Whether what pods say of the room counts: they must be there to say it.
+    fn asks_for_more(&self) -> bool {
+        self.rule.algorithm == Algorithm::Federation && self.input.subject.splits == Split::Replicas
     }
 
     fn divider<'s>(
@@ -282,13 +321,14 @@ impl<'a> Placer<'a> {
         let cluster = self.cluster(verdict.cluster);
         let Preference { min, max, weight } = self.rule.asked_of(&cluster.name, &cluster.labels);
         let by_room = self.rule.by == By::Capacity;
+        let fits = verdict.fits.filter(|_| self.asks_for_more());
         Slot {
             name: &cluster.name,
             rank: verdict.rank,
             weight: if by_room { verdict.room.unwrap_or(self.total.max(1)) } else { weight },
             min,
             max,
-            capacity: verdict.room,
+            capacity: verdict.room.into_iter().chain(fits).min(),
             current: verdict.current,
             frozen: verdict.stance() != Stance::Open,
         }

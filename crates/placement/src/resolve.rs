@@ -156,7 +156,7 @@ fn annotated<'a>(
         };
         return Some(Resolved::new(layer, dialect::SOURCE, means));
     }
-    let source = "annotations of federation";
+    let source = dialect::ANNOTATIONS;
     match dialect::rule(&input.subject.kind, annotations) {
         Ok(rule) => Some(Resolved::new(layer, source, Means::Rule(Cow::Owned(rule?)))),
         Err(problem) => Some(Resolved::new(layer, source, Means::Broken(problem))),

@@ -102,6 +102,8 @@ pub struct Verdict {
     pub score: Score,
     /// How many replicas it can hold, those it has included; `None`: not known.
     pub room: Option<u64>,
+    /// How many of its pods it has nodes for, if it had none for others for long.
+    pub fits: Option<u64>,
     /// Of which resource there is least: its place in [`Verdicts::needs`].
     pub scarce: usize,
     /// What the policy lets it have: `Some(0)` if it has no share.
@@ -208,6 +210,7 @@ impl Verdict {
             group: 0,
             score: Score::default(),
             room: None,
+            fits: None,
             scarce: 0,
             max: None,
             avoided: false,
@@ -223,6 +226,7 @@ fn note_current(input: &Input<'_>, all: &mut [Verdict]) {
     for (name, share) in input.current {
         if let Some(verdict) = input.directory.position(name).and_then(|at| all.get_mut(at)) {
             (verdict.present, verdict.current) = (true, share.replicas);
+            verdict.fits = input.fits.get(name).copied();
         }
     }
 }

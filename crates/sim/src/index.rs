@@ -14,17 +14,19 @@ use crate::Pod;
 #[derive(Default)]
 pub struct Pods {
     all: BTreeMap<ItemKey, Arc<Pod>>,
-    by_owner: HashMap<CompactString, BTreeSet<ItemKey>>,
+    by_owner: Index,
     /// Under an empty name: those that have none.
-    by_node: HashMap<CompactString, BTreeSet<ItemKey>>,
+    by_node: Index,
     nominated: BTreeSet<ItemKey>,
     finished: usize,
 }
 
-fn forget(index: &mut HashMap<CompactString, BTreeSet<ItemKey>>, under: &str, key: &ItemKey) {
-    if let Some(keys) = index.get_mut(under) {
-        keys.remove(key);
-        if keys.is_empty() {
+type Index = HashMap<CompactString, BTreeMap<ItemKey, Arc<Pod>>>;
+
+fn forget(index: &mut Index, under: &str, key: &ItemKey) {
+    if let Some(pods) = index.get_mut(under) {
+        pods.remove(key);
+        if pods.is_empty() {
             index.remove(under);
         }
     }
@@ -38,9 +40,9 @@ impl Pods {
     pub fn put(&mut self, key: ItemKey, pod: Arc<Pod>) {
         self.remove(&key);
         if let Some(controller) = &pod.controller {
-            self.by_owner.entry(controller.uid.clone()).or_default().insert(key.clone());
+            self.by_owner.entry(controller.uid.clone()).or_default().insert(key.clone(), pod.clone());
         }
-        self.by_node.entry(pod.node.clone()).or_default().insert(key.clone());
+        self.by_node.entry(pod.node.clone()).or_default().insert(key.clone(), pod.clone());
         if is_nominated(&pod) {
             self.nominated.insert(key.clone());
         }
@@ -78,21 +80,21 @@ impl Pods {
     }
 
     pub fn of(&self, owner: &str) -> Vec<Arc<Pod>> {
-        self.found(self.by_owner.get(owner))
+        found(self.by_owner.get(owner))
     }
 
     pub fn on(&self, node: &str) -> Vec<Arc<Pod>> {
-        self.found(self.by_node.get(node))
+        found(self.by_node.get(node))
     }
 
     /// Those that have no node but are to get one.
     pub fn nominated(&self) -> Vec<Arc<Pod>> {
-        self.found(Some(&self.nominated))
+        self.nominated.iter().filter_map(|key| self.all.get(key).cloned()).collect()
     }
+}
 
-    fn found(&self, keys: Option<&BTreeSet<ItemKey>>) -> Vec<Arc<Pod>> {
-        keys.into_iter().flatten().filter_map(|key| self.all.get(key).cloned()).collect()
-    }
+fn found(pods: Option<&BTreeMap<ItemKey, Arc<Pod>>>) -> Vec<Arc<Pod>> {
+    pods.into_iter().flat_map(BTreeMap::values).cloned().collect()
 }
 
 #[cfg(test)]

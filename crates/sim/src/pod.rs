@@ -87,6 +87,8 @@ pub struct Pod {
     /// Its Job has not counted it yet.
     pub is_tracked: bool,
     pub priority: i32,
+    /// No node was found for it.
+    pub was_refused: bool,
     /// The node that it is to get, when others have gone for it.
     pub nominated: Option<Box<str>>,
     pub host_ports: Box<[HostPort]>,
@@ -148,6 +150,8 @@ impl Pod {
             completion_index: tree::annotation(tree, COMPLETION_INDEX).parse().ok(),
             is_tracked: tree::items(tree, "/metadata/finalizers").any(|name| name == JOB_TRACKING),
             priority: tree::number(tree, "/spec/priority").unwrap_or(0) as i32,
+            was_refused: tree::condition(tree, "PodScheduled")
+                .is_some_and(|condition| tree::text(condition, "/status") == "False"),
             nominated: Some(tree::text(tree, "/status/nominatedNodeName"))
                 .filter(|it| !it.is_empty())
                 .map(Box::from),

@@ -111,7 +111,8 @@ impl Controller for Scheduler {
         if !frees {
             return Vec::new();
         }
-        let waiting = world.pods_on("").into_iter().filter(|pod| pod.is_active());
+        // Those that were not tried yet will be, whatever happens.
+        let waiting = world.pods_on("").into_iter().filter(|pod| pod.is_active() && pod.was_refused);
         waiting.map(|pod| (pod.namespace.to_string(), pod.name.to_string())).collect()
     }
 
@@ -129,7 +130,7 @@ impl Controller for Scheduler {
         let mut candidates = candidates(world, pod);
         if let Some(why) = volumes::pending(world, pod) {
             let why = format!("0/{} nodes are available: {why}.", candidates.len());
-            unschedulable(&mut plan, pod, why, None);
+            unschedulable(&mut plan, world, pod, why, None);
             return plan;
         }
         let look = Look::new(world, pod, &candidates);
@@ -158,7 +159,7 @@ impl Controller for Scheduler {
 }
 
 /// Says so on the pod, with the node that it is to get if there is one.
-fn unschedulable(plan: &mut Plan, pod: &Value, why: String, nominated: Option<&str>) {
+fn unschedulable(plan: &mut Plan, world: &dyn World, pod: &Value, why: String, nominated: Option<&str>) {
     let known = tree::condition(pod, "PodScheduled");
     let said =
         known.is_some_and(|it| tree::text(it, "/status") == "False" && tree::text(it, "/message") == why);
@@ -172,12 +173,10 @@ fn unschedulable(plan: &mut Plan, pod: &Value, why: String, nominated: Option<&s
         .collect();
     let since =
         known.filter(|it| tree::text(it, "/status") == "False").and_then(|it| it.get("lastTransitionTime"));
-    let mut condition = json!({
+    let condition = json!({
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why, "lastProbeTime": null,
+        "lastTransitionTime": since.cloned().unwrap_or_else(|| tree::time_text(world.now()).into()),
     });
-    if let Some(since) = since {
-        condition["lastTransitionTime"] = since.clone();
-    }
     conditions.push(condition);
     let mut status = json!({"conditions": conditions});
     if let Some(node) = nominated {
@@ -277,11 +276,11 @@ impl<'a> Look<'a> {
                 None => fitting.push(candidate),
             }
         }
-        let best = fitting.iter().max_by(|a, b| {
-            let score = |it: &Candidate| self.score(it, candidates);
-            score(a).cmp(&score(b)).then_with(|| b.name.cmp(&a.name))
-        });
-        best.map(|candidate| candidate.name.as_str()).ok_or(refusal)
+        let best = fitting
+            .into_iter()
+            .map(|it| (self.score(it, candidates), std::cmp::Reverse(it.name.as_str())))
+            .max();
+        best.map(|(_, std::cmp::Reverse(name))| name).ok_or(refusal)
     }
 
     fn score(&self, candidate: &Candidate, candidates: &[Candidate]) -> i64 {
@@ -297,15 +296,15 @@ impl<'a> Look<'a> {
         let all = candidates.len();
         let why = explain(all, refusal.reasons);
         if all == 0 {
-            return unschedulable(plan, self.pod, why, None);
+            return unschedulable(plan, self.world, self.pod, why, None);
         }
         match preemption::find(self, candidates, &refusal.helpful) {
             Ok(preemption) => {
-                unschedulable(plan, self.pod, why, Some(&preemption.node));
+                unschedulable(plan, self.world, self.pod, why, Some(&preemption.node));
                 preemption.carry_out(self, plan);
             }
             Err(preemption::No::NotEligible(reason)) => {
-                unschedulable(plan, self.pod, format!("{why} preemption: {reason}"), None);
+                unschedulable(plan, self.world, self.pod, format!("{why} preemption: {reason}"), None);
             }
             Err(preemption::No::NoVictims) => {
                 let (helpful, hopeless) = (refusal.helpful.len(), all - refusal.helpful.len());
@@ -315,7 +314,7 @@ impl<'a> Look<'a> {
                 ];
                 let victims = victims.into_iter().filter(|(_, count)| *count > 0);
                 let victims = explain(all, victims.map(|(why, count)| (why.to_owned(), count)).collect());
-                unschedulable(plan, self.pod, format!("{why} preemption: {victims}"), None);
+                unschedulable(plan, self.world, self.pod, format!("{why} preemption: {victims}"), None);
             }
         }
     }

@@ -37,6 +37,8 @@ impl Node {
 /// What a pod asks for. There are many of them, and most ask for these two only.
 struct Need {
     node: CompactString,
+    /// Of the pod: with another one it may ask for something else. 0: its cluster counts none.
+    generation: i64,
     milli_cpu: i64,
     memory: i64,
     others: Option<Box<Amounts>>,
@@ -68,6 +70,8 @@ struct Named {
     name: CompactString,
     #[serde(default)]
     namespace: CompactString,
+    #[serde(default)]
+    generation: i64,
 }
 
 #[derive(Default, Deserialize)]
@@ -90,20 +94,31 @@ struct NodeCondition {
     status: String,
 }
 
+/// Which pod it is, and where.
 #[derive(Deserialize)]
 struct PodWire {
     metadata: Named,
     #[serde(default)]
-    spec: PodSpec,
+    spec: PodPlace,
     #[serde(default)]
     status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodPlace {
+    node_name: CompactString,
+}
+
+#[derive(Deserialize)]
+struct PodNeeds {
+    spec: PodSpec,
 }
 
 /// Only what pods ask for by it; the rest is skipped while reading.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct PodSpec {
-    node_name: CompactString,
     containers: Vec<Container>,
     init_containers: Vec<Container>,
     overhead: Option<Value>,
@@ -176,12 +191,19 @@ impl Capacity {
             self.pods.remove(&key);
             return;
         }
+        let (node, generation) = (wire.spec.node_name, wire.metadata.generation);
+        // A pod is told of each time that something becomes of it, and asks for the same.
+        let is_known = |known: &Need| known.node == node && known.generation == generation;
+        if generation > 0 && self.pods.get(&key).is_some_and(is_known) {
+            return;
+        }
+        let Ok(PodNeeds { spec }) = serde_json::from_slice::<PodNeeds>(object) else { return };
         let options = PodOptions { with_status: false, with_overhead: true, level: PodLevel::Full };
-        let mut needed = amounts::of_pod(&wire.spec.to_pod(), "requests", options);
+        let mut needed = amounts::of_pod(&spec.to_pod(), "requests", options);
         let milli_cpu = needed.remove("cpu").map_or(0, |it| it.milli_value());
         let memory = needed.remove("memory").map_or(0, |it| it.value());
         let others = (!needed.is_empty()).then(|| Box::new(needed));
-        self.pods.insert(key, Need { node: wire.spec.node_name, milli_cpu, memory, others });
+        self.pods.insert(key, Need { node, generation, milli_cpu, memory, others });
     }
 
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
@@ -288,6 +310,15 @@ mod tests {
         capacity.put_pod(&pod("one", "a", "Running", "2"));
         capacity.remove_pod("n", "one");
         assert_eq!(capacity.summary().pods, 0);
+        let resized = |generation: i64, cpu: &str| {
+            let mut pod: Value = serde_json::from_slice(&pod("one", "a", "Running", cpu)).unwrap();
+            pod["metadata"]["generation"] = json!(generation);
+            pod.to_string().into_bytes()
+        };
+        capacity.put_pod(&resized(1, "1"));
+        capacity.put_pod(&resized(2, "3"));
+        assert_eq!(capacity.summary().requested["cpu"].to_string(), "3", "it was resized");
+        capacity.remove_pod("n", "one");
         capacity.put_pod(b"nonsense");
         capacity.put_node(b"nonsense");
         assert_eq!(capacity.summary().nodes, 1);

@@ -16,6 +16,7 @@ mod deed;
 pub mod dispatch;
 mod errand;
 mod federated;
+mod fits;
 mod judge;
 pub mod leftovers;
 mod namespaces;
@@ -192,6 +193,24 @@ impl Copies {
         (of_type.known, of_type.get(item).cloned())
     }
 
+    /// Where in the member the copy of an errand is.
+    fn namespace_of(&self, errand: &Errand) -> Option<String> {
+        let state = self.state.lock();
+        let (_, item) = state.records.get(errand)?.place.as_ref()?;
+        Some(item.namespace().to_owned())
+    }
+
+    /// Something has become of pods in a namespace of the member: what has copies there is looked at.
+    pub fn look_in(&self, namespace: &str) {
+        let is_there =
+            |record: &Record| record.place.as_ref().is_some_and(|it| it.1.namespace() == namespace);
+        let state = self.state.lock();
+        let here = state.records.iter().filter(|(_, record)| is_there(record));
+        let errands: Vec<Errand> = here.map(|(errand, _)| errand.clone()).collect();
+        drop(state);
+        errands.iter().for_each(|errand| self.work.look(errand));
+    }
+
     fn unfollowed(&self) -> Vec<Type> {
         std::mem::take(&mut self.state.lock().unfollowed)
     }
@@ -249,5 +268,38 @@ impl Copies {
         let errands = state.by_namespace.get(&namespace).into_iter().flatten();
         let is_there = |it: &&Errand| state.records.get(*it).is_some_and(|record| !record.gone);
         errands.filter(|it| *it != errand).filter(is_there).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_gone_stays_gone_whatever_comes_late() {
+        let copies = Copies::default();
+        let errand = Errand::new(&WorkspaceId("w".into()), "shop", "namespaces.shop");
+        let ty = Type { api_version: "v1".into(), plural: "namespaces".into() };
+        let item = ItemKey::new("", "shop");
+        let told = |version: &str| {
+            let metadata = json!({
+                "name": "shop", "uid": "u", "resourceVersion": version, "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {api::WORKSPACE_LABEL: "w"}, "annotations": {api::SOURCE_ANNOTATION: "s"},
+            });
+            Seen::read(json!({"metadata": metadata}).to_string().as_bytes()).unwrap().1
+        };
+        copies.want(&errand, None, Haste::Now);
+        copies.track(&errand, &ty, &item, true);
+        copies.saw(&ty, &item, &told("1"));
+        // The member answers that there is none, and only then its watch tells that it was on its way out.
+        copies.saw_none(&ty, &item);
+        copies.note_gone(&errand);
+        copies.state.lock().types.get_mut(&ty).unwrap().put(item.clone(), told("2"));
+        copies.track(&errand, &ty, &item, false);
+        assert!(copies.is_gone(&errand), "there is nothing to wait for");
+        copies.track(&errand, &ty, &item, true);
+        assert!(!copies.is_gone(&errand), "another one is to be made");
     }
 }

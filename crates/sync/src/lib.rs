@@ -37,6 +37,7 @@ mod shown;
 mod sinks;
 pub mod tokens;
 pub mod unjoin;
+mod unscheduled;
 mod wanted;
 
 pub use sessions::{Options, start};

@@ -7,7 +7,7 @@ use server::metrics::MemberMetrics;
 
 use crate::{
     client::{Client, Error, Told, Watching, list_pages, read_event},
-    objects,
+    objects::{self, Head},
     room::Room,
     sessions::Options,
 };
@@ -39,8 +39,8 @@ pub trait Sink: Send {
     fn listed_one(&mut self, object: &[u8]);
     /// The list is complete: what was not in it is not there.
     fn end(&mut self);
-    fn put(&mut self, object: &[u8]);
-    fn removed(&mut self, object: &[u8]);
+    fn put(&mut self, object: &[u8], head: &Head<'_>);
+    fn removed(&mut self, object: &[u8], head: &Head<'_>);
     /// There is more of it than there is room for: what was told before is not kept up with.
     fn given_up(&mut self) {}
 }
@@ -164,8 +164,8 @@ impl<S: Sink> Reflector<S> {
             let head =
                 objects::head(object).ok_or_else(|| Error::Garbage("an event without object".into()))?;
             match &told {
-                Told::Put(object) => self.sink.put(object),
-                Told::Removed(object) => self.sink.removed(object),
+                Told::Put(object) => self.sink.put(object, &head),
+                Told::Removed(object) => self.sink.removed(object, &head),
                 Told::Bookmark(_) => {}
             }
             metrics.events.inc();

@@ -31,6 +31,7 @@ use server::{
     Hub,
     body::Body,
     desk::Desk,
+    parsed::Parsed,
     views::{Host, Member},
 };
 use store::WorkspaceId;
@@ -54,6 +55,7 @@ use crate::{
     shown::Shown,
     sinks::{Kind, NamespaceSink, NodeSink, ViewSink},
     tokens::{self, Tokens},
+    unscheduled::Unscheduled,
     wanted::Wanted,
 };
 use api::cluster::condition;
@@ -94,6 +96,8 @@ pub struct Shared {
     pub compared: Compared,
     pub reporter: Reporter,
     pub overrides: Overrides,
+    /// Whether clusters can be used, by what is written of them.
+    pub readiness: Parsed<bool>,
     /// Turns true when all Assignments were looked at once.
     pub begun: watch::Sender<bool>,
 }
@@ -107,6 +111,7 @@ pub struct Session {
     pub wanted: watch::Receiver<Wanted>,
     pub known: Mutex<Known>,
     pub capacity: Mutex<Capacity>,
+    pub unscheduled: Mutex<Unscheduled>,
     pub homes: Homes,
     pub shown: Shown,
     pub guests: Guests,
@@ -120,6 +125,8 @@ pub struct Session {
     pub news: Notify,
     /// There are other pods than before.
     pub recount: Notify,
+    /// Other pods wait for a node than before.
+    pub waiting: Notify,
     /// The virtual node was changed, by whomever.
     pub node_changed: AtomicBool,
     /// Somebody has reason to doubt that the member is there.
@@ -187,6 +194,7 @@ impl Session {
             wanted,
             known: Mutex::new(known),
             capacity: Mutex::default(),
+            unscheduled: Mutex::default(),
             shown: Shown::new(views, own, &place.1, was_seen, homes.generation()),
             homes,
             guests: Guests::default(),
@@ -197,6 +205,7 @@ impl Session {
             gate: watch::channel(false).0,
             news: Notify::new(),
             recount: Notify::new(),
+            waiting: Notify::new(),
             node_changed: AtomicBool::new(false),
             doubt: Notify::new(),
             over: watch::channel(false).0,
@@ -317,6 +326,7 @@ impl Session {
             all.push(Box::pin(self.follow_view(&client, reflector)));
         }
         all.push(Box::pin(self.run_copies(&client)));
+        all.push(Box::pin(self.watch_unscheduled()));
         all.push(Box::pin(self.whenever_open(|| Box::pin(self.keep_rights(&client)))));
         all.push(Box::pin(self.whenever_open(|| Box::pin(self.look_for_leftovers(&client)))));
         match all.next().await {

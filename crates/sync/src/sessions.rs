@@ -15,6 +15,7 @@ use server::{
     desk::Desk,
     duty::{self, during},
     hub::{default_id, root_id},
+    parsed::Parsed,
     views::Host,
 };
 use store::{Collection, Event, FeedItem, Key, WorkspaceId};
@@ -50,6 +51,8 @@ pub struct Options {
     pub watch_idle: Duration,
     /// Of one member, how many bytes of objects are looked at, as they are sent.
     pub most_bytes: usize,
+    /// A pod that no node takes counts as one that has no room after so long: until then room may be made.
+    pub unschedulable_after: Duration,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             watch_lasts: Duration::from_secs(600),
             watch_idle: Duration::from_secs(150),
             most_bytes: 1 << 30,
+            unschedulable_after: Duration::from_secs(kinds::running::UNSCHEDULABLE_AFTER.unsigned_abs()),
         }
     }
 }
@@ -117,6 +121,7 @@ impl Sessions {
             compared: Compared::default(),
             reporter: Reporter::new(hub.clone()),
             overrides: Overrides::default(),
+            readiness: Parsed::default(),
             begun: watch::channel(false).0,
         });
         let dispatch = Dispatch::new(hub.clone());

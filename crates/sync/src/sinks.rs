@@ -5,7 +5,14 @@ use std::sync::Arc;
 use server::views::Sighting;
 use store::{Collection, ItemKey, WorkspaceId};
 
-use crate::{capacity::Capacity, homes::Home, objects, reflect::Sink, session::Session};
+use crate::{
+    capacity::Capacity,
+    homes::Home,
+    objects::{self, Head},
+    reflect::Sink,
+    session::Session,
+    unscheduled::Unscheduled,
+};
 
 pub struct NamespaceSink(Arc<Session>);
 
@@ -35,14 +42,14 @@ impl Sink for NamespaceSink {
         self.0.news.notify_one();
     }
 
-    fn put(&mut self, object: &[u8]) {
+    fn put(&mut self, object: &[u8], _: &Head<'_>) {
         if self.0.homes.put(object) {
             self.0.tokens.look_at_everything();
         }
         self.0.namespace_put(object);
     }
 
-    fn removed(&mut self, object: &[u8]) {
+    fn removed(&mut self, object: &[u8], _: &Head<'_>) {
         self.0.homes.removed(object);
         self.0.namespace_removed(object);
     }
@@ -74,16 +81,14 @@ impl Sink for NodeSink {
         self.session.news.notify_one();
     }
 
-    fn put(&mut self, object: &[u8]) {
+    fn put(&mut self, object: &[u8], _: &Head<'_>) {
         self.session.capacity.lock().put_node(object);
         self.session.news.notify_one();
     }
 
-    fn removed(&mut self, object: &[u8]) {
-        if let Some(head) = objects::head(object) {
-            self.session.capacity.lock().remove_node(&head.metadata.name);
-            self.session.news.notify_one();
-        }
+    fn removed(&mut self, _: &[u8], head: &Head<'_>) {
+        self.session.capacity.lock().remove_node(&head.metadata.name);
+        self.session.news.notify_one();
     }
 }
 
@@ -103,6 +108,7 @@ pub struct ViewSink {
     /// Of the namespaces, when the list began.
     generation: u64,
     listed_pods: Capacity,
+    listed_unscheduled: Unscheduled,
 }
 
 impl ViewSink {
@@ -115,6 +121,7 @@ impl ViewSink {
             listing: Vec::new(),
             generation: 0,
             listed_pods: Capacity::default(),
+            listed_unscheduled: Unscheduled::default(),
         }
     }
 
@@ -123,11 +130,10 @@ impl ViewSink {
     }
 
     /// Where the object shows, and how.
-    fn place(&self, object: &[u8]) -> Option<(WorkspaceId, Sighting)> {
-        let head = objects::head(object)?;
+    fn place(&self, object: &[u8], head: &Head<'_>) -> Option<(WorkspaceId, Sighting)> {
         match self.session.homes.of(&head.metadata.namespace) {
             Home::Shown(workspace, namespace) => {
-                let object = objects::with_kind(object, &head, self.kind.api_version, self.kind.kind);
+                let object = objects::with_kind(object, head, self.kind.api_version, self.kind.kind);
                 let own = Some(ItemKey::new(&head.metadata.namespace, &head.metadata.name));
                 Some((workspace, Sighting { object, own, namespace }))
             }
@@ -142,13 +148,18 @@ impl Sink for ViewSink {
         self.listing.clear();
         self.generation = self.session.homes.current();
         self.listed_pods = Capacity::default();
+        self.listed_unscheduled = Unscheduled::default();
     }
 
     fn listed_one(&mut self, object: &[u8]) {
         if self.is_pods() {
             self.listed_pods.put_pod(object);
         }
-        let placed = self.place(object);
+        let head = objects::head(object);
+        if let Some(head) = head.as_ref().filter(|_| self.is_pods()) {
+            self.listed_unscheduled.put(&head.metadata.namespace, &head.metadata.name, object);
+        }
+        let placed = head.and_then(|head| self.place(object, &head));
         self.listing.extend(placed);
     }
 
@@ -158,6 +169,10 @@ impl Sink for ViewSink {
         if self.is_pods() {
             let listed = std::mem::take(&mut self.listed_pods);
             self.session.capacity.lock().take_pods(listed);
+            let waiting = std::mem::take(&mut self.listed_unscheduled);
+            let (now, after) = self.session.age();
+            self.session.unscheduled.lock().replace(waiting, now, after);
+            self.session.waiting.notify_one();
         }
         self.session.news.notify_one();
     }
@@ -166,22 +181,30 @@ impl Sink for ViewSink {
         self.session.shown.outdated(&self.collection);
     }
 
-    fn put(&mut self, object: &[u8]) {
+    fn put(&mut self, object: &[u8], head: &Head<'_>) {
         if self.is_pods() {
             self.session.capacity.lock().put_pod(object);
             self.session.recount.notify_one();
+            let (namespace, name) = (&head.metadata.namespace, &head.metadata.name);
+            if self.session.unscheduled.lock().put(namespace, name, object) {
+                self.session.waiting.notify_one();
+            }
         }
-        if let Some((workspace, object)) = self.place(object) {
+        if let Some((workspace, object)) = self.place(object, head) {
             self.session.shown.put(&workspace, &self.collection, object);
         }
     }
 
-    fn removed(&mut self, object: &[u8]) {
-        if let Some(head) = objects::head(object).filter(|_| self.is_pods()) {
-            self.session.capacity.lock().remove_pod(&head.metadata.namespace, &head.metadata.name);
+    fn removed(&mut self, object: &[u8], head: &Head<'_>) {
+        if self.is_pods() {
+            let (namespace, name) = (&head.metadata.namespace, &head.metadata.name);
+            self.session.capacity.lock().remove_pod(namespace, name);
             self.session.recount.notify_one();
+            if self.session.unscheduled.lock().remove(namespace, name) {
+                self.session.waiting.notify_one();
+            }
         }
-        if let Some((workspace, object)) = self.place(object) {
+        if let Some((workspace, object)) = self.place(object, head) {
             self.session.shown.remove(&workspace, &self.collection, object);
         }
     }

@@ -21,7 +21,7 @@ mod verdict;
 
 use std::{convert::Infallible, time::Duration};
 
-use api::assignment::{self, Assignment};
+use api::assignment;
 use compact_str::CompactString;
 use env::BoxFuture;
 use futures_util::{StreamExt, stream};
@@ -144,7 +144,9 @@ impl Session {
     fn is_sent_here(&self, space: &Space, namespace: &str) -> bool {
         let name = assignment::name_of("", "namespaces", namespace);
         let stored = space.get(&Key::new(api::GROUP, assignment::PLURAL, namespace, &name));
-        let Some(assignment) = stored.and_then(|it| Assignment::read(&it).ok()) else { return false };
+        let Some(assignment) = stored.and_then(|it| self.shared.hub.assignments.read(&it).ok()) else {
+            return false;
+        };
         let uid = &self.wanted.borrow().uid;
         assignment.spec.clusters.iter().any(|target| target.uid == *uid)
     }

@@ -1,7 +1,10 @@
 //! Unjoining a cluster: what Hanse made in it goes, and then what says in the hub that it was joined. What runs there goes
 //! on, unless the caller asks for more.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use env::Env;
@@ -114,11 +117,21 @@ async fn leave_member(
             "the cluster that answers is {found}, and {joined} was joined: nothing of it is touched; {advice}"
         )));
     }
+    let is_marked = !request.delete_namespaces && !marked(member).await.map_err(Refusal::Member)?.is_empty();
+    // As long as it is joined, what is placed there is put back.
+    if (request.delete_namespaces || is_marked) && unjoined.was_joined {
+        forget(request.hub, &format!("{CLUSTERS}/{}", request.name), cluster).await?;
+    }
+    if is_marked {
+        unmark(member).await.map_err(|why| {
+            Refusal::No(format!(
+                "{} is not joined any more, and some of what stays there says that it is managed: {why}; unjoin it again \
+                 with an admin's --kubeconfig of the member",
+                request.name
+            ))
+        })?;
+    }
     if request.delete_namespaces {
-        // As long as it is joined, what is placed there is put back.
-        if unjoined.was_joined {
-            forget(request.hub, &format!("{CLUSTERS}/{}", request.name), cluster).await?;
-        }
         unjoined.deleted = delete_namespaces(member).await.map_err(|why| {
             // The hub does not say any more where it is.
             Refusal::No(format!(
@@ -216,14 +229,15 @@ pub async fn labelled_namespaces(member: &Client) -> Result<Vec<Value>, Error> {
 
 /// So often is looked again whether a session that was ending has put something back.
 const LOOKS: u32 = 20;
+const BETWEEN: Duration = Duration::from_millis(500);
 
-/// `Err`: why some are left.
+/// `Err`: which are left, and why.
 async fn delete_namespaces(member: &Client) -> Result<Vec<String>, String> {
     let mut deleted = BTreeSet::new();
-    let mut quiet = 0;
+    let (mut quiet, mut stuck) = (0, 0);
     for look in 0..LOOKS {
         if look > 0 {
-            member.env().clock.sleep(Duration::from_millis(500)).await;
+            member.env().clock.sleep(BETWEEN).await;
         }
         let labelled = labelled_namespaces(member).await.map_err(|error| error.to_string())?;
         let left: Vec<&Value> = labelled.iter().filter(|it| is_to_go(it)).collect();
@@ -231,14 +245,73 @@ async fn delete_namespaces(member: &Client) -> Result<Vec<String>, String> {
         if quiet == 2 {
             return Ok(deleted.into_iter().collect());
         }
-        for namespace in left {
+        let mut failed = BTreeMap::new();
+        for namespace in &left {
             let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-            let gone = delete(member, &format!("/api/v1/namespaces/{name}"), namespace).await;
-            gone.map_err(|error| format!("{name}: {error}"))?;
-            deleted.insert(name.to_owned());
+            match delete(member, &format!("/api/v1/namespaces/{name}"), namespace).await {
+                Ok(()) => drop(deleted.insert(name.to_owned())),
+                Err(error) => drop(failed.insert(name, error.to_string())),
+            }
+        }
+        stuck = if !failed.is_empty() && failed.len() == left.len() { stuck + 1 } else { 0 };
+        if stuck == 2 {
+            let failed: Vec<String> = failed.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+            return Err(failed.join("; "));
         }
     }
     Err("somebody makes them again".to_owned())
+}
+
+/// Copies that say, in the words of KubeFed, that somebody manages them.
+async fn marked(member: &Client) -> Result<Vec<String>, Error> {
+    let escaped = |label: &str| label.replace('/', "%2F");
+    let selector = format!("{}%3Dtrue,{}", escaped(dialects::MANAGED_LABEL), escaped(api::WORKSPACE_LABEL));
+    let mut paths = Vec::new();
+    for target in dialects::types::TARGETS {
+        let root = match target.group {
+            "" => format!("/api/{}", target.version),
+            group => format!("/apis/{group}/{}", target.version),
+        };
+        let list = match member.get(&format!("{root}/{}?labelSelector={selector}", target.plural)).await {
+            Ok(list) => list,
+            // What a session may not see, or the member does not serve, it has not made there.
+            Err(error) if matches!(error.code(), Some(403 | 404)) => continue,
+            Err(error) => return Err(error),
+        };
+        for object in list["items"].as_array().into_iter().flatten() {
+            let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+            paths.push(match text("namespace") {
+                "" => format!("{root}/{}/{}", target.plural, text("name")),
+                namespace => format!("{root}/namespaces/{namespace}/{}/{}", target.plural, text("name")),
+            });
+        }
+    }
+    Ok(paths)
+}
+
+/// What stays in a cluster that is left is managed by nobody. What else says where it came from stays: with that it is
+/// taken up as it is if the cluster is joined again.
+async fn unmark(member: &Client) -> Result<(), String> {
+    let mut quiet = 0;
+    let change = json!({"metadata": {"labels": {dialects::MANAGED_LABEL: null}}});
+    for look in 0..LOOKS {
+        if look > 0 {
+            member.env().clock.sleep(BETWEEN).await;
+        }
+        let left = marked(member).await.map_err(|error| error.to_string())?;
+        quiet = if left.is_empty() { quiet + 1 } else { 0 };
+        if quiet == 2 {
+            return Ok(());
+        }
+        for path in left {
+            match member.call(Method::PATCH, &path, MERGE, Some(&change)).await {
+                Ok(_) => {}
+                Err(error) if error.code() == Some(404) => {}
+                Err(error) => return Err(format!("{path}: {error}")),
+            }
+        }
+    }
+    Err("somebody marks them again".to_owned())
 }
 
 /// Made for a workspace, and not on its way out.

@@ -17,9 +17,23 @@ pub struct Spec {
     pub object: Reference,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<Target>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub finished: Vec<Part>,
     pub decision: Decision,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub propagation: Option<Propagation>,
+}
+
+/// What was done of a Job by a copy that is not there any more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Part {
+    pub cluster: String,
+    pub completions: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The object that is assigned.
@@ -64,8 +78,14 @@ pub struct Target {
     pub state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
+    /// Asked for beyond these, though there is no room for them now: so it is noticed when there is.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub overflow: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completions: Option<u64>,
+    /// Of a Job: how many copies there were before, each of which did its part.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub run: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ordinal: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,6 +176,12 @@ pub struct Report {
     pub reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Which of the copies that follow each other it is about.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub run: u64,
+    /// How many of its pods the cluster has nodes for, if it had none for others for long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fits: Option<u64>,
     /// Of the copy.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub status: Value,

@@ -2,7 +2,7 @@
 //!
 //! The API server takes nothing back that was said of a Job: counters do not fall, ends do not change, and a Job that
 //! is over has no pods left. So a Job fails in two steps, as in one cluster: `FailureTarget` as soon as one cluster
-//! has failed, `Failed` once no pod of it is left anywhere.
+//! has failed, `Failed` once no pod of it is left anywhere. In between the other clusters stop.
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use super::{
     earliest, latest, set, total,
 };
 use crate::{
+    Kind,
     fields::{at, count, flag, list, put, remove, text},
     subject::is_indexed,
 };
@@ -40,6 +41,24 @@ pub(crate) fn job(whole: &Whole<'_>) -> Value {
         false => put(&mut status, "conditions", all),
     }
     status
+}
+
+impl Kind {
+    /// Has a copy stop if another one's failure is that of the whole; `status` is what its own cluster says of it.
+    pub fn stop_if_failing(&self, object: &Value, status: &Value, copy: &mut Value) {
+        if self.stops(object, status) {
+            put(copy, "spec.suspend", true);
+        }
+    }
+
+    /// Whether a copy of this object is to run no more, and might still.
+    pub fn stops(&self, object: &Value, status: &Value) -> bool {
+        // One that has reached its end, or is about to, is brought there by its own cluster.
+        let ends = ["SuccessCriteriaMet", "FailureTarget", "Complete", "Failed"];
+        let is_ending = ends.iter().any(|kind| holds(status, kind));
+        // It is a Job, and not what Jobs are made from.
+        self.job == "spec" && holds(&object["status"], "FailureTarget") && !is_ending
+    }
 }
 
 fn holds(status: &Value, kind: &str) -> bool {
@@ -72,7 +91,9 @@ fn counters(whole: &Whole<'_>, status: &mut Value) {
 
 fn suspended(whole: &Whole<'_>, all: &mut Vec<Value>) {
     const KIND: &str = "Suspended";
-    let reported = working(whole).any(|member| of(member.status(), KIND).is_some());
+    // Those that stop because others failed say so, too.
+    let reported = !holds(whole.old, "FailureTarget")
+        && working(whole).any(|member| of(member.status(), KIND).is_some());
     if !reported && of(whole.old, KIND).is_none() {
         return;
     }

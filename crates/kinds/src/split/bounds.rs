@@ -55,9 +55,14 @@ impl Local {
         self.scaled.is_none() && self.desired == 0
     }
 
-    /// It has settled since it scaled.
+    /// It has settled since it scaled, or never had to. (In federation v1 one that never had to gave nothing.)
     fn is_settled(&self, window: u64) -> bool {
-        self.scaled.is_some_and(|ago| ago >= window)
+        self.desired > 0 && self.scaled.is_none_or(|ago| ago >= window)
+    }
+
+    /// In how many seconds it will have settled; `None`: it has.
+    pub fn settles_in(&self, window: u64) -> Option<u64> {
+        self.scaled.filter(|ago| *ago < window).map(|ago| window - ago)
     }
 
     fn offers_max(&self, window: u64) -> bool {

@@ -203,3 +203,80 @@ fn pods_with_names_keep_their_cluster() {
         current = decision.shares;
     }
 }
+
+/// Where one cluster is left with what it had, and what others did is known.
+#[test]
+fn what_was_done_of_a_job_is_not_done_again() {
+    type Case<'a> = (&'a str, &'a str, (u64, u64, u64), u64, &'a [&'a str], &'a str);
+    let cases: &[Case<'_>] = &[
+        ("it runs still", "a", (1, 4, 0), 2, &[], "a=2/4#0"),
+        ("it has done its part", "a", (2, 4, 0), 2, &["a"], "a=2/1#1"),
+        ("it does another one", "a", (2, 1, 1), 6, &[], "a=2/1#1"),
+        ("all is done", "a", (2, 1, 1), 6, &["a"], "a=2/1#1"),
+        ("nothing was left", "a", (2, 4, 0), 3, &["a"], "a=2/4#0"),
+        ("somebody is new", "a,c", (1, 4, 0), 2, &["a"], "a=1/4#0 c=1/1#0"),
+    ];
+    let directory = directory(&["a", "c"].map(|name| cluster(name, "eu", 100)));
+    let subject = kinds::subject(&json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "shop", "name": "sum"},
+        "spec": {
+            "parallelism": 2, "completions": 7,
+            "template": {"spec": {"containers": [{"name": "a", "image": "b"}]}},
+        },
+    }))
+    .unwrap();
+    for (what, clusters, (replicas, completions, run), finished, idle, wanted) in cases {
+        let names: Vec<&str> = clusters.split(',').collect();
+        let policies = Policies::from([policy(
+            json!({"select": [{}], "strategy": "Divide", "clusters": {"names": names}}),
+        )]);
+        let share =
+            Share { replicas: *replicas, completions: Some(*completions), run: *run, ..Share::default() };
+        let current = BTreeMap::from([("a".to_owned(), share)]);
+        let idle = idle.iter().map(|name| (*name).to_owned()).collect();
+        let input = Input {
+            workspace: &policies,
+            current: &current,
+            finished: *finished,
+            idle: &idle,
+            ..Input::new(&subject, &directory)
+        };
+        let shares = decide(&input).shares;
+        let shown = |(name, it): (&String, &Share)| {
+            format!("{name}={}/{}#{}", it.replicas, it.completions.unwrap_or(99), it.run)
+        };
+        assert_eq!(shares.iter().map(shown).collect::<Vec<_>>().join(" "), *wanted, "{what}");
+    }
+}
+
+/// As federation has it: what pods say of the room counts, and is asked for all the same.
+#[test]
+fn a_cluster_whose_nodes_are_full_is_asked_for_what_it_would_have() {
+    let directory = directory(&["a", "b", "c"].map(|name| cluster(name, "eu", 100)));
+    let subject = deployment(50);
+    let fits = BTreeMap::from([("c".to_owned(), 10)]);
+    // What the full one has, what it is asked for beyond that, and what all have.
+    let shown = |decision: &Decision| {
+        let full = decision.shares.get("c").copied().unwrap_or_default();
+        (full.replicas, full.overflow, decision.shares.values().map(|it| it.replicas).sum::<u64>())
+    };
+    let even = current(&[("a", 17), ("b", 16), ("c", 17)]);
+    for (algorithm, rebalance, wanted) in
+        [("Federation", true, (10, 7, 50)), ("Federation", false, (10, 0, 50)), ("Fair", true, (17, 0, 50))]
+    {
+        let divide = json!({"algorithm": algorithm, "rebalance": rebalance});
+        let policies = Policies::from([policy(json!({"strategy": "Divide", "divide": divide}))]);
+        let input =
+            Input { workspace: &policies, current: &even, fits: &fits, ..Input::new(&subject, &directory) };
+        let decision = decide(&input);
+        assert_eq!((shown(&decision), decision.pending), (wanted, 0), "{algorithm} {rebalance}");
+        let again = decide(&Input { current: &decision.shares, ..input });
+        assert_eq!(shown(&again), wanted, "{algorithm} {rebalance}, again");
+        let room = decide(&Input { current: &decision.shares, fits: &BTreeMap::new(), ..input });
+        let counts: Vec<u64> = room.shares.values().map(|it| it.replicas).collect();
+        assert_eq!((shown(&room).1, shown(&room).2), (0, 50), "{algorithm} {rebalance}");
+        if rebalance {
+            assert!(counts.iter().all(|it| matches!(it, 16 | 17)), "{counts:?}");
+        }
+    }
+}

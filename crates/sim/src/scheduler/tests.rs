@@ -173,7 +173,12 @@ fn claims_come_first() {
 
 #[test]
 fn what_makes_room_wakes_those_who_wait() {
-    let world = two_nodes().with(PODS, pod("waiting", "", json!({}))).with(PODS, pod("p1", "a", json!({})));
+    let mut waiting = pod("waiting", "", json!({}));
+    waiting["status"] = json!({"conditions": [{"type": "PodScheduled", "status": "False"}]});
+    let world = two_nodes()
+        .with(PODS, waiting)
+        .with(PODS, pod("not-tried-yet", "", json!({})))
+        .with(PODS, pod("p1", "a", json!({})));
     let there = pod("p1", "a", json!({}));
     let mut done = there.clone();
     done["status"]["phase"] = json!("Failed");

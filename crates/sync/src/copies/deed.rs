@@ -6,6 +6,7 @@ use compact_str::CompactString;
 use dialects::MANAGED_LABEL;
 use http::{Method, StatusCode, header};
 use kinds::{Problem, Subject};
+use machinery::Object;
 use serde_json::{Value, json};
 use server::{hub::root_id, views::Placed};
 use store::{Collection, ItemKey, WorkspaceId};
@@ -131,6 +132,20 @@ fn put(value: &mut Value, path: &str, new: Option<Value>) {
     }
 }
 
+/// Whether it may be one that fails because a part of it did. Hardly any does, and none else need be taken apart.
+pub(super) fn says_failing(object: &Object) -> bool {
+    memchr::memmem::find(object.body_slice(), b"\"FailureTarget\"").is_some()
+}
+
+/// What tells two states of an object apart that copies are made from. What has a generation has a new one with everything
+/// but its metadata and its status.
+fn made_from(object: &Object) -> (i64, u64) {
+    match object.head.generation {
+        0 => (0, object.revision.as_u64()),
+        generation => (generation, hash(object.metadata_after_revision())),
+    }
+}
+
 impl Session {
     /// Of all that a copy is made from: while it is the same, so is the copy.
     pub(super) fn inputs(&self, case: &Case, place: &Place<'_>) -> u64 {
@@ -139,12 +154,13 @@ impl Session {
         for target in &spec.clusters {
             // Whether the others are ready makes no difference.
             let stays = target.state != State::Draining;
-            let Target { name, replicas, completions, first_ordinal, min, max, .. } = target;
+            let Target { name, replicas, overflow, completions, run, first_ordinal, min, max, .. } = target;
             text.push_str(&format!(
-                "{name}{stays}{replicas:?}{completions:?}{first_ordinal:?}{min:?}{max:?}"
+                "{name}{stays}{replicas:?}+{overflow}{completions:?}/{run}{first_ordinal:?}{min:?}{max:?}"
             ));
         }
-        let of_object = case.object.as_ref().map(|object| object.revision);
+        let of_object = case.object.as_deref().map(made_from);
+        let stops = case.object.as_deref().is_some_and(|object| self.stops(case, object));
         let of_namespace = self.hub_namespace(case).map(|namespace| namespace.revision);
         let changed =
             |workspace: &WorkspaceId, collection: &Collection| store.last_change(workspace, collection);
@@ -157,9 +173,18 @@ impl Session {
             self.tokens.has_no_policies().then(|| changed(own, &Collection::new("", "serviceaccounts")));
         let labels = &self.wanted.borrow().labels;
         text.push_str(&format!(
-            "{of_object:?}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{accounts:?}{labels:?}"
+            "{of_object:?}{stops}{of_namespace:?}{layers:?}{scalers:?}{kinds:?}{accounts:?}{labels:?}"
         ));
         hash(text.as_bytes())
+    }
+
+    /// Whether what is left of it here is to end.
+    fn stops(&self, case: &Case, object: &Object) -> bool {
+        says_failing(object) && {
+            let status = case.known_report().map_or(&Value::Null, |known| &known.status);
+            let tree = object.tree().map(Value::Object).unwrap_or_default();
+            self.kind(case).stops(&tree, status)
+        }
     }
 
     /// `None`: this cluster gets none of it, or the object is gone.
@@ -181,6 +206,7 @@ impl Session {
             namespace: if case.is_namespace { "" } else { place.item.namespace() },
             name: place.item.name(),
             source_uid: case.source_uid(),
+            status: case.known_report().map_or(&Value::Null, |known| &known.status),
         })?;
         if let Some(body) = body.as_mut().filter(|_| place.made_for_it) {
             let (home, namespace) = (case.errand.item.namespace(), place.item.namespace());
@@ -335,7 +361,7 @@ impl Session {
         uid: &str,
     ) -> Result<Option<Seen>, Error> {
         let patch = json!({"metadata": {
-            "uid": uid, "annotations": {api::SOURCE_ANNOTATION: null},
+            "uid": uid, "annotations": {api::SOURCE_ANNOTATION: null, api::RUN_ANNOTATION: null},
             "labels": {
                 api::WORKSPACE_LABEL: null, api::WORKSPACE_ID_LABEL: null, api::NAMESPACE_LABEL: null,
                 MANAGED_LABEL: null,

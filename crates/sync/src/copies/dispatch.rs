@@ -12,6 +12,7 @@ use server::{Hub, hub::root_id};
 use store::{Event, Key, WorkspaceId};
 
 use super::{
+    deed::says_failing,
     errand::adopts,
     overrides::Override,
     recent::Recent,
@@ -291,6 +292,10 @@ impl Dispatch {
 fn changes_copies(event: &Event) -> bool {
     let (Some(old), Some(new)) = (event.old.as_deref(), event.after()) else { return true };
     if old.head.generation != new.head.generation || old.head.uid != new.head.uid {
+        return true;
+    }
+    if says_failing(new) && !says_failing(old) {
+        // A part has failed, and the others stop.
         return true;
     }
     if old.head.generation > 0 && new.has_metadata_of(old) {

@@ -7,7 +7,7 @@ use api::{
     cluster::condition,
 };
 use compact_str::CompactString;
-use kinds::{Health, Kind, MemberStatus, Share};
+use kinds::{Health, Kind, MemberStatus, Share, running::within_share};
 use machinery::Object;
 use serde_json::Value;
 use server::{
@@ -15,7 +15,7 @@ use server::{
     space::Space,
     views::Placed,
 };
-use store::{ItemKey, Key};
+use store::{ItemKey, Key, WorkspaceId};
 
 use super::{
     deed::Place,
@@ -40,7 +40,7 @@ const PATIENCE: u32 = 2;
 pub struct Case {
     pub errand: Errand,
     pub space: Space,
-    pub assignment: Assignment,
+    pub assignment: Arc<Assignment>,
     pub deleting: bool,
     /// The entry of this cluster.
     pub own: Target,
@@ -58,8 +58,26 @@ impl Case {
         &self.assignment.spec.object.uid
     }
 
-    fn known_report(&self) -> Option<&Report> {
-        self.assignment.report(&self.own.uid)
+    /// What was said of another copy says nothing of this one.
+    pub(super) fn known_report(&self) -> Option<&Report> {
+        self.assignment.report(&self.own.uid).filter(|report| report.run == self.own.run)
+    }
+
+    /// Whether it says by annotations of federation v1 where it is to be, and cannot be understood.
+    fn is_unreadable(&self) -> bool {
+        let Some(object) = &self.object else { return false };
+        // Hardly any has them, and none else need be taken apart.
+        if memchr::memmem::find(object.metadata_member(), b"\"federation.").is_none() {
+            return false;
+        }
+        let tree = object.tree().map(Value::Object).unwrap_or_default();
+        let said = tree["metadata"]["annotations"].as_object().into_iter().flatten();
+        let said = said.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()));
+        placement::dialect::rule(&self.assignment.spec.object.kind, &said.collect()).is_err()
+    }
+
+    fn is_about_it(&self, seen: &&Seen) -> bool {
+        seen.run == self.own.run
     }
 
     /// Objects have a generation only if their kind has one; 0 would say that there is no copy.
@@ -114,7 +132,8 @@ impl Case {
 
     /// An empty one of this cluster.
     fn report(&self) -> Report {
-        Report { name: self.own.name.clone(), uid: self.own.uid.clone(), ..Report::default() }
+        let Target { name, uid, run, .. } = self.own.clone();
+        Report { name, uid, run, ..Report::default() }
     }
 
     pub(super) fn failed(&self, reason: &str, message: String, seen: Option<&Seen>) -> Report {
@@ -122,7 +141,7 @@ impl Case {
         let known =
             self.known_report().filter(|known| !known.is_gone()).cloned().unwrap_or_else(|| self.report());
         let mut report = Report { applied: false, reason: reason.to_owned(), message, ..known };
-        if let Some(seen) = seen {
+        if let Some(seen) = seen.filter(|seen| self.is_about_it(seen)) {
             report.copy_generation = seen.generation;
             report.status = bounded_status(&seen.status).unwrap_or_default();
         }
@@ -130,6 +149,7 @@ impl Case {
     }
 
     pub(super) fn applied(&self, seen: Option<&Seen>) -> Report {
+        let seen = seen.filter(|seen| self.is_about_it(seen));
         let (status, message) = match seen.map(|seen| bounded_status(&seen.status)) {
             None => (Value::Null, String::new()),
             Some(Ok(status)) => (status, String::new()),
@@ -152,7 +172,7 @@ impl Case {
     /// What was said stays, with what is waited for.
     fn waiting(&self, message: String, seen: Option<&Seen>) -> Report {
         let mut report = self.known_report().cloned().unwrap_or_else(|| self.report());
-        if let Some(seen) = seen {
+        if let Some(seen) = seen.filter(|seen| self.is_about_it(seen)) {
             report.copy_generation = seen.generation;
             report.status = bounded_status(&seen.status).unwrap_or_default();
         }
@@ -165,11 +185,13 @@ impl Case {
 /// How a cluster's copy does by what was reported of it.
 fn health(kind: &Kind, object: &Value, target: &Target, report: &Report) -> Health {
     let wanted = kind.wanted(object).unwrap_or(0);
+    let replicas = target.replicas.unwrap_or(wanted);
+    let assigned = Share { replicas, overflow: target.overflow, ..Share::default() };
     let member = MemberStatus {
-        assigned: Share { replicas: target.replicas.unwrap_or(wanted), ..Share::default() },
+        assigned,
         generation: report.copy_generation,
         source_generation: report.generation,
-        status: report.status.clone(),
+        status: within_share(&report.status, &assigned),
         reachable: true,
         leaving: false,
     };
@@ -212,13 +234,16 @@ impl Session {
             return (errand, Outcome::Done);
         };
         let result = Box::pin(self.carry_out(client, &case, &taken)).await;
-        if let Some(report) = result.report {
+        if let Some(mut report) = result.report {
+            if report.applied {
+                report.fits = self.fits(&case, &report);
+            }
             if report.is_gone() {
                 self.copies.note_gone(&errand);
                 self.place(&case, None);
             }
             let news = self.news_of(&case, &report);
-            self.shared.reporter.report(&errand, case.known_report(), report.clone(), news);
+            self.shared.reporter.report(&errand, report.clone(), news);
             match &*report.reason {
                 reason::REFUSED | reason::CONFLICT | reason::INVALID => {
                     self.tell_refusal(&case, &report).await
@@ -234,7 +259,7 @@ impl Session {
     fn case(&self, errand: &Errand) -> Option<Case> {
         let space = self.shared.hub.space_by_id(&errand.workspace)?;
         let stored = space.get(&reporter::key(errand))?;
-        let assignment = Assignment::read(&stored).ok()?;
+        let assignment = self.shared.hub.assignments.read(&stored).ok()?;
         let uid = self.wanted.borrow().uid.clone();
         let own = assignment.spec.clusters.iter().find(|target| target.uid == uid)?.clone();
         let reference = &assignment.spec.object;
@@ -316,11 +341,14 @@ impl Session {
     /// Whether another cluster can be used.
     fn is_ready(&self, case: &Case, target: &Target) -> bool {
         let key = Key::new(api::GROUP, api::cluster::PLURAL, "", &target.name);
+        let is_it = |place: &WorkspaceId| {
+            let cluster = self.shared.hub.store.get(place, &key)?;
+            let readiness = &self.shared.readiness;
+            let ready = || readiness.of(place, &key.item, &cluster, reads_ready).is_some_and(|ready| *ready);
+            (cluster.head.uid == target.uid).then(ready)
+        };
         let places = [&self.place.0, &case.errand.workspace, &default_id(), &root_id()];
-        let mut found = places.into_iter().filter_map(|place| self.shared.hub.store.get(place, &key));
-        let cluster = found.find(|cluster| cluster.head.uid == target.uid).and_then(|it| it.tree().ok());
-        let cluster = cluster.map(Value::Object).unwrap_or_default();
-        api::cluster::condition(&cluster, condition::READY).is_some_and(|it| it["status"] == "True")
+        places.into_iter().find_map(is_it).unwrap_or(false)
     }
 
     /// What is known of the kind of the object.
@@ -370,9 +398,9 @@ impl Session {
 
     async fn carry_out(&self, client: &Client, case: &Case, taken: &Taken) -> Upshot {
         let wish = self.wish(case);
-        let is_said = case.known_report().is_some_and(Report::is_gone);
-        if matches!(wish, Wish::Remove | Wish::Release) && is_said && self.copies.is_gone(&case.errand) {
-            return Upshot::nothing();
+        if matches!(wish, Wish::Remove | Wish::Release) && self.copies.is_gone(&case.errand) {
+            // It is said again: what the member told late of the copy that was there may have been said since.
+            return Upshot::done(case.gone());
         }
         if wish == Wish::Remove && !case.deleting && case.known_report().is_some_and(|it| it.applied) {
             // First it is said that it does not count any more: whoever waits for it elsewhere must not rely on it.
@@ -380,6 +408,10 @@ impl Session {
         }
         if wish == Wish::Keep && case.object.is_none() {
             // Whoever assigned it knows sooner or later.
+            return Upshot::nothing();
+        }
+        if wish == Wish::Keep && case.is_unreadable() {
+            // Copies stay as they are until it can be read where they are to be.
             return Upshot::nothing();
         }
         if case.is_shared {
@@ -440,8 +472,8 @@ impl Session {
         }
         let place = Place { ty: &case.ty, item: &item, made_for_it };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
-        let is_unready = |target: &Target| target.uid != case.own.uid && !self.is_ready(case, target);
-        let awaits_others = wish == Wish::Stay && case.assignment.spec.clusters.iter().any(is_unready);
+        let mut staying = case.assignment.spec.clusters.iter().filter(|it| it.state != State::Draining);
+        let awaits_others = wish == Wish::Stay && staying.any(|target| !self.is_ready(case, target));
         if known == Known::Failed || awaits_others {
             // Nobody tells what becomes of it, so that it must be looked at again.
             result.outcome = Outcome::Retry;
@@ -620,6 +652,12 @@ pub fn adopts(object: &Object) -> bool {
     }
     let tree = object.tree().unwrap_or_default();
     tree.get("metadata").is_some_and(|it| it["annotations"][api::ADOPT_ANNOTATION] == "true")
+}
+
+/// Whether a `Cluster` says that it can be used.
+fn reads_ready(cluster: &Object) -> Option<bool> {
+    let cluster = Value::Object(cluster.tree().ok()?);
+    Some(api::cluster::condition(&cluster, condition::READY).is_some_and(|it| it["status"] == "True"))
 }
 
 /// A new namespace has what pods need a moment later.

@@ -38,6 +38,9 @@ impl Session {
                 false => There::Leftover { uid: seen.uid.clone(), deleting: seen.deleting },
             });
         }
+        if seen.run != case.own.run {
+            return Ok(There::Former { uid: seen.uid.clone(), deleting: seen.deleting });
+        }
         let matches = match sent {
             None => true,
             Some(_) if seen.deleting => true,

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use api::assignment::{Assignment, NAMESPACE_OF_SHARED, name_of};
+use api::assignment::{NAMESPACE_OF_SHARED, name_of};
 use compact_str::CompactString;
 use serde_json::{Value, json};
 use server::space::Space;
@@ -278,7 +278,8 @@ impl Session {
         };
         let of_assignment = if is_shared { NAMESPACE_OF_SHARED } else { it.namespace.as_str() };
         let errand = Errand::new(space.id(), of_assignment, &name_of(group, plural, name));
-        let assignment = space.get(&reporter::key(&errand)).and_then(|it| Assignment::read(&it).ok());
+        let readings = &self.shared.hub.assignments;
+        let assignment = space.get(&reporter::key(&errand)).and_then(|it| readings.read(&it).ok());
         let is_assigned = assignment.is_some_and(|assignment| {
             let uid = &self.wanted.borrow().uid;
             assignment.spec.object.uid == it.source

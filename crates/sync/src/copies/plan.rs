@@ -27,6 +27,11 @@ pub enum There {
         deleting: bool,
         matches: bool,
     },
+    /// A copy that has done its part, and is to be followed by another.
+    Former {
+        uid: CompactString,
+        deleting: bool,
+    },
     /// A copy of an object that is no more.
     Leftover {
         uid: CompactString,
@@ -63,8 +68,10 @@ pub enum Action {
 pub fn plan(wish: Wish, there: &There, adopt: bool) -> Action {
     match (wish, there) {
         (_, There::Unseen) => Action::Look,
-        (Wish::Release, There::Ours { uid, .. }) => Action::Release(uid.clone()),
-        (_, There::Ours { deleting: true, .. }) => Action::Await,
+        (Wish::Release, There::Ours { uid, .. } | There::Former { uid, .. }) => Action::Release(uid.clone()),
+        (_, There::Ours { deleting: true, .. } | There::Former { deleting: true, .. }) => Action::Await,
+        (Wish::Keep | Wish::Remove, There::Former { uid, .. }) => Action::Delete(uid.clone()),
+        (Wish::Stay, There::Former { .. }) => Action::Leave,
         (Wish::Keep, There::Leftover { deleting: true, .. }) => Action::Await,
         (Wish::Keep, There::Absent) => Action::Create,
         (Wish::Keep | Wish::Stay, There::Ours { matches: true, .. }) => Action::Leave,
@@ -95,8 +102,10 @@ mod tests {
             (There::Unseen, [Look, Look, Look]),
             (There::Absent, [Create, Gone, Gone]),
             (ours(false, true), [Leave, Leave, delete.clone()]),
-            (ours(false, false), [apply.clone(), apply.clone(), delete]),
+            (ours(false, false), [apply.clone(), apply.clone(), delete.clone()]),
             (ours(true, true), [Await, Await, Await]),
+            (There::Former { uid: uid(), deleting: false }, [delete.clone(), Leave, delete.clone()]),
+            (There::Former { uid: uid(), deleting: true }, [Await, Await, Await]),
             (There::Leftover { uid: uid(), deleting: false }, [apply.clone(), Gone, Gone]),
             (There::Leftover { uid: uid(), deleting: true }, [Await, Gone, Gone]),
             (There::Foreign { uid: uid() }, [Conflict, Gone, Gone]),

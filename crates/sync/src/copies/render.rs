@@ -24,6 +24,8 @@ pub struct Recipe<'a> {
     /// In the member.
     pub name: &'a str,
     pub source_uid: &'a str,
+    /// What the member said of it last.
+    pub status: &'a Value,
 }
 
 /// `None`: this cluster gets none of it.
@@ -35,12 +37,13 @@ pub fn render(recipe: &Recipe<'_>) -> Result<Option<Value>, Problem> {
         Split::Budget if recipe.own.replicas.is_none() => &whole,
         _ => recipe.kind,
     };
-    let Some(mut copy) = kind.split(recipe.object, &shares)?.remove(&recipe.own.name) else {
+    let Some(mut copy) = kind.split_for(recipe.object, &shares, &recipe.own.name)? else {
         return Ok(None);
     };
     for changes in recipe.changes {
         kinds::overrides::apply(&mut copy, changes)?;
     }
+    recipe.kind.stop_if_failing(recipe.object, recipe.status, &mut copy);
     finish(&mut copy, recipe);
     if let Pods::Template(path) = recipe.kind.pods {
         disclaim(&mut copy, path);
@@ -53,7 +56,9 @@ fn shares(recipe: &Recipe<'_>) -> BTreeMap<String, Share> {
     let wanted = recipe.kind.wanted(recipe.object).unwrap_or(0);
     let share = |target: &Target| Share {
         replicas: target.replicas.unwrap_or(wanted),
+        overflow: target.overflow,
         completions: target.completions,
+        run: target.run,
         ordinals: target.first_ordinal,
         min: target.min,
         max: target.max,
@@ -99,6 +104,9 @@ fn finish(copy: &mut Value, recipe: &Recipe<'_>) {
     metadata.insert("labels".into(), Value::Object(labels));
     let mut annotations = without_own(metadata.remove("annotations"));
     annotations.insert(api::SOURCE_ANNOTATION.into(), json!(recipe.source_uid));
+    if recipe.own.run > 0 {
+        annotations.insert(api::RUN_ANNOTATION.into(), json!(recipe.own.run.to_string()));
+    }
     metadata.insert("annotations".into(), Value::Object(annotations));
 }
 
@@ -159,6 +167,7 @@ mod tests {
             namespace: "team-shop",
             name: "web",
             source_uid: "u",
+            status: &Value::Null,
         })
     }
 
@@ -247,6 +256,7 @@ mod tests {
                 namespace: "shop",
                 name: "web",
                 source_uid: "u",
+                status: &Value::Null,
             };
             let copy = render(&recipe).unwrap().unwrap();
             assert_eq!(copy.pointer(path).unwrap()["metadata"], left, "{name}");
@@ -272,6 +282,7 @@ mod tests {
             namespace: "",
             name,
             source_uid: "u",
+            status: &Value::Null,
         };
         let copy = render(&recipe("team-shop")).unwrap().unwrap();
         assert_eq!(

@@ -8,9 +8,8 @@ use std::{
     time::Duration,
 };
 
-use api::assignment::{Assignment, Report, State};
+use api::assignment::{Assignment, Report, State, Target};
 use futures_util::{StreamExt, stream};
-use machinery::Draft;
 use parking_lot::Mutex;
 use serde_json::Value;
 use server::Hub;
@@ -77,13 +76,14 @@ impl Reporter {
         }
     }
 
-    /// `known`: what the Assignment says already.
-    pub fn report(&self, errand: &Errand, known: Option<&Report>, report: Report, news: News) {
+    /// What was said last of a cluster counts.
+    pub fn report(&self, errand: &Errand, report: Report, news: News) {
         let now = self.hub.env.clock.elapsed();
         let mut pending = self.pending.lock();
         let waits = pending.get(errand).is_some_and(|it| it.reports.contains_key(&report.uid))
             || self.writing.lock().contains(errand);
-        if !waits && known == Some(&report) {
+        // What the Assignment said when the errand began may have been written over since.
+        if !waits && self.is_said(errand, &report) {
             return;
         }
         let due = if news == News::Turn { now } else { now + PATIENCE };
@@ -95,6 +95,12 @@ impl Reporter {
         self.wake.notify_one();
     }
 
+    fn is_said(&self, errand: &Errand, report: &Report) -> bool {
+        let stored = self.hub.store.get(&errand.workspace, &key(errand));
+        let assignment = stored.and_then(|stored| self.hub.assignments.read(&stored).ok());
+        assignment.is_some_and(|it| it.report(&report.uid) == Some(report))
+    }
+
     pub async fn run(&self) -> Infallible {
         loop {
             if self.pending.lock().is_empty() {
@@ -102,31 +108,35 @@ impl Reporter {
             }
             self.hub.env.clock.sleep(PAUSE).await;
             let batch = self.take();
-            let mut writes = stream::iter(batch.into_iter().map(|(errand, reports)| async move {
-                let written = self.write(&errand, &reports).await;
-                (errand, reports, written)
-            }))
-            .buffer_unordered(AT_ONCE);
-            let mut failed = None;
-            while let Some((errand, reports, written)) = writes.next().await {
-                self.writing.lock().remove(&errand);
-                match written {
-                    Ok(true) => {
-                        self.resting.lock().insert(errand, self.hub.env.clock.elapsed() + REST);
-                    }
-                    Ok(false) => {}
-                    Err(error) => {
-                        failed = Some(error);
-                        self.put_back(errand, reports);
-                    }
-                }
-            }
-            drop(writes);
-            if let Some(error) = failed {
+            if let Err(error) = self.write_all(batch).await {
                 tracing::warn!(%error, "cannot write what became of copies");
                 self.hub.env.clock.sleep(RETRY).await;
             }
         }
+    }
+
+    /// What cannot be written waits; the last reason why.
+    async fn write_all(&self, batch: Vec<(Errand, BTreeMap<String, Report>)>) -> Result<(), String> {
+        let mut writes = stream::iter(batch.into_iter().map(|(errand, reports)| async move {
+            let written = self.write(&errand, &reports).await;
+            (errand, reports, written)
+        }))
+        .buffer_unordered(AT_ONCE);
+        let mut failed = Ok(());
+        while let Some((errand, reports, written)) = writes.next().await {
+            if let Err(error) = written {
+                // Before it counts as written: what is said in between is newer.
+                self.put_back(errand.clone(), reports);
+                self.writing.lock().remove(&errand);
+                failed = Err(error);
+                continue;
+            }
+            self.writing.lock().remove(&errand);
+            if written == Ok(true) {
+                self.resting.lock().insert(errand, self.hub.env.clock.elapsed() + REST);
+            }
+        }
+        failed
     }
 
     /// What may be written now.
@@ -158,14 +168,12 @@ impl Reporter {
         let store = &self.hub.store;
         for _ in 0..ATTEMPTS {
             let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(false) };
-            let mut tree = object.tree().map_err(|error| error.to_string())?;
-            let mut assignment = Assignment::read(&object).map_err(|error| error.to_string())?;
-            if !merge(&mut assignment, reports, object.head.deleting) {
+            let mut assignment = self.hub.assignments.read(&object).map_err(|error| error.to_string())?;
+            if !merge(Arc::make_mut(&mut assignment), reports, object.head.deleting) {
                 return Ok(false);
             }
-            let status = serde_json::to_value(&assignment.status).map_err(|error| error.to_string())?;
-            tree.insert("status".into(), status);
-            let draft = Draft::encode(&tree).map_err(|error| error.to_string())?;
+            let draft =
+                object.unsealed().with_status(&assignment.status).map_err(|error| error.to_string())?;
             let write = Write {
                 key: key(errand),
                 expect: Expect::At(object.revision),
@@ -191,8 +199,11 @@ fn merge(assignment: &mut Assignment, reports: &BTreeMap<String, Report>, leaves
     let mut changed = false;
     for (uid, report) in reports {
         let target = spec.clusters.iter().find(|target| target.uid == *uid);
-        // That an earlier copy is gone says nothing of one that is to be made.
-        let counts = target.is_some_and(|it| leaves || it.state == State::Draining || !report.is_gone());
+        // That an earlier copy is gone, or what it did, says nothing of one that is to be made.
+        let is_about_it = |it: &&Target| it.run == report.run;
+        let counts = target
+            .filter(is_about_it)
+            .is_some_and(|it| leaves || it.state == State::Draining || !report.is_gone());
         if !counts {
             continue;
         }
@@ -225,12 +236,88 @@ pub fn bounded_status(status: &[u8]) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
-    use api::assignment::{Spec, Status, Target};
+    use api::assignment::{Spec, Status, Target, reason};
+    use env::Env;
+    use machinery::Draft;
+    use serde_json::json;
+    use server::{
+        login::LoginOptions,
+        peer::{Peer, PeerOptions},
+    };
+    use store::memory::MemoryStore;
 
     use super::*;
 
     fn report(uid: &str, generation: i64) -> Report {
         Report { name: uid.into(), uid: uid.into(), generation, ..Report::default() }
+    }
+
+    /// A hub with an Assignment to the cluster `a` that is being deleted.
+    async fn hub_with_assignment(directory: &std::path::Path) -> (Peer, Errand) {
+        let options = PeerOptions {
+            pki: directory.to_owned(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            advertise: None,
+            server: server::Options::default(),
+            login: LoginOptions::default(),
+            sharing: None,
+        };
+        let peer = Peer::start(&Env::real(), Arc::new(MemoryStore::new()), options).await.unwrap();
+        let errand = Errand::new(&server::hub::default_id(), "shop", "namespaces.shop");
+        let spec =
+            Spec { clusters: vec![Target { uid: "a".into(), ..Target::default() }], ..Spec::default() };
+        let assignment = json!({
+            "apiVersion": api::API_VERSION, "kind": api::assignment::KIND, "spec": spec,
+            "metadata": {
+                "name": "namespaces.shop", "namespace": "shop", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "finalizers": [api::assignment::FINALIZER],
+            },
+        });
+        let draft = Draft::encode(assignment.as_object().unwrap()).unwrap();
+        let change = Change::Put { draft, expires: None };
+        let writes = vec![Write { key: key(&errand), expect: Expect::Absent, change }];
+        peer.hub.store.commit(&errand.workspace, Commit { guards: Vec::new(), writes }).await.unwrap();
+        (peer, errand)
+    }
+
+    #[tokio::test]
+    async fn what_was_said_last_is_what_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (peer, errand) = hub_with_assignment(directory.path()).await;
+        let reporter = Reporter::new(peer.hub.clone());
+        let waits = Report { message: "it is being deleted in the cluster".into(), ..report("a", 1) };
+        let gone = Report { reason: reason::GONE.into(), ..report("a", 1) };
+        let said = || {
+            let stored = peer.hub.store.get(&errand.workspace, &key(&errand)).unwrap();
+            Assignment::read(&stored).unwrap().report("a").cloned()
+        };
+        let rests = || reporter.resting.lock().clear();
+
+        // While it is written that it is gone, an earlier event comes late. Then its end is told, and it is said again.
+        reporter.report(&errand, gone.clone(), News::Turn);
+        let batch = reporter.take();
+        reporter.report(&errand, waits.clone(), News::Turn);
+        reporter.write_all(batch).await.unwrap();
+        assert_eq!(said(), Some(gone.clone()));
+        reporter.report(&errand, gone.clone(), News::Turn);
+        rests();
+        reporter.write_all(reporter.take()).await.unwrap();
+        assert_eq!(said(), Some(gone.clone()), "and not what was to be written in between");
+
+        // The same if what came in between was written already, whatever the Assignment said when the errand began.
+        reporter.report(&errand, waits.clone(), News::Turn);
+        rests();
+        reporter.write_all(reporter.take()).await.unwrap();
+        assert_eq!(said(), Some(waits));
+        reporter.report(&errand, gone.clone(), News::Turn);
+        rests();
+        reporter.write_all(reporter.take()).await.unwrap();
+        assert_eq!(said(), Some(gone.clone()));
+
+        // What is said already is not written again.
+        reporter.report(&errand, gone, News::Turn);
+        assert!(reporter.pending.lock().is_empty());
+        peer.stop().await;
     }
 
     #[test]

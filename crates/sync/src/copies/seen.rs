@@ -4,10 +4,14 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use compact_str::CompactString;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use store::ItemKey;
 
-use super::{compare::fingerprint, work::Errand};
+use super::{
+    compare::{Members, fingerprint},
+    work::Errand,
+};
 
 /// A kind, as it stands in a member's paths.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +59,8 @@ pub struct Seen {
     pub workspace: CompactString,
     pub workspace_id: CompactString,
     pub source: CompactString,
+    /// How many copies it says were there before it.
+    pub run: u64,
     pub deleting: bool,
     /// Something in the member has it, and takes it along.
     pub owned: bool,
@@ -69,31 +75,40 @@ pub struct Seen {
     pub body: Option<Bytes>,
 }
 
+type Pairs = HashMap<CompactString, CompactString>;
+
+/// `None`: it is not there, or something else than it should be.
+fn part<'a, T: Deserialize<'a>>(members: &Members<'a>, name: &str) -> Option<T> {
+    serde_json::from_str(members.get(name)?.get()).ok()
+}
+
 impl Seen {
     /// `None`: it is no object.
     pub fn read(bytes: &[u8]) -> Option<(ItemKey, Seen)> {
-        let mut object: Value = serde_json::from_slice(bytes).ok()?;
-        let text = |value: &Value| CompactString::from(value.as_str().unwrap_or_default());
-        let metadata = &object["metadata"];
-        let item = ItemKey::new(&text(&metadata["namespace"]), metadata["name"].as_str()?);
-        let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
-        let mut seen = Seen {
-            uid: text(&metadata["uid"]),
-            resource_version: text(&metadata["resourceVersion"]),
-            generation: metadata["generation"].as_i64().unwrap_or(0),
-            workspace: text(&metadata["labels"][api::WORKSPACE_LABEL]),
-            workspace_id: text(&metadata["labels"][api::WORKSPACE_ID_LABEL]),
-            source: text(&metadata["annotations"][api::SOURCE_ANNOTATION]),
-            deleting: metadata["deletionTimestamp"].is_string(),
-            owned: metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty()),
-            hands_off: metadata["labels"][dialects::MANAGED_LABEL] == "false",
-            finalizers: finalizers.map(text).collect(),
-            status: object.get("status").map(Value::to_string).unwrap_or_default().into(),
-            fingerprint: 0,
+        let object: Members<'_> = serde_json::from_slice(bytes).ok()?;
+        let metadata: Members<'_> = part(&object, "metadata")?;
+        let text = |name| part::<CompactString>(&metadata, name).unwrap_or_default();
+        let name = part::<CompactString>(&metadata, "name")?;
+        let labels: Pairs = part(&metadata, "labels").unwrap_or_default();
+        let annotations: Pairs = part(&metadata, "annotations").unwrap_or_default();
+        let said = |pairs: &Pairs, name| pairs.get(name).cloned().unwrap_or_default();
+        let seen = Seen {
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            generation: part(&metadata, "generation").unwrap_or(0),
+            workspace: said(&labels, api::WORKSPACE_LABEL),
+            workspace_id: said(&labels, api::WORKSPACE_ID_LABEL),
+            source: said(&annotations, api::SOURCE_ANNOTATION),
+            run: said(&annotations, api::RUN_ANNOTATION).parse().unwrap_or(0),
+            deleting: !text("deletionTimestamp").is_empty(),
+            owned: part::<Vec<&RawValue>>(&metadata, "ownerReferences").is_some_and(|it| !it.is_empty()),
+            hands_off: said(&labels, dialects::MANAGED_LABEL) == "false",
+            finalizers: part(&metadata, "finalizers").unwrap_or_default(),
+            status: object.get("status").map(|it| it.get().to_owned()).unwrap_or_default().into(),
+            fingerprint: fingerprint(&object, &metadata),
             body: Some(Bytes::copy_from_slice(bytes)),
         };
-        seen.fingerprint = fingerprint(&mut object);
-        Some((item, seen))
+        Some((ItemKey::new(&text("namespace"), &name), seen))
     }
 
     /// Whether it is an earlier state of the same object.

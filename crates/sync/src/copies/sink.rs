@@ -10,7 +10,7 @@ use super::{
     seen::{Known, Seen, Type},
     work::Errand,
 };
-use crate::{objects, reflect::Sink, session::Session};
+use crate::{objects::Head, reflect::Sink, session::Session};
 
 /// Copies of one kind.
 pub struct CopySink {
@@ -61,14 +61,13 @@ impl Sink for CopySink {
         CopySink::failed(&self.session.copies, &self.ty);
     }
 
-    fn put(&mut self, object: &[u8]) {
+    fn put(&mut self, object: &[u8], _: &Head<'_>) {
         let Some((item, seen)) = Seen::read(object) else { return };
         let errand = self.with(|all| all.put(item, seen));
         self.tell(errand);
     }
 
-    fn removed(&mut self, object: &[u8]) {
-        let Some(head) = objects::head(object) else { return };
+    fn removed(&mut self, _: &[u8], head: &Head<'_>) {
         let item = store::ItemKey::new(&head.metadata.namespace, &head.metadata.name);
         if let Some(errand) = self.with(|all| all.remove(&item, &head.metadata.uid)) {
             // Where somebody deletes it again and again, it is made with pauses.

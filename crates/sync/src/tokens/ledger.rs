@@ -16,7 +16,7 @@ use super::{
     secret::Kept,
     verdict::{Verdict, Way},
 };
-use crate::{conditions::Conditions, labels::Claim, reflect::Sink, session::Session};
+use crate::{conditions::Conditions, labels::Claim, objects::Head, reflect::Sink, session::Session};
 
 /// With nothing to do.
 const LONG: Duration = Duration::from_secs(60 * 60);
@@ -348,7 +348,7 @@ impl Sink for NamespaceSink {
         self.tokens().namespaces_changed();
     }
 
-    fn put(&mut self, object: &[u8]) {
+    fn put(&mut self, object: &[u8], _: &Head<'_>) {
         let Some((name, owner)) = read_namespace(object) else { return };
         let mut state = self.tokens().state.lock();
         let news = match owner {
@@ -364,7 +364,7 @@ impl Sink for NamespaceSink {
         }
     }
 
-    fn removed(&mut self, object: &[u8]) {
+    fn removed(&mut self, object: &[u8], _: &Head<'_>) {
         if let Some((name, _)) = read_namespace(object) {
             self.tokens().state.lock().remove_namespace(&name);
         }
@@ -403,7 +403,7 @@ impl Sink for SecretSink {
         self.session.tokens.look_at_everything();
     }
 
-    fn put(&mut self, object: &[u8]) {
+    fn put(&mut self, object: &[u8], _: &Head<'_>) {
         let Some(((namespace, account), kept)) = Kept::read(object) else { return };
         let mut state = self.session.tokens.state.lock();
         let old = state.secrets.entry(namespace.clone()).or_default().insert(account, kept.clone());
@@ -416,7 +416,7 @@ impl Sink for SecretSink {
         self.session.tokens.bell.notify_one();
     }
 
-    fn removed(&mut self, object: &[u8]) {
+    fn removed(&mut self, object: &[u8], _: &Head<'_>) {
         let Some(((namespace, account), kept)) = Kept::read(object) else { return };
         let mut state = self.session.tokens.state.lock();
         let Some(of_namespace) = state.secrets.get_mut(&namespace) else { return };

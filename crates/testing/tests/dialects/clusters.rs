@@ -69,6 +69,8 @@ async fn scenario_01_a_registry_without_credentials() -> Result<()> {
         table["rows"][0]["cells"].as_array().context("cells")?[..3],
         [json!(A), json!("0.0.0.0/0"), json!(address)]
     );
+    assert_eq!(table["columnDefinitions"][3]["name"], "Age");
+    assert!(table["rows"][0]["cells"][3].is_string(), "{table}");
     assert_eq!(world.get(&format!("{CLUSTERS}/{A}")).await?["metadata"]["labels"]["size"], "big");
 
     world.client.delete(&path(&credential)).await?;
@@ -134,37 +136,6 @@ async fn scenario_02_clusters_that_were_joined_show_how_they_are() -> Result<()>
         .map(drop)
 }
 
-/// One probe that fails is none; a cluster that goes and comes back changes twice.
-#[tokio::test(flavor = "multi_thread")]
-async fn scenario_02_readiness_changes_when_it_is_sure() -> Result<()> {
-    let world = World::start(&[A]).await?;
-    world.namespace(KUBEFED).await?;
-    let place = format!("/apis/core.kubefed.io/v1beta1/namespaces/{KUBEFED}/kubefedclusters/{A}");
-    let ready = |it: &Value| condition(it, "Ready")["status"] == "True";
-    let since = |it: &Value| condition(it, "Ready")["lastTransitionTime"].as_str().map(str::to_owned);
-    let first = since(&world.until(&place, "it is ready", ready).await?);
-
-    // Shorter than three probes, which the hub makes every quarter of a second here.
-    world.cut(A)?;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    world.heal(A)?;
-    world.namespace(NS).await?;
-    world.barrier(NS, 0, &[A]).await?;
-    assert_eq!(since(&world.get(&place).await?), first, "once may be an accident");
-
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    world.cut(A)?;
-    let lost = world.until(&place, "it is lost", |it| !ready(it)).await?;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    world.heal(A)?;
-    let back = world.until(&place, "it is ready again", ready).await?;
-    let times = [first, since(&lost), since(&back)];
-    assert!(times.is_sorted() && times[0] != times[1] && times[1] != times[2], "{times:?}");
-    world.barrier(NS, 1, &[A]).await?;
-    assert_eq!(since(&world.get(&place).await?), times[2], "and twice only");
-    Ok(())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Result<()> {
     let (world, access) = stranger(A).await?;
@@ -195,7 +166,7 @@ fn settings() -> Value {
     )
 }
 
-async fn leave(world: &World, name: &str, forget: bool) -> Result<unjoin::Unjoined> {
+pub async fn leave(world: &World, name: &str, forget: bool) -> Result<unjoin::Unjoined> {
     unjoined(world, name, forget, false).await
 }
 
@@ -231,6 +202,55 @@ async fn scenario_19_unjoining_can_take_what_was_placed_with_it() -> Result<()> 
     until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await.map(drop)
 }
 
+/// What cannot be deleted is named, one by one, and all else goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_19_what_cannot_be_deleted_is_listed() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    let (b, kept) = (world.member(B).await?, ["kept-1", "kept-2"]);
+    for name in kept {
+        world.namespace(name).await?;
+        let mut config = crate::app::config_map("inside", "value");
+        config["metadata"]["namespace"] = json!(name);
+        config["metadata"]["annotations"] = json!({"hanse.io/clusters": B});
+        world.apply(&config).await?;
+        b.until_there(&path(&config)).await?;
+    }
+    world.apply(&settings()).await?;
+    until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
+    // Whoever runs the cluster wants to keep these.
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "kept"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["namespaces"],
+            }]},
+            "validations": [{"expression": "!oldObject.metadata.name.startsWith('kept-')", "message": "it is kept"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "kept"}, "spec": {"policyName": "kept", "validationActions": ["Deny"]},
+    });
+    for object in [&policy, &binding] {
+        b.create(object).await?;
+    }
+    let place = format!("/api/v1/namespaces/{}?dryRun=All", kept[0]);
+    testing::hub::eventually("they are kept", || async {
+        Ok((b.client.delete(&place).await?.code == 422).then_some(()))
+    })
+    .await?;
+
+    let refused = unjoined(&world, B, false, true).await;
+    let why = refused.err().context("all of them went")?.to_string();
+    assert!(kept.iter().all(|name| why.contains(name)) && why.contains("it is kept"), "{why}");
+    b.until_gone(&format!("/api/v1/namespaces/{NS}")).await?;
+    for name in kept {
+        assert!(b.has(&format!("/api/v1/namespaces/{name}")).await?);
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_19_unjoining_leaves_what_runs_and_takes_what_is_hanses() -> Result<()> {
     let world = start(&[A, B]).await?;
@@ -239,18 +259,36 @@ async fn scenario_19_unjoining_leaves_what_runs_and_takes_what_is_hanses() -> Re
     let b = world.member(B).await?;
     let copy = path(&plain(&settings()));
     let before = b.get(&copy).await?;
+    assert_eq!(before["metadata"]["labels"]["kubefed.io/managed"], "true");
 
     leave(&world, B, false).await?;
     until_told(&world, &settings(), &[(A, "")], "True").await?;
-    assert_eq!(b.get(&copy).await?["metadata"]["uid"], before["metadata"]["uid"]);
+    let after = b.get(&copy).await?;
+    assert_eq!((&after["metadata"]["uid"], &after["data"]), (&before["metadata"]["uid"], &before["data"]));
+    assert_eq!(after["metadata"]["labels"].get("kubefed.io/managed"), None, "nobody manages it");
     b.until_gone("/apis/rbac.authorization.k8s.io/v1/clusterroles/hanse:session").await?;
+    b.until_gone("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/hanse:session").await?;
+    b.until_gone("/api/v1/namespaces/hanse-system/serviceaccounts/hanse-session").await?;
+    b.until_gone("/api/v1/namespaces/hanse-system").await?;
     let secrets = items(&world.client, "/api/v1/namespaces/hanse-system/secrets").await?;
     assert!(!secrets.iter().any(|it| it["metadata"]["name"] == "cluster-b"));
 
     // It comes back under the same name, and what it had is taken up as it is.
     world.join(B).await?;
     until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
-    assert_eq!(b.get(&copy).await?["metadata"]["uid"], before["metadata"]["uid"]);
+    let taken_up = b.get(&copy).await?;
+    assert_eq!(taken_up["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(taken_up["metadata"]["labels"]["kubefed.io/managed"], "true");
+
+    // What others have in the namespace of Hanse's own keeps it there, and is not touched.
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "hanse-system"},
+        "data": {"key": "value"},
+    });
+    let theirs = b.create(&theirs).await?;
+    leave(&world, B, false).await?;
+    b.until_gone("/api/v1/namespaces/hanse-system/serviceaccounts/hanse-session").await?;
+    assert_eq!(b.get(&path(&theirs)).await?, theirs);
     Ok(())
 }
 
@@ -263,5 +301,10 @@ async fn scenario_19_a_cluster_that_is_dead_can_be_forgotten() -> Result<()> {
     let forgotten =
         tokio::time::timeout(std::time::Duration::from_secs(30), leave(&world, B, true)).await??;
     assert!(forgotten.was_joined);
-    until_told(&world, &settings(), &[(A, "")], "True").await.map(drop)
+    until_told(&world, &settings(), &[(A, "")], "True").await?;
+
+    // If it is not dead after all, it can be joined again, at once and under that name.
+    world.heal(B)?;
+    world.join(B).await?;
+    until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await.map(drop)
 }

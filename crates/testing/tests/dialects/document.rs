@@ -88,7 +88,8 @@ async fn scenario_04_a_bad_selector_is_harmless() -> Result<()> {
     let copy = a.until_there(&path(&config)).await?;
 
     let bad = json!({"federation.alpha.kubernetes.io/cluster-selector": r#"[{"key": "location", "operator": "~", "values": ["x"]}]"#});
-    world.annotate(&path(&config), bad).await?;
+    let edited = json!({"metadata": {"annotations": bad}, "data": {"myconfigkey": "edited"}});
+    world.patch(&path(&config), edited).await?;
     let events = "/api/v1/namespaces/default/events";
     let says = |list: &serde_json::Value| {
         let items = list["items"].as_array().into_iter().flatten();
@@ -105,5 +106,7 @@ async fn scenario_04_a_bad_selector_is_harmless() -> Result<()> {
     // Fixing it resumes.
     let all = json!({"federation.alpha.kubernetes.io/cluster-selector": "[]"});
     world.annotate(&path(&config), all).await?;
-    world.member("b").await?.until_there(&path(&config)).await.map(drop)
+    let edited = |it: &serde_json::Value| it["data"]["myconfigkey"] == "edited";
+    world.member("b").await?.until(&path(&config), "it is there", edited).await?;
+    a.until(&path(&config), "it is changed", edited).await.map(drop)
 }

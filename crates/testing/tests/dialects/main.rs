@@ -13,10 +13,14 @@ mod history;
 #[path = "../roundtrip/world.rs"]
 mod world;
 
+mod clock;
 mod clusters;
 mod document;
 mod federated;
+mod given_up;
+mod overflow;
 mod plain;
 mod removal;
+mod retention;
 mod scheduling;
 mod words;

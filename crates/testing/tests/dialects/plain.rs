@@ -1,5 +1,7 @@
 //! Jobs and autoscalers, divided as federation v1 did and as it meant to.
 
+use std::{cell::RefCell, ops::ControlFlow};
+
 use anyhow::Result;
 use serde_json::{Value, json};
 
@@ -20,14 +22,14 @@ fn federation() -> Value {
     })
 }
 
-async fn divided(members: &[&str]) -> Result<World> {
+pub async fn divided(members: &[&str]) -> Result<World> {
     let world = World::start(members).await?;
     world.namespace(NS).await?;
     world.apply(&federation()).await?;
     Ok(world)
 }
 
-fn job(parallelism: u64, completions: u64, ends_after: &str) -> Value {
+pub fn job(parallelism: u64, completions: u64, ends_after: &str) -> Value {
     let mut job = app::job("work");
     job["spec"]["parallelism"] = json!(parallelism);
     job["spec"]["completions"] = json!(completions);
@@ -35,7 +37,7 @@ fn job(parallelism: u64, completions: u64, ends_after: &str) -> Value {
     job
 }
 
-async fn counts(member: &Member) -> Result<(u64, u64)> {
+pub async fn counts(member: &Member) -> Result<(u64, u64)> {
     let copy = member.until_there(&path(&job(1, 1, "1s"))).await?;
     let of = |field: &str| copy["spec"][field].as_u64().unwrap_or(0);
     Ok((of("parallelism"), of("completions")))
@@ -72,7 +74,7 @@ async fn scenario_10_one_at_a_time_runs_in_one_cluster() -> Result<()> {
     Ok(())
 }
 
-/// What fails in one cluster is failing, and has failed when no pod of it runs any more.
+/// What fails in one cluster is failing: the others stop, and it has failed when no pod of it runs any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_10_a_part_that_fails_fails_the_whole() -> Result<()> {
     let world = divided(&[A, B]).await?;
@@ -87,17 +89,39 @@ async fn scenario_10_a_part_that_fails_fails_the_whole() -> Result<()> {
     a.client.merge_patch(&path(&object), &json!({"spec": {"activeDeadlineSeconds": 1}})).await?;
     let failed = |it: &Value| condition(it, "Failed")["status"] == "True";
     a.until(&path(&object), "it failed there", failed).await?;
-    let failing = |it: &Value| condition(it, "FailureTarget")["status"] == "True";
-    world.until(&path(&object), "it is failing", failing).await?;
-    world
-        .member(B)
-        .await?
-        .client
-        .merge_patch(&path(&object), &json!({"spec": {"activeDeadlineSeconds": 1}}))
-        .await?;
     let whole = world.until(&path(&object), "it failed", failed).await?;
     assert_ne!(condition(&whole, "Complete")["status"], "True");
+    assert_eq!(whole["status"]["active"].as_u64().unwrap_or(0), 0, "{whole}");
+    // What is left of it stops, and runs no pod.
+    let rest = world.member(B).await?.get(&path(&object)).await?;
+    assert_eq!(rest["spec"]["suspend"], true, "{rest}");
+    assert!(!a.get(&path(&object)).await?["spec"]["suspend"].as_bool().unwrap_or(false));
     Ok(())
+}
+
+/// Members need no hub to scale.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_11_members_scale_while_the_hub_is_away() -> Result<()> {
+    let mut world = divided(&[A, B]).await?;
+    world.apply(&app::deployment("web", 2)).await?;
+    world.apply(&autoscaler(1, 10)).await?;
+    until_bounds(&world, &[A, B], &[(1, 5), (1, 5)]).await?;
+    let a = world.member(A).await?;
+    world.cut(A)?;
+    world.cut(B)?;
+    world.restart_hub(true).await?;
+    a.client.merge_patch(&path(&autoscaler(1, 10)), &json!({"spec": {"minReplicas": 4}})).await?;
+    let web = path(&app::deployment("web", 2));
+    a.until(&web, "it is scaled", |it| it["status"]["readyReplicas"].as_u64() >= Some(4)).await?;
+    // With the hub, the bounds are its own again, and there are as many, wherever they are needed now.
+    world.heal(A)?;
+    world.heal(B)?;
+    let b = world.member(B).await?;
+    testing::hub::eventually("its bounds are the hub's", || async {
+        let found = bounds(&a).await?.zip(bounds(&b).await?);
+        Ok(found.filter(|((least, of_a), (_, of_b))| *least == 1 && of_a + of_b == 10).map(drop))
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,6 +156,42 @@ async fn bounds(member: &Member) -> Result<Option<(u64, u64)>> {
     let copy = member.get(&path(&autoscaler(1, 1))).await?;
     let of = |field: &str| copy["spec"][field].as_u64();
     Ok(of("minReplicas").zip(of("maxReplicas")))
+}
+
+/// In a cluster whose pods have too much to do, and in one whose pods have nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_11_bounds_go_where_they_are_needed() -> Result<()> {
+    let world = divided(&[A, B]).await?;
+    let mut web = app::deployment("web", 2);
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    world.apply(&web).await?;
+    world.apply(&autoscaler(1, 10)).await?;
+    until_bounds(&world, &[A, B], &[(1, 5), (1, 5)]).await?;
+    for (name, usage) in [(A, "100m"), (B, "1m")] {
+        let usage = json!({"metadata": {"annotations": {"sim.hanse.io/usage-cpu": usage}}});
+        world.member(name).await?.client.merge_patch(&path(&web), &usage).await?;
+    }
+    // One after the other, and never more than there are.
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let seen = RefCell::new(Vec::new());
+    let ask = || async {
+        let found = bounds(&a).await?.zip(bounds(&b).await?);
+        let Some(((1, of_a), (1, of_b))) = found else { anyhow::bail!("{found:?}") };
+        if seen.borrow().last() != Some(&of_a) {
+            seen.borrow_mut().push(of_a);
+        }
+        let assigned = world.assignment(&autoscaler(1, 10)).await?;
+        let targets = assigned["spec"]["clusters"].as_array().into_iter().flatten();
+        let sum: u64 = targets.filter_map(|it| it["max"].as_u64()).sum();
+        assert_eq!(sum, 10, "{assigned}");
+        Ok(match (of_a, of_b) {
+            (7.., ..=3) => ControlFlow::Break(()),
+            (of_a, of_b) => ControlFlow::Continue((of_a, of_b)),
+        })
+    };
+    testing::patience::while_it_moves("it has what it needs", ask).await?;
+    assert_eq!(seen.take().get(..3), Some([5, 6, 7].as_slice()));
+    Ok(())
 }
 
 async fn until_bounds(world: &World, names: &[&str], wanted: &[(u64, u64)]) -> Result<()> {

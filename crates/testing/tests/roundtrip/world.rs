@@ -36,6 +36,10 @@ const APPLY: &str = "application/apply-patch+yaml";
 pub const CLUSTERS: &str = "/apis/hanse.io/v1alpha1/clusters";
 
 /// Sessions that do everything sooner: what takes seconds for people to see takes fractions here.
+/// Of the hub.
+const AUTOSCALER_WINDOW: Duration = Duration::from_secs(3);
+const FEDERATED_GRACE: Duration = Duration::from_secs(3);
+
 fn brisk() -> sync::Options {
     sync::Options {
         probe_every: Duration::from_millis(250),
@@ -43,6 +47,7 @@ fn brisk() -> sync::Options {
         request_limit: Duration::from_secs(2),
         report_every: Duration::from_millis(200),
         heartbeat_every: Duration::from_secs(1),
+        unschedulable_after: Duration::from_secs(2),
         ..sync::Options::default()
     }
 }
@@ -265,7 +270,13 @@ async fn start_hub(
     audit: &AuditOptions,
 ) -> Result<(TestHub, Client)> {
     let env = Env { network: Arc::new(cuts.clone()), ..Env::real() };
-    let server = Options { views: Some(views.to_owned()), audit: audit.clone(), ..Options::default() };
+    let server = Options {
+        views: Some(views.to_owned()),
+        audit: audit.clone(),
+        autoscaler_window: AUTOSCALER_WINDOW,
+        federated_grace: FEDERATED_GRACE,
+        ..Options::default()
+    };
     let hub = TestHub::start_in(&env, store, server, LoginOptions::default()).await?;
     assign::start(&hub.peer.hub);
     sync::start(&hub.peer.hub, brisk());

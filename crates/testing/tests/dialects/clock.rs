@@ -1,0 +1,267 @@
+//! A hub with two members on a clock that jumps to the next moment at which anything is to happen, with the settings that
+//! hubs are run with: what takes minutes, and what counts probes.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use env::{Env, files::sim::SimDisk, network::sim::SimNet};
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Map, Value, json};
+use server::{
+    Hub, Options,
+    login::caller::Caller,
+    peer::{Peer, PeerOptions},
+    service::{self, Connection},
+    user::{AUTHENTICATED, MASTERS, User},
+};
+use sim::{ClusterOptions, Pace, Simulation};
+use store::memory::MemoryStore;
+use sync::{
+    client::{Access, Client, Identity},
+    join,
+};
+
+use crate::{
+    app::NS,
+    words::{A, B, federated, named, plain},
+    world::{collection, condition, path},
+};
+
+const HUB: &str = "hub";
+const PORT: u16 = 6443;
+/// Of the clock that jumps: as long as anything may take.
+const LOOKS: usize = 120;
+
+async fn ask(hub: &Arc<Hub>, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+    Ok(serde_json::from_slice(&answer(hub, method, path, body).await?)?)
+}
+
+/// To a request of an admin's, of an API server of this process.
+async fn answer(hub: &Arc<Hub>, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes> {
+    let groups = vec![MASTERS.into(), AUTHENTICATED.into()];
+    let user = Arc::new(User { name: "admin".to_owned(), groups, ..User::default() });
+    let connection =
+        Arc::new(Connection { caller: Some(Arc::new(Caller::Known(user))), ..Connection::default() });
+    let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(Full::new(bytes))?;
+    let response = Box::pin(service::handle(hub.clone(), connection, request)).await;
+    Ok(response.into_body().collect().await.ok().context("no whole answer")?.to_bytes())
+}
+
+async fn until(hub: &Arc<Hub>, path: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+    let mut found = Value::Null;
+    for _ in 0..LOOKS {
+        found = ask(hub, Method::GET, path, None).await?;
+        if holds(&found) {
+            return Ok(found);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    anyhow::bail!("{path} stays {found}")
+}
+
+/// One cluster on a host of its own.
+async fn member(name: &str, number: u64, net: &SimNet, clock: &Env) -> Result<Simulation> {
+    let simulated = Env::simulated(number, SimDisk::new(number), net.host(name));
+    let env = Env { clock: clock.clock.clone(), ..simulated };
+    let simulation =
+        Simulation::start(&env, "/pki".into(), Arc::new(MemoryStore::new()), Pace::default()).await?;
+    simulation.add(name, ClusterOptions::default()).await?;
+    Ok(simulation)
+}
+
+fn access(kubeconfig: &str) -> Result<Access> {
+    let config: Value = serde_saphyr::from_str(kubeconfig)?;
+    let text =
+        |pointer: &str| config.pointer(pointer).and_then(Value::as_str).context("no kubeconfig of ours");
+    let data = |pointer: &str| -> Result<Vec<u8>> { Ok(BASE64_STANDARD.decode(text(pointer)?)?) };
+    Ok(Access {
+        server: text("/clusters/0/cluster/server")?.to_owned(),
+        authority: data("/clusters/0/cluster/certificate-authority-data")?,
+        server_name: None,
+        identity: Identity::Certificate {
+            certificate: data("/users/0/user/client-certificate-data")?,
+            key: data("/users/0/user/client-key-data")?,
+        },
+    })
+}
+
+async fn join(name: &str, member: &Simulation, hub: &Peer, laptop: &Env) -> Result<()> {
+    let credential = hub.authority.client("admin", &["system:masters"])?;
+    let of_hub = Access {
+        server: format!("{}/clusters/default", hub.url()),
+        authority: hub.authority.certificate_pem().as_bytes().to_vec(),
+        server_name: None,
+        identity: Identity::Certificate {
+            certificate: credential.certificate_pem.into_bytes(),
+            key: credential.key_pem.into_bytes(),
+        },
+    };
+    let of_member = access(&member.kubeconfig(name)?)?;
+    let client = |access: &Access| Client::new(laptop.clone(), access, Duration::from_secs(20));
+    let (to_hub, to_member) = (client(&of_hub)?, client(&of_member)?);
+    let request =
+        join::Request { name, labels: Map::new(), hub: &to_hub, member: &to_member, access: &of_member };
+    join::join(&request).await?;
+    let ready = |it: &Value| condition(it, "Ready")["status"] == "True";
+    until(&hub.hub, &format!("{}/{name}", crate::world::CLUSTERS), ready).await.map(drop)
+}
+
+/// They end with it.
+struct Jumping {
+    net: SimNet,
+    peer: Peer,
+    members: Vec<(&'static str, Simulation)>,
+}
+
+impl Jumping {
+    async fn start() -> Result<Jumping> {
+        let net = SimNet::new(HUB);
+        let laptop = Env::simulated(1, SimDisk::new(1), net.host("laptop"));
+        let env = Env { clock: laptop.clock.clone(), ..Env::simulated(2, SimDisk::new(2), net.clone()) };
+        let options = PeerOptions {
+            pki: "/data/pki".into(),
+            listen: SocketAddr::new(net.ip(), PORT),
+            advertise: None,
+            server: Options { views: Some(Path::new("/data/views").to_owned()), ..Options::default() },
+            login: Default::default(),
+            sharing: None,
+        };
+        let peer = Peer::start(&env, Arc::new(MemoryStore::new()), options).await?;
+        assign::start(&peer.hub);
+        sync::start(&peer.hub, sync::Options::default());
+        let mut members = Vec::new();
+        for (number, name) in (3..).zip([A, B]) {
+            let simulation = member(name, number, &net, &laptop).await?;
+            join(name, &simulation, &peer, &laptop).await?;
+            members.push((name, simulation));
+        }
+        Ok(Jumping { net, peer, members })
+    }
+
+    async fn create(&self, object: &Value) -> Result<()> {
+        let made = ask(&self.peer.hub, Method::POST, &collection(object), Some(object)).await?;
+        ensure!(made["metadata"]["uid"].is_string(), "{made}");
+        Ok(())
+    }
+
+    async fn until(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+        until(&self.peer.hub, path, holds).await
+    }
+
+    /// How many probes of members there were that failed, and how many did not.
+    async fn probes(&self) -> Result<(u64, u64)> {
+        let text = answer(&self.peer.hub, Method::GET, "/metrics", None).await?;
+        let text = String::from_utf8(text.to_vec())?;
+        let (mut failed, mut good) = (0, 0);
+        for line in text.lines().filter(|it| it.starts_with("hanse_member_probes_total{")) {
+            let count: u64 = line.rsplit(' ').next().context("a count")?.parse()?;
+            if line.contains("reason=\"Ready\"") { good += count } else { failed += count }
+        }
+        Ok((failed, good))
+    }
+
+    /// Waits until there are so many that failed, or that did not.
+    async fn until_probed(&self, holds: impl Fn(u64, u64) -> bool) -> Result<(u64, u64)> {
+        let mut probes = (0, 0);
+        for _ in 0..10 * LOOKS {
+            probes = self.probes().await?;
+            if holds(probes.0, probes.1) {
+                return Ok(probes);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::bail!("it stays at {probes:?}")
+    }
+}
+
+/// One probe that fails is none; three in a row are, and the words of the failure are told.
+#[tokio::test(start_paused = true)]
+async fn scenario_02_readiness_changes_when_it_is_sure() -> Result<()> {
+    const KUBEFED: &str = "kube-federation-system";
+    let world = Jumping::start().await?;
+    world.create(&crate::app::namespace(KUBEFED)).await?;
+    let began = tokio::time::Instant::now();
+    let place = format!("/apis/core.kubefed.io/v1beta1/namespaces/{KUBEFED}/kubefedclusters/{B}");
+    let ready = |it: &Value| {
+        condition(it, "Ready")["status"] == "True" && it["status"]["kubernetesVersion"].is_string()
+    };
+    let since = |it: &Value| condition(it, "Ready")["lastTransitionTime"].as_str().map(str::to_owned);
+    let first = since(&world.until(&place, ready).await?);
+    assert!(first.is_some() && began.elapsed() < Duration::from_secs(15));
+
+    let (failed, _) = world.probes().await?;
+    world.net.partition(HUB, B);
+    world.until_probed(|now, _| now > failed).await?;
+    world.net.heal(HUB, B);
+    let (failed_once, good) = world.probes().await?;
+    assert_eq!(failed_once, failed + 1);
+    // Of both clusters: each is probed again and again.
+    world.until_probed(|_, now| now >= good + 6).await?;
+    assert_eq!(world.probes().await?.0, failed + 1);
+    let still = ask(&world.peer.hub, Method::GET, &place, None).await?;
+    assert!(ready(&still) && since(&still) == first, "{still}");
+
+    world.net.partition(HUB, B);
+    world.until_probed(|now, _| now >= failed + 4).await?;
+    let lost = world.until(&place, |it| !ready(it)).await?;
+    let told = condition(&lost, "Ready");
+    assert_eq!((&told["status"], &told["reason"]), (&json!("False"), &json!("ClusterNotReachable")));
+    assert!(!told["message"].as_str().unwrap_or_default().is_empty(), "{told}");
+
+    world.net.heal(HUB, B);
+    let back = world.until(&place, ready).await?;
+    let times = [first, since(&lost), since(&back)];
+    assert!(times.is_sorted() && times[0] != times[1] && times[1] != times[2], "{times:?}");
+    let (_, good) = world.probes().await?;
+    world.until_probed(|_, now| now >= good + 6).await?;
+    let still = ask(&world.peer.hub, Method::GET, &place, None).await?;
+    assert_eq!(since(&still), times[2], "it has changed twice, and no more");
+    Ok(())
+}
+
+/// All the time members are probed, heartbeats are written, and watches end and begin anew.
+#[tokio::test(start_paused = true)]
+async fn scenario_12_a_copy_that_nobody_touches_is_not_written_for_ten_minutes() -> Result<()> {
+    let world = Jumping::start().await?;
+    let settings = federated(
+        "ConfigMap",
+        "settings",
+        json!({"template": {"data": {"key": "value"}}, "placement": named(&[A, B])}),
+    );
+    let namespace = federated("Namespace", NS, json!({"placement": {"clusterSelector": {}}}));
+    for object in [&crate::app::namespace(NS), &namespace, &settings] {
+        world.create(object).await?;
+    }
+    world.until(&path(&settings), |it| condition(it, "Propagation")["status"] == "True").await?;
+
+    let copy = path(&plain(&settings));
+    let mut before = Vec::new();
+    for (name, simulation) in &world.members {
+        let there = |it: &Value| it["data"]["key"] == "value";
+        before.push(until(simulation.hub(), &format!("/clusters/{name}{copy}"), there).await?);
+    }
+    let first = before[0]["metadata"]["uid"].clone();
+    let (_, probes) = world.probes().await?;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(world.probes().await?.1 >= probes + 100, "the hub was idle");
+    for ((name, simulation), before) in world.members.iter().zip(before) {
+        let after = ask(simulation.hub(), Method::GET, &format!("/clusters/{name}{copy}"), None).await?;
+        assert_eq!(after["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"], "{name}");
+        assert_eq!(after, before, "{name}");
+    }
+
+    // It was looked after all the time.
+    let (name, simulation) = world.members.first().context("a member")?;
+    let place = format!("/clusters/{name}{copy}");
+    ask(simulation.hub(), Method::DELETE, &place, None).await?;
+    let is_new = |it: &Value| it["data"]["key"] == "value" && it["metadata"]["uid"] != first;
+    until(simulation.hub(), &place, is_new).await.map(drop)
+}
