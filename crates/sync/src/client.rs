@@ -12,7 +12,13 @@ mod error;
 mod lines;
 mod list;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use env::Env;
@@ -55,6 +61,8 @@ struct Inner {
     kept: Mutex<Kept>,
     /// Held by whoever connects: the others wait for that connection, which they may share.
     connecting: tokio::sync::Mutex<()>,
+    /// How many answers were read to their end, and how many events of watches.
+    heard: AtomicU64,
 }
 
 /// Connections that may be used again.
@@ -93,8 +101,18 @@ impl Client {
             }
             Identity::Certificate { .. } => None,
         };
-        let (kept, connecting) = Default::default();
-        Ok(Client(Arc::new(Inner { env, place, tls, bearer, limit, kept, connecting })))
+        let (kept, connecting, heard) = Default::default();
+        Ok(Client(Arc::new(Inner { env, place, tls, bearer, limit, kept, connecting, heard })))
+    }
+
+    /// How many answers were read to their end, and how many events of watches: if it grows, somebody is there.
+    /// Bookmarks do not count, which are sent by a clock.
+    pub fn heard(&self) -> u64 {
+        self.0.heard.load(Ordering::Relaxed)
+    }
+
+    pub fn hear(&self) {
+        self.0.heard.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn env(&self) -> &Env {
@@ -104,16 +122,21 @@ impl Client {
     /// Sends one request, whose URI is a path and a query, and waits until its answer begins. Whatever the server
     /// answers is `Ok`.
     pub async fn send(&self, request: Request<Bytes>, limit: Duration) -> Result<Answer, Error> {
-        let sleep = self.0.env.clock.sleep(limit);
+        let (sleep, heard) = (self.0.env.clock.sleep(limit), self.heard());
         tokio::select! {
             // What connecting takes is much, and seldom needed.
             answer = Box::pin(self.send_now(request)) => answer,
-            () = sleep => {
-                // Whatever is wrong with the connection, the next request is not to wait for it.
-                self.forget();
-                Err(Error::Timeout(limit))
-            }
+            () = sleep => Err(self.timed_out(limit, heard)),
         }
+    }
+
+    /// Whatever is wrong with the connection, the next request is not to wait for it; but where others were answered
+    /// meanwhile, the server is busy, and would be more so if everybody connected anew.
+    fn timed_out(&self, limit: Duration, heard: u64) -> Error {
+        if self.heard() == heard {
+            self.forget();
+        }
+        Error::Timeout(limit)
     }
 
     async fn send_now(&self, request: Request<Bytes>) -> Result<Answer, Error> {
@@ -192,14 +215,12 @@ impl Client {
     async fn whole(&self, answer: Answer, most: usize) -> Result<Whole, Error> {
         let Answer { response, connection } = answer;
         let (parts, body) = response.into_parts();
-        let sleep = self.0.env.clock.sleep(self.0.limit);
+        let (sleep, heard) = (self.0.env.clock.sleep(self.0.limit), self.heard());
         let bytes = tokio::select! {
             bytes = read(body, most) => bytes?,
-            () = sleep => {
-                self.forget();
-                return Err(Error::Timeout(self.0.limit));
-            }
+            () = sleep => return Err(self.timed_out(self.0.limit, heard)),
         };
+        self.hear();
         if let Some(connection) = connection.filter(|it| !it.is_closed()) {
             let mut kept = self.0.kept.lock();
             if kept.idle.len() < IDLE {

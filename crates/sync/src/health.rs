@@ -8,6 +8,8 @@ use crate::client::Error;
 const FAILURES: u32 = 3;
 /// So many good answers in a row make it usable again.
 const SUCCESSES: u32 = 2;
+/// So often in a row it may be too busy to say how it is.
+const MOST_BUSY: u32 = 30;
 
 /// What came of asking a member how it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +30,13 @@ pub struct Trouble {
     pub definite: bool,
     /// It wants to be left alone for so long.
     pub wait: Option<Duration>,
+    /// It gave no answer in time, and answered others meanwhile: it is there, and busy, or we are.
+    pub busy: bool,
 }
 
 impl Trouble {
     pub fn definite(reason: &'static str, message: impl Into<String>) -> Trouble {
-        Trouble { reason, message: message.into(), reachable: true, definite: true, wait: None }
+        Trouble { reason, message: message.into(), reachable: true, definite: true, wait: None, busy: false }
     }
 }
 
@@ -44,6 +48,7 @@ impl From<&Error> for Trouble {
             reachable: error.is_answer(),
             definite: false,
             wait: error.retry_after(),
+            busy: false,
         }
     }
 }
@@ -55,6 +60,8 @@ pub struct Health {
     usable: Option<bool>,
     failures: u32,
     successes: u32,
+    /// How often in a row it was busy.
+    busy: u32,
 }
 
 impl Health {
@@ -62,9 +69,13 @@ impl Health {
     pub fn note(&mut self, outcome: &Outcome) -> bool {
         let usable = match outcome {
             Outcome::Good => {
-                self.failures = 0;
+                (self.failures, self.busy) = (0, 0);
                 self.successes = self.successes.saturating_add(1);
                 self.usable != Some(false) || self.successes >= SUCCESSES
+            }
+            Outcome::Bad(trouble) if trouble.busy && self.usable == Some(true) && self.busy < MOST_BUSY => {
+                self.busy += 1;
+                true
             }
             Outcome::Bad(trouble) => {
                 self.successes = 0;
@@ -91,7 +102,12 @@ mod tests {
         Outcome::Bad(Trouble { definite, ..trouble })
     }
 
-    /// `+` is a good answer, `-` a bad one, `!` a definite one; what is held after each.
+    fn busy() -> Outcome {
+        let trouble = Trouble::definite("Timeout", "");
+        Outcome::Bad(Trouble { definite: false, busy: true, ..trouble })
+    }
+
+    /// `+` is a good answer, `-` a bad one, `!` a definite one, `~` none while others had some; what is held after each.
     #[test]
     fn a_member_changes_only_when_several_answers_say_so() {
         let cases = [
@@ -104,15 +120,29 @@ mod tests {
             ("+--+--", "uuuuuu"),
             ("+---+-++", "uuunnnnu"),
             ("+!", "un"),
+            ("+~~~~", "uuuuu"),
+            ("+--~-", "uuuun"),
+            ("~", "n"),
+            ("+---+~", "uuunnn"),
         ];
         for (answers, expected) in cases {
             let mut health = Health::default();
             let held = answers.chars().map(|answer| match answer {
                 '+' => health.note(&Outcome::Good),
+                '~' => health.note(&busy()),
                 answer => health.note(&bad(answer == '!')),
             });
             let held: String = held.map(|usable| if usable { 'u' } else { 'n' }).collect();
             assert_eq!(held, expected, "{answers}");
         }
+    }
+
+    #[test]
+    fn a_member_that_is_busy_for_very_long_is_lost_all_the_same() {
+        let mut health = Health::default();
+        health.note(&Outcome::Good);
+        let held: Vec<bool> = (0..MOST_BUSY + FAILURES).map(|_| health.note(&busy())).collect();
+        assert_eq!(held.iter().filter(|it| !**it).count(), 1, "the last");
+        assert!(!health.note(&busy()) && !health.note(&Outcome::Good) && health.note(&Outcome::Good));
     }
 }

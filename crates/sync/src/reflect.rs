@@ -168,6 +168,9 @@ impl<S: Sink> Reflector<S> {
                 Told::Removed(object) => self.sink.removed(object, &head),
                 Told::Bookmark(_) => {}
             }
+            if !matches!(told, Told::Bookmark(_)) {
+                client.hear();
+            }
             metrics.events.inc();
             if !head.metadata.resource_version.is_empty() {
                 self.state = State::Listed(head.metadata.resource_version.into_owned());

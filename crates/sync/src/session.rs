@@ -362,7 +362,9 @@ impl Session {
                 Outcome::Good if !health.is_unsure() => options.probe_every,
                 Outcome::Good => options.retry_after,
                 Outcome::Bad(trouble) => {
-                    client.forget();
+                    if !trouble.busy {
+                        client.forget();
+                    }
                     trouble.wait.map_or(options.retry_after, |wait| wait.clamp(options.retry_after, MAX_WAIT))
                 }
             };
@@ -381,15 +383,20 @@ impl Session {
 
     /// Whether the member is there and is the one that was joined.
     async fn ask(&self, client: &Client) -> Result<(), Trouble> {
-        let trouble = |error: Error| Trouble::from(&error);
-        let ready = get("/readyz", "*/*").map_err(trouble)?;
-        client.demand(ready, MAX_PROBE).await.map_err(trouble)?;
-        let found = client.demand(get(KUBE_SYSTEM, METADATA).map_err(trouble)?, MAX_PROBE).await;
-        let found = found.map_err(trouble)?;
+        let heard = client.heard();
+        // What others heard meanwhile, beside the answers to these questions.
+        let trouble = |error: Error, answers: u64| {
+            let busy = matches!(error, Error::Timeout(_)) && client.heard() > heard + answers;
+            Trouble { busy, ..Trouble::from(&error) }
+        };
+        let ready = get("/readyz", "*/*").map_err(|error| trouble(error, 0))?;
+        client.demand(ready, MAX_PROBE).await.map_err(|error| trouble(error, 0))?;
+        let identity = get(KUBE_SYSTEM, METADATA).map_err(|error| trouble(error, 1))?;
+        let found = client.demand(identity, MAX_PROBE).await.map_err(|error| trouble(error, 1))?;
         let identity = objects::head(&found.bytes).map(|head| head.metadata.uid.into_owned());
         match identity.filter(|identity| !identity.is_empty()) {
             Some(identity) => self.recognise(identity),
-            None => Err(trouble(Error::Garbage("its namespace kube-system has no UID".into()))),
+            None => Err(trouble(Error::Garbage("its namespace kube-system has no UID".into()), 2)),
         }
     }
 

@@ -217,3 +217,34 @@ async fn a_member_that_forgets_at_once_is_not_asked_at_once() -> Result<()> {
     assert!(lists <= 10 * (probes + 1), "{lists} lists, and {probes} probes meanwhile");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_answers_others_is_busy_and_not_lost() -> Result<()> {
+    let options = sync::Options { request_limit: Duration::from_millis(300), ..brisk() };
+    let world = World::start_with(options).await?;
+    let (well, busy, silent) = (0, 1, 2);
+    let state = Arc::new(AtomicUsize::new(well));
+    let now = state.clone();
+    let member = Webhook::start(move |asked| match now.load(Ordering::SeqCst) {
+        // Watches end at once, so that it is asked for lists all the time.
+        state if state != silent && asked.path.contains("watch=true") => Reply::Json(
+            json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}),
+        ),
+        state if state == silent || (state == busy && asked.path == "/readyz") => Reply::Nothing,
+        _ => empty_member("cluster-1", asked),
+    })
+    .await?;
+    world.cluster_by_hand("eu-1", &member.url, &member.ca_bundle).await?;
+    world.until("eu-1", "Ready").await?;
+    state.store(busy, Ordering::SeqCst);
+    let mut probes = 0;
+    while probes < 8 {
+        probes += asked_until(&member, 1).await?.iter().filter(|it| it.path == "/readyz").count();
+        let cluster = world.cluster("eu-1").await?;
+        assert_eq!(ready(&cluster)["reason"], "Ready", "after {probes} probes without answer");
+    }
+    state.store(silent, Ordering::SeqCst);
+    let lost = world.until("eu-1", "Timeout").await?;
+    assert_eq!(ready(&lost)["status"], "False");
+    Ok(())
+}
