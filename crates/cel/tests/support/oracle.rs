@@ -7,14 +7,20 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::PathBuf,
     process::{Command, Stdio},
+    sync::OnceLock,
 };
 
 use serde_json::{Value as Json, json};
 
 use super::{Answer, Question};
 
-/// Builds the Go program. `None`, said loudly, where there is no Go.
+/// Builds the Go program, once for all tests. `None`, said loudly, where there is no Go.
 pub fn build() -> Option<PathBuf> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(build_now).clone()
+}
+
+fn build_now() -> Option<PathBuf> {
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/real/cel");
     if Command::new("go").arg("version").output().is_err() {
         eprintln!("SKIPPED: there is no Go to build Kubernetes' CEL with");
