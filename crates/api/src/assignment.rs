@@ -173,7 +173,10 @@ fn cluster() -> Value {
 fn finished() -> Value {
     let mut finished = object_of(
         "A part that was done.",
-        json!({"cluster": word("Where."), "completions": count("How many completions.")}),
+        json!({
+            "cluster": word("Where."), "completions": count("How many completions."),
+            "run": count("By which copy: how many were there before it."),
+        }),
     );
     finished["required"] = json!(["cluster", "completions"]);
     finished

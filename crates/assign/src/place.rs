@@ -443,7 +443,9 @@ fn decided(
         Some(old) => old.spec.finished.clone(),
         None => Vec::new(),
     };
-    let finished = parts(&BTreeMap::new()).iter().map(|it| it.completions).fold(0, u64::saturating_add);
+    let before = parts(&BTreeMap::new());
+    let finished = before.iter().map(|it| it.completions).fold(0, u64::saturating_add);
+    let runs = before.into_iter().map(|it| (it.cluster, it.run.saturating_add(1))).collect();
     let idle = old.filter(|_| counts_parts).map(record::idle).unwrap_or_default();
     let brought = world.brought(space.id(), &subject);
     let resource = id.key.collection.parts().1;
@@ -459,6 +461,7 @@ fn decided(
         current: &current,
         fits: &fits,
         finished,
+        runs: &runs,
         idle: &idle,
         home: home.as_deref(),
         referrers: &referrers,

@@ -92,15 +92,18 @@ pub fn finished(
             true if is_followed => completions,
             true => 0,
         };
-        if done > 0 {
-            *parts.entry(target.name.clone()).or_default() += done;
+        // Of a cluster that is not joined any more there may be a copy all the same, which must not be taken for another.
+        if done > 0 || !is_joined(&target.uid) {
+            let part = parts.entry(target.name.clone()).or_default();
+            part.completions += done;
+            part.run = part.run.max(target.run);
         }
     }
-    parts.into_iter().map(|(cluster, completions)| Part { cluster, completions }).collect()
+    parts.into_iter().map(|(cluster, part)| Part { cluster, ..part }).collect()
 }
 
-fn parts_of(assignment: &Assignment) -> BTreeMap<String, u64> {
-    assignment.spec.finished.iter().map(|it| (it.cluster.clone(), it.completions)).collect()
+fn parts_of(assignment: &Assignment) -> BTreeMap<String, Part> {
+    assignment.spec.finished.iter().map(|it| (it.cluster.clone(), it.clone())).collect()
 }
 
 /// The clusters of a new decision. Those that it does not name any more are left while there may be a copy, as
@@ -311,7 +314,7 @@ mod tests {
         let old = Assignment {
             spec: Spec {
                 clusters: vec![target("a", 4, 0), target("b", 3, 0), target("c", 2, 1)],
-                finished: vec![Part { cluster: "c".to_owned(), completions: 5 }],
+                finished: vec![Part { cluster: "c".to_owned(), completions: 5, run: 0 }],
                 ..Spec::default()
             },
             status: Status { clusters: vec![report("a", 4, 0), report("b", 2, 0), report("c", 5, 0)] },

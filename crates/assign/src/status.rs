@@ -42,7 +42,8 @@ pub fn of(
             (target.name.clone(), known)
         })
         .collect();
-    members.extend(assignment.spec.finished.iter().map(|part| finished(part, object)));
+    let done = assignment.spec.finished.iter().filter(|part| part.completions > 0);
+    members.extend(done.map(|part| finished(part, object)));
     let old = object.get("status").cloned().unwrap_or_default();
     let mut status = match members.values().all(|member| member.status.is_null()) {
         // Nothing is known of it yet, and nothing is made up.

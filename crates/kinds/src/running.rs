@@ -71,11 +71,12 @@ pub fn running(wanted: u64, ready: u64, pods: impl FnOnce() -> PodCounts) -> Run
     Running { current: running_and_ready, capacity }
 }
 
-/// What is held to fit, where `before` was. Pods that were just made have not waited for long, and are no room all the same:
-/// only what is ready shows that there is more.
-pub fn capacity_after(before: Option<u64>, found: Option<u64>, ready: u64) -> Option<u64> {
+/// What is held to fit, where `before` was, of a workload with so many pods of which so many are ready. Pods that were just
+/// made have not waited for long, and are no room all the same: only what is ready shows that there is more.
+pub fn capacity_after(before: Option<u64>, found: Option<u64>, all: u64, ready: u64) -> Option<u64> {
     match (before, found) {
         (Some(before), Some(found)) => Some(found.min(before.max(ready))),
+        (Some(before), None) if ready < all => Some(before.max(ready)),
         (None, found) | (_, found @ None) => found,
     }
 }
@@ -120,11 +121,13 @@ mod tests {
 
     #[test]
     fn room_is_what_was_found_until_more_is_ready() {
-        assert_eq!(capacity_after(None, Some(10), 10), Some(10));
-        assert_eq!(capacity_after(Some(10), Some(11), 10), Some(10), "nobody has looked at the eleventh");
-        assert_eq!(capacity_after(Some(10), Some(12), 11), Some(11));
-        assert_eq!(capacity_after(Some(10), Some(8), 8), Some(8));
-        assert_eq!(capacity_after(Some(10), None, 12), None, "nothing waits any more");
+        assert_eq!(capacity_after(None, Some(10), 17, 10), Some(10));
+        assert_eq!(capacity_after(Some(10), Some(11), 17, 10), Some(10), "nobody has looked at the eleventh");
+        assert_eq!(capacity_after(Some(10), Some(12), 17, 11), Some(11));
+        assert_eq!(capacity_after(Some(10), Some(8), 17, 8), Some(8));
+        assert_eq!(capacity_after(Some(10), None, 17, 6), Some(10), "those that waited are made anew");
+        assert_eq!(capacity_after(Some(10), None, 17, 12), Some(12));
+        assert_eq!(capacity_after(Some(10), None, 12, 12), None, "nothing waits any more");
     }
 
     #[test]

@@ -31,6 +31,14 @@ pub fn is_read(annotation: &str) -> bool {
     annotation == CLUSTER_SELECTOR || PREFERENCES.iter().any(|(_, name)| *name == annotation)
 }
 
+/// Whether federation's annotations decide where an object of the kind is: no other says so, and one is about its kind.
+pub fn decides<'a>(kind: &str, annotation: impl Fn(&str) -> Option<&'a str>) -> bool {
+    let is_said = |name: &str| annotation(name).is_some_and(|it| !it.trim_matches([',', ' ']).is_empty());
+    let by_others = is_said(crate::CLUSTERS) || is_said(crate::PLACEMENT) || annotation(FEDERATED).is_some();
+    let about_it = PREFERENCES.iter().any(|(of, name)| *of == kind && annotation(name).is_some());
+    !by_others && (about_it || annotation(CLUSTER_SELECTOR).is_some())
+}
+
 /// Reads the value of the annotation `cluster-selector`: a list of requirements, all of which must hold.
 pub fn selector(text: &str) -> Result<LabelSelector, Problem> {
     let wrong = |reason: String| Problem::Annotation { name: CLUSTER_SELECTOR.to_owned(), reason };

@@ -38,6 +38,8 @@ pub struct Input<'a> {
     pub fits: &'a BTreeMap<String, u64>,
     /// Of a Job: completions of copies that are not there any more.
     pub finished: u64,
+    /// Of a Job: which copy is the next of clusters that have none any more, or had none when they were asked last.
+    pub runs: &'a BTreeMap<String, u64>,
     /// Of a Job: clusters that have done their part.
     pub idle: &'a BTreeSet<String>,
     /// The cluster that the namespaces of the workspace prefer, once there is one.
@@ -88,6 +90,7 @@ impl<'a> Input<'a> {
             current: &NO_SHARES,
             fits: &NO_COUNTS,
             finished: 0,
+            runs: &NO_COUNTS,
             idle: &NO_NAMES,
             home: None,
             referrers: &NO_COUNTS,

@@ -40,7 +40,9 @@ pub fn complete(input: &Input<'_>, rule: &Rule, shares: &mut BTreeMap<String, Sh
             complete_jobs(input, total, shares);
         }
         (Split::JobCounts, Extent::Job { completions, .. }) => {
-            shares.values_mut().for_each(|share| share.completions = completions);
+            for (name, share) in shares {
+                (share.completions, share.run) = (completions, run_of(input, name));
+            }
         }
         (Split::MinMax, Extent::Bounds { min, max }) if divided => {
             bound(input, rule, Bounds { min, max }, shares);
@@ -82,6 +84,12 @@ fn lay_out(input: &Input<'_>, first: u64, shares: &mut BTreeMap<String, Share>, 
     }
 }
 
+/// The copy that is there; or, where one was that may still be there, the next.
+fn run_of(input: &Input<'_>, name: &str) -> u64 {
+    let current = input.current.get(name).map(|share| share.run);
+    current.or_else(|| input.runs.get(name).copied()).unwrap_or(0)
+}
+
 /// Completions cannot be changed once a Job is there: those that have begun keep them, even if nothing of it may run
 /// there any more, and the rest is for newcomers. They also do what was left by those that may not go on. Where nobody
 /// is new, who has done its part begins another one.
@@ -105,7 +113,7 @@ fn complete_jobs(input: &Input<'_>, total: u64, shares: &mut BTreeMap<String, Sh
     }
     for (name, share) in shares.iter_mut() {
         share.completions = Some(had(name));
-        share.run = input.current.get(name).map_or(0, |it| it.run);
+        share.run = run_of(input, name);
     }
     let begun = shares.iter().filter(|(name, _)| has_begun(name)).map(|(name, _)| had(name));
     let rest = begun.fold(total.saturating_sub(input.finished), u64::saturating_sub);

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use placement::{
     Choice, Cluster, Directory, Input, Rule,
     cluster::Labels,
-    dialect::{kubefed_choice, kubefed_in_namespace, selector},
+    dialect::{self, kubefed_choice, kubefed_in_namespace, selector},
     feasible,
     probe::{Published, Thresholds, as_kubefed, steady},
-    select,
+    resolve, select,
 };
 use serde_json::Value;
 
@@ -127,4 +127,38 @@ fn health_turns_when_enough_probes_say_so() {
         assert_eq!(found.probed, now);
         stored = Some(found);
     }
+}
+
+/// Whoever deletes an object and whoever places it must mean the same, or its copies are nobody's.
+#[test]
+fn what_federation_decides_is_the_same_for_whoever_asks() {
+    let said = [
+        ("hanse.io/clusters", " a,b"),
+        ("hanse.io/clusters", ", "),
+        ("hanse.io/placement", "mine"),
+        ("hanse.io/federated", r#"{"placement": {}}"#),
+        ("federation.alpha.kubernetes.io/cluster-selector", "[]"),
+        ("federation.alpha.kubernetes.io/cluster-selector", "nonsense"),
+        ("federation.kubernetes.io/deployment-preferences", "{}"),
+        ("federation.kubernetes.io/replica-set-preferences", "{}"),
+    ];
+    let directory = Directory::default();
+    let mut decided = 0;
+    for kind in ["Deployment", "ReplicaSet", "ConfigMap"] {
+        for chosen in 0..1u32 << said.len() {
+            let chosen = said.iter().enumerate().filter(|(at, _)| chosen & (1 << at) != 0).map(|(_, it)| *it);
+            let annotations: std::collections::BTreeMap<&str, &str> = chosen.collect();
+            let api_version = if kind == "ConfigMap" { "v1" } else { "apps/v1" };
+            let object = serde_json::json!({
+                "apiVersion": api_version, "kind": kind, "spec": {"replicas": 1, "template": {"spec": {"containers": []}}},
+                "metadata": {"name": "web", "namespace": "shop", "annotations": annotations},
+            });
+            let subject = kinds::subject(&object).unwrap();
+            let by_placement = resolve(&Input::new(&subject, &directory)).source == dialect::ANNOTATIONS;
+            let decides = dialect::decides(kind, |name| annotations.get(name).copied());
+            assert_eq!(decides, by_placement, "{kind} {annotations:?}");
+            decided += u32::from(decides);
+        }
+    }
+    assert!(decided > 0);
 }

@@ -296,8 +296,10 @@ enum Marked {
 
 /// Whether it says by annotations of federation v1 where it is: as there, its copies stay unless it is said otherwise.
 fn is_of_federation(tree: &Tree) -> bool {
+    let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default();
     let annotations = tree.get("metadata").and_then(|it| it.get("annotations")).and_then(Value::as_object);
-    annotations.into_iter().flatten().any(|(key, _)| placement::dialect::is_read(key))
+    annotations
+        .is_some_and(|it| placement::dialect::decides(kind, |name| it.get(name).and_then(Value::as_str)))
 }
 
 /// The object marked for deletion, if something holds it.

@@ -8,7 +8,8 @@ use serde_saphyr::Error;
 const SHALLOW: &str = "invalid indentation in multiline quoted scalar";
 /// What such a line begins with is no part of the scalar, so that it may as well be deeper.
 const DEEPER: &str = "        ";
-/// A text is read again while all readings together come to no more than this.
+/// A text is read again so often at most, and while all readings together come to no more than so many bytes.
+const MOST_READINGS: usize = 64;
 const MOST_BYTES: usize = 8 << 20;
 
 /// Reads a text by `read`, and takes quoted scalars whose further lines are not deeper than what they are in, as upstream does:
@@ -21,15 +22,18 @@ const MOST_BYTES: usize = 8 << 20;
 /// The parser says itself which lines these are; nothing else of the text is changed, and no line gets another number.
 pub fn lenient<T>(text: &str, read: impl Fn(&str) -> Result<T, Error>) -> Result<T, Error> {
     let mut text = Cow::Borrowed(text);
-    let mut bytes = text.len();
+    let (mut bytes, mut readings) = (text.len(), 0);
     loop {
         let error = match read(&text) {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
         bytes = bytes.saturating_add(text.len());
+        readings += 1;
         match shallow_line(&error).and_then(|line| start_of(&text, line)) {
-            Some(start) if bytes <= MOST_BYTES => text.to_mut().insert_str(start, DEEPER),
+            Some(start) if bytes <= MOST_BYTES && readings < MOST_READINGS => {
+                text.to_mut().insert_str(start, DEEPER);
+            }
             _ => return Err(error),
         }
     }

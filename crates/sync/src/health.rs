@@ -10,6 +10,8 @@ const FAILURES: u32 = 3;
 const SUCCESSES: u32 = 2;
 /// So often in a row it may be too busy to say how it is.
 const MOST_BUSY: u32 = 30;
+/// After so often in a row another connection is tried: others may be answered on one that is well.
+const BUSY_AGAIN: u32 = 3;
 
 /// What came of asking a member how it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +87,11 @@ impl Health {
         };
         self.usable = Some(usable);
         usable
+    }
+
+    /// Whether it is busy for long, so that it may be the connection which is not as it should be.
+    pub fn is_busy_again(&self) -> bool {
+        self.busy > 0 && self.busy % BUSY_AGAIN == 0
     }
 
     /// In between: the last answers say something else than what is held.

@@ -362,7 +362,7 @@ impl Session {
                 Outcome::Good if !health.is_unsure() => options.probe_every,
                 Outcome::Good => options.retry_after,
                 Outcome::Bad(trouble) => {
-                    if !trouble.busy {
+                    if !trouble.busy || health.is_busy_again() {
                         client.forget();
                     }
                     trouble.wait.map_or(options.retry_after, |wait| wait.clamp(options.retry_after, MAX_WAIT))

@@ -13,8 +13,10 @@ use serde_json::{Value, json};
 
 use crate::{
     MANAGER, NAMESPACE,
-    client::{Access, Client, Error, Identity, JSON, MERGE},
+    client::{Access, Client, Error, Identity, JSON, MERGE, list_pages},
     join::{ACCOUNT, CLUSTERS, JOINED_BY, ROLE, Refusal, TOKEN_SECRET, secret_path, uid},
+    objects,
+    reflect::METADATA_LIST,
     tokens::policy,
 };
 
@@ -272,18 +274,22 @@ async fn marked(member: &Client) -> Result<Vec<String>, Error> {
             "" => format!("/api/{}", target.version),
             group => format!("/apis/{group}/{}", target.version),
         };
-        let list = match member.get(&format!("{root}/{}?labelSelector={selector}", target.plural)).await {
-            Ok(list) => list,
+        let path = format!("{root}/{}?labelSelector={selector}", target.plural);
+        let listed = list_pages(member, &path, METADATA_LIST, |page| {
+            for head in page.items().filter_map(objects::head) {
+                let (namespace, name) = (head.metadata.namespace, head.metadata.name);
+                paths.push(match &*namespace {
+                    "" => format!("{root}/{}/{name}", target.plural),
+                    namespace => format!("{root}/namespaces/{namespace}/{}/{name}", target.plural),
+                });
+            }
+            Ok(())
+        });
+        match listed.await {
+            Ok(_) => {}
             // What a session may not see, or the member does not serve, it has not made there.
-            Err(error) if matches!(error.code(), Some(403 | 404)) => continue,
+            Err(error) if matches!(error.code(), Some(403 | 404)) => {}
             Err(error) => return Err(error),
-        };
-        for object in list["items"].as_array().into_iter().flatten() {
-            let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-            paths.push(match text("namespace") {
-                "" => format!("{root}/{}/{}", target.plural, text("name")),
-                namespace => format!("{root}/namespaces/{namespace}/{}/{}", target.plural, text("name")),
-            });
         }
     }
     Ok(paths)

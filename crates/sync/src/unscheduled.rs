@@ -67,7 +67,10 @@ impl Unscheduled {
         }
         let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
         let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into()));
-        here.insert(name.into(), Pod { labels: labels.collect(), since, counts: false });
+        let pod = Pod { labels: labels.collect(), since, counts: false };
+        if here.insert(name.into(), pod).is_some_and(|known| known.counts) {
+            self.relieved.insert(namespace.into());
+        }
         true
     }
 

@@ -30,6 +30,9 @@ pub struct Spec {
 pub struct Part {
     pub cluster: String,
     pub completions: u64,
+    /// Which copy did it: how many were there before.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub run: u64,
 }
 
 fn is_zero(number: &u64) -> bool {

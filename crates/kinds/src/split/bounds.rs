@@ -82,9 +82,10 @@ impl Local {
         self.is_settled(window) && self.desired == max && self.current == max
     }
 
+    /// One more than it runs would make it the next to offer, and nothing would come to rest.
     fn can_raise_min(&self, window: u64) -> bool {
         let Bounds { min, max } = self.bounds;
-        self.is_settled(window) && min < max && self.desired > min
+        self.is_settled(window) && min < max && self.desired > min + 1
     }
 }
 
@@ -172,10 +173,14 @@ impl Pass {
         let has_room = |max: &[u64], at: usize| max.get(at) < ceilings.get(at);
         let needs: Vec<usize> =
             self.who(Local::needs_max).into_iter().filter(|at| has_room(&max, *at)).collect();
-        let mut offers = offers.into_iter();
-        for (to, from) in needs.into_iter().zip(offers.by_ref()) {
+        // Whoever would be left with what it runs would be the next to need more, and nothing would come to rest.
+        let (givers, scarce): (Vec<usize>, Vec<usize>) =
+            offers.into_iter().partition(|at| self.spare(*at) > 1);
+        let mut givers = givers.into_iter();
+        for (to, from) in needs.into_iter().zip(givers.by_ref()) {
             move_one(&mut max, from, to);
         }
+        let offers = givers.chain(scarce);
         if sum < most {
             raise(&mut max, &ceilings, &self.weights(), most);
             return max;
@@ -371,6 +376,36 @@ mod tests {
             prop_assert_eq!(max, whole.max.min(most));
             let least = whole.min.max(divided.len() as u64).min(max);
             prop_assert_eq!(divided.values().map(|it| it.min).sum::<u64>(), least);
+        }
+
+        /// Each cluster runs what its load wants within its bounds, at once or not for as long as passes are made.
+        #[test]
+        fn passes_come_to_rest(
+            min in 0u64..8, more in 0u64..12, loads in prop::collection::vec(1u64..6, 2..5), at_once: bool,
+        ) {
+            let whole = Bounds { min, max: (min + more).max(1) };
+            let name = |at: usize| format!("c{at}");
+            let scaled = |load: u64, bounds: Bounds| {
+                let replicas = load.clamp(bounds.min, bounds.max);
+                Local { bounds, current: replicas, desired: replicas, scaled: None }
+            };
+            let mut clusters: BTreeMap<String, Option<Local>> = (0..loads.len()).map(|at| (name(at), None)).collect();
+            let mut passes = 0;
+            loop {
+                let divided = bounds(whole, &clusters, WINDOW);
+                let before = clusters.clone();
+                for (load, (cluster, local)) in loads.iter().zip(&mut clusters) {
+                    *local = divided.get(cluster).map(|new| match local {
+                        Some(known) if !at_once => Local { bounds: *new, ..*known },
+                        _ => scaled(*load, *new),
+                    });
+                }
+                if clusters == before {
+                    break;
+                }
+                passes += 1;
+                prop_assert!(passes <= 2 * (min + more) + 4, "{clusters:?}");
+            }
         }
 
         #[test]

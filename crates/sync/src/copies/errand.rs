@@ -77,7 +77,14 @@ impl Case {
     }
 
     fn is_about_it(&self, seen: &&Seen) -> bool {
-        seen.run == self.own.run
+        seen.run == self.own.run || !self.has_runs()
+    }
+
+    /// Whether a copy may be followed by another of the same object; of other kinds, what it says of that is somebody's
+    /// whim.
+    pub(super) fn has_runs(&self) -> bool {
+        let reference = &self.assignment.spec.object;
+        kinds::of(reference.group(), &reference.kind).is_job()
     }
 
     /// Objects have a generation only if their kind has one; 0 would say that there is no copy.

@@ -38,8 +38,12 @@ impl Session {
                 false => There::Leftover { uid: seen.uid.clone(), deleting: seen.deleting },
             });
         }
-        if seen.run != case.own.run {
-            return Ok(There::Former { uid: seen.uid.clone(), deleting: seen.deleting });
+        if case.has_runs() && seen.run != case.own.run {
+            let (uid, deleting) = (seen.uid.clone(), seen.deleting);
+            return Ok(match seen.run < case.own.run {
+                true => There::Former { uid, deleting },
+                false => There::Later { uid, deleting },
+            });
         }
         let matches = match sent {
             None => true,

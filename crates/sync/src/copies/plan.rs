@@ -32,6 +32,12 @@ pub enum There {
         uid: CompactString,
         deleting: bool,
     },
+    /// A copy that was made after the one that is to be there: whoever made it knew more than is known here, as where an
+    /// older backup was restored.
+    Later {
+        uid: CompactString,
+        deleting: bool,
+    },
     /// A copy of an object that is no more.
     Leftover {
         uid: CompactString,
@@ -68,9 +74,19 @@ pub enum Action {
 pub fn plan(wish: Wish, there: &There, adopt: bool) -> Action {
     match (wish, there) {
         (_, There::Unseen) => Action::Look,
-        (Wish::Release, There::Ours { uid, .. } | There::Former { uid, .. }) => Action::Release(uid.clone()),
-        (_, There::Ours { deleting: true, .. } | There::Former { deleting: true, .. }) => Action::Await,
-        (Wish::Keep | Wish::Remove, There::Former { uid, .. }) => Action::Delete(uid.clone()),
+        (Wish::Release, There::Ours { uid, .. } | There::Former { uid, .. } | There::Later { uid, .. }) => {
+            Action::Release(uid.clone())
+        }
+        (
+            _,
+            There::Ours { deleting: true, .. }
+            | There::Former { deleting: true, .. }
+            | There::Later { deleting: true, .. },
+        ) => Action::Await,
+        (Wish::Keep | Wish::Stay, There::Later { .. }) => Action::Conflict,
+        (Wish::Keep | Wish::Remove, There::Former { uid, .. }) | (Wish::Remove, There::Later { uid, .. }) => {
+            Action::Delete(uid.clone())
+        }
         (Wish::Stay, There::Former { .. }) => Action::Leave,
         (Wish::Keep, There::Leftover { deleting: true, .. }) => Action::Await,
         (Wish::Keep, There::Absent) => Action::Create,
@@ -106,6 +122,8 @@ mod tests {
             (ours(true, true), [Await, Await, Await]),
             (There::Former { uid: uid(), deleting: false }, [delete.clone(), Leave, delete.clone()]),
             (There::Former { uid: uid(), deleting: true }, [Await, Await, Await]),
+            (There::Later { uid: uid(), deleting: false }, [Conflict, Conflict, delete.clone()]),
+            (There::Later { uid: uid(), deleting: true }, [Await, Await, Await]),
             (There::Leftover { uid: uid(), deleting: false }, [apply.clone(), Gone, Gone]),
             (There::Leftover { uid: uid(), deleting: true }, [Await, Gone, Gone]),
             (There::Foreign { uid: uid() }, [Conflict, Gone, Gone]),
@@ -118,6 +136,12 @@ mod tests {
         assert_eq!(plan(Wish::Release, &ours(false, true), false), Action::Release(uid()));
         assert_eq!(plan(Wish::Release, &There::Foreign { uid: uid() }, true), Gone);
         assert_eq!(plan(Wish::Keep, &There::Foreign { uid: uid() }, true), apply, "it may be taken over");
+        let later = There::Later { uid: uid(), deleting: false };
+        assert_eq!(
+            plan(Wish::Keep, &later, true),
+            Conflict,
+            "nothing that runs goes because of an old backup"
+        );
         assert_eq!(plan(Wish::Remove, &There::Foreign { uid: uid() }, true), Gone, "it was not taken over");
     }
 }

@@ -66,6 +66,17 @@ impl Session {
             return Upshot::retry(Some(Report { message, ..case.applied(None) }));
         }
         self.shared.hub.metrics.copies.wrote("conflict");
+        if let Some(seen) =
+            seen.filter(|seen| case.has_runs() && seen.run > case.own.run && seen.source == case.source_uid())
+        {
+            let message = format!(
+                "the cluster has a later copy of it ({}: {}) than is known here, as after an older backup was restored; it is left alone: \
+                 delete it there to have the part done again, or delete the {kind} and create it anew",
+                api::RUN_ANNOTATION,
+                seen.run
+            );
+            return Upshot::retry(Some(case.failed(reason::CONFLICT, message, None)));
+        }
         if case.is_shared && !is_of_cluster {
             let message =
                 format!("the cluster has the {kind} {name} of another workspace, which is left alone");

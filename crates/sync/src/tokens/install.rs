@@ -135,6 +135,9 @@ impl Session {
                 let message = format!("pods of workspaces reach their workspace at {address}");
                 conditions.set(condition::TOKENS, true, "Installed", &message, &now);
             }
+            // No answer tells nothing: what is known must not be forgotten because of it, for after a restart nothing would
+            // be sent there until it is known again.
+            Err(lack) if lack.reason == UNREACHABLE && self.tokens.way().is_some() => return,
             Err(lack) => {
                 conditions.set(condition::TOKENS, false, lack.reason, &lack.message, &now);
             }

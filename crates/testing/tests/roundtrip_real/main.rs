@@ -125,7 +125,11 @@ fn scenario_06_spread_two_to_one_and_scale(world: &World) {
     world.rolled_out("spread", "web");
     let table = world.k(&["get", "deploy", "web", "-n", "spread", "--no-headers"]).ok();
     assert!(table.contains("7/7"), "{table}");
-    assert_eq!(running(world, "spread"), [5, 2, 0]);
+    // A cluster that did not answer for a moment has its share later.
+    eventually("five, two and none", || match running(world, "spread") {
+        counts if counts == [5, 2, 0] => Ok(()),
+        counts => Err(format!("{counts:?}")),
+    });
 }
 
 /// Nodes that kwok pretends to be pull no images: in m2 no node is good enough instead.
@@ -251,12 +255,12 @@ fn scenario_12_a_partition_with_restarts(world: &mut World) {
         conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] != "True")
     };
     world.until("cluster", &member, "it is lost", is_lost);
-    for _ in 0..2 {
+    for round in 10..12 {
         // Everything that it had seen is gone with it.
         let _ = std::fs::remove_dir_all(world.operator.data.join("views"));
         let _ = std::fs::remove_file(world.operator.data.join("views"));
         world.operator.restart_hub().expect("it starts again");
-        world.barrier("spread", 10, &others);
+        world.barrier("spread", round, &others);
     }
     world.operator.restart_hub().expect("it starts again");
     world.member(&member).link.heal();

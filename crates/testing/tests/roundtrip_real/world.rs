@@ -194,11 +194,24 @@ impl Member {
         path
     }
 
-    /// What the session wrote so far, by the member's own audit log, but for what it knows of itself.
+    /// What the session wrote so far, by the member's own audit log, but for what it knows of itself: what it only tried
+    /// is nowhere, and tokens are renewed by a clock.
     pub fn session_writes(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.audit).expect("an audit log");
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        events.filter(|it| it["user"]["username"] == SESSION).collect()
+        let is_trial = |it: &Value| it["requestURI"].as_str().is_some_and(|it| it.contains("dryRun=All"));
+        let is_token = |it: &Value| {
+            let object = &it["objectRef"];
+            let name = object["name"].as_str().or(it["requestObject"]["metadata"]["name"].as_str());
+            object["resource"] == "secrets" && name.is_some_and(|name| name.starts_with("hanse-token-"))
+        };
+        events
+            .filter(|it| {
+                it["user"]["username"] == SESSION
+                    && !is_trial(it)
+                    && !(is_token(it) && it["verb"] != "delete")
+            })
+            .collect()
     }
 }
 
