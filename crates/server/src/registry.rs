@@ -18,15 +18,20 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// `root`: with the kinds that platform admins have. `loopback_endpoints`: endpoints may be there.
-    pub fn builtin(root: bool, loopback_endpoints: bool) -> Registry {
-        let rows =
-            builtin::rows().chain(api::ROWS).chain(dialects::rows()).filter(|row| root || !row.only_in_root);
+    /// With the kinds that platform admins have. `loopback_endpoints`: endpoints may be there.
+    pub fn builtin(loopback_endpoints: bool) -> Registry {
+        let rows = builtin::rows().chain(api::ROWS).chain(dialects::rows());
         let row = |row: &Row| match loopback_endpoints {
             true => builtin::with_loopback_endpoints(row.clone()),
             false => row.clone(),
         };
         Registry::new(rows.map(|it| Arc::new(Resource::new(row(it)))).collect(), None)
+    }
+
+    /// Without the kinds that platform admins have; the others are shared.
+    pub fn ordinary(&self) -> Registry {
+        let resources = self.resources.iter().filter(|it| !it.row.only_in_root).cloned();
+        Registry::new(resources.collect(), None)
     }
 
     /// What `below` has, and `resources` where they do not claim the same.

@@ -33,9 +33,9 @@ pub struct Served {
 }
 
 impl Served {
-    fn builtin(root: bool, loopback_endpoints: bool) -> Self {
+    fn builtin(registry: Registry) -> Self {
         Self {
-            registry: Arc::new(Registry::builtin(root, loopback_endpoints)),
+            registry: Arc::new(registry),
             discovered: OnceLock::new(),
             openapi: OnceLock::new(),
             swagger: OnceLock::new(),
@@ -90,9 +90,10 @@ pub fn definitions() -> &'static Collection {
 
 impl Servings {
     pub fn new(loopback_endpoints: bool) -> Self {
+        let builtin = Registry::builtin(loopback_endpoints);
         Self {
-            ordinary: Arc::new(Served::builtin(false, loopback_endpoints)),
-            root: Arc::new(Served::builtin(true, loopback_endpoints)),
+            ordinary: Arc::new(Served::builtin(builtin.ordinary())),
+            root: Arc::new(Served::builtin(builtin)),
             custom: Recent::default(),
         }
     }

@@ -249,6 +249,39 @@ fn what_was_done_of_a_job_is_not_done_again() {
     }
 }
 
+/// A cluster that was given up may still have the copy that it had: what it is to do when it is joined again is another.
+#[test]
+fn a_cluster_that_comes_back_has_another_copy_of_a_job() {
+    let directory = directory(&["a", "b"].map(|name| cluster(name, "eu", 100)));
+    let subject = kinds::subject(&json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "shop", "name": "sum"},
+        "spec": {
+            "parallelism": 2, "completions": 8,
+            "template": {"spec": {"containers": [{"name": "a", "image": "b"}]}},
+        },
+    }))
+    .unwrap();
+    let share = Share { replicas: 1, completions: Some(4), ..Share::default() };
+    let current = BTreeMap::from([("a".to_owned(), share)]);
+    let runs = BTreeMap::from([("b".to_owned(), 1)]);
+    for (strategy, wanted) in
+        [("Divide", vec![("a", 4, 0), ("b", 3, 1)]), ("Duplicate", vec![("a", 8, 0), ("b", 8, 1)])]
+    {
+        let policies = Policies::from([policy(json!({"select": [{}], "strategy": strategy}))]);
+        let input = Input {
+            workspace: &policies,
+            current: &current,
+            finished: 1,
+            runs: &runs,
+            ..Input::new(&subject, &directory)
+        };
+        let shares = decide(&input).shares;
+        let shown: Vec<(&str, u64, u64)> =
+            shares.iter().map(|(name, it)| (name.as_str(), it.completions.unwrap_or(99), it.run)).collect();
+        assert_eq!(shown, wanted, "{strategy}");
+    }
+}
+
 /// As federation has it: what pods say of the room counts, and is asked for all the same.
 #[test]
 fn a_cluster_whose_nodes_are_full_is_asked_for_what_it_would_have() {

@@ -25,6 +25,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(150);
 /// So long what is on its way may go on before it is said how far it is. That it has got there is said at once.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The more are on their way, the less often each says so: for every so many of them it waits as long again, up to the
+/// most.
+const CROWD: usize = 50;
+const MOST_PATIENCE: Duration = Duration::from_secs(5);
 /// After a failure of the store.
 const RETRY: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
@@ -86,7 +90,7 @@ impl Reporter {
         if !waits && self.is_said(errand, &report) {
             return;
         }
-        let due = if news == News::Turn { now } else { now + PATIENCE };
+        let due = if news == News::Turn { now } else { now + patience(pending.len()) };
         let entry =
             pending.entry(errand.clone()).or_insert_with(|| Pending { reports: BTreeMap::new(), due });
         entry.reports.insert(report.uid.clone(), report);
@@ -191,6 +195,12 @@ impl Reporter {
         }
         Err("the Assignment keeps changing".to_owned())
     }
+}
+
+/// How long one of so many may go on before it is said how far it is.
+fn patience(under_way: usize) -> Duration {
+    let times = u32::try_from(1 + under_way / CROWD).unwrap_or(u32::MAX);
+    PATIENCE.saturating_mul(times).min(MOST_PATIENCE)
 }
 
 /// Whether anything is another than it was; `leaves`: the Assignment is being deleted. What is said of clusters that it is not assigned to any more goes.
@@ -318,6 +328,12 @@ mod tests {
         reporter.report(&errand, gone, News::Turn);
         assert!(reporter.pending.lock().is_empty());
         peer.stop().await;
+    }
+
+    #[test]
+    fn many_on_their_way_say_less_of_it() {
+        let seconds = [0, 49, 50, 199, 100_000, usize::MAX].map(|count| patience(count).as_secs());
+        assert_eq!(seconds, [1, 1, 2, 4, 5, 5]);
     }
 
     #[test]
