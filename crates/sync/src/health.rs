@@ -91,7 +91,7 @@ impl Health {
 
     /// Whether it is busy for long, so that it may be the connection which is not as it should be.
     pub fn is_busy_again(&self) -> bool {
-        self.busy > 0 && self.busy % BUSY_AGAIN == 0
+        self.busy > 0 && self.busy.is_multiple_of(BUSY_AGAIN)
     }
 
     /// In between: the last answers say something else than what is held.
