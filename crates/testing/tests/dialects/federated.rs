@@ -173,7 +173,7 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     let a = world.member(A).await?;
     // The hub may have been faster: whose the namespace is makes no difference here.
     let made = a.client.post("/api/v1/namespaces", &crate::app::namespace(NS)).await?;
-    ensure!(matches!(made.code, 201 | 409), "{}", made.json());
+    ensure!(matches!(made.code.as_u16(), 201 | 409), "{}", made.json());
     let theirs = crate::app::deployment("web", 2);
     a.create(&theirs).await?;
     let config = |adopts: &str| {
