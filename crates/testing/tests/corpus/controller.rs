@@ -168,13 +168,15 @@ fn definition(short: &Value) -> Value {
 fn brought(said: &Value) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for from in list(said) {
+        // What nobody has built anything of yet is not there either.
         let module = Command::new("go")
-            .args(["list", "-m", "-f", "{{.Dir}}", text(from, "/module")])
+            .args(["mod", "download", "-json", text(from, "/module")])
             .current_dir(corpus().join("../real").join(text(from, "/of")))
             .output()
             .context("go")?;
-        ensure!(module.status.success(), "{}", String::from_utf8_lossy(&module.stderr));
-        let module = PathBuf::from(String::from_utf8(module.stdout)?.trim());
+        let said: Value = serde_json::from_slice(&module.stdout).context("go mod download")?;
+        ensure!(module.status.success() && said["Dir"].is_string(), "{said}");
+        let module = PathBuf::from(text(&said, "/Dir"));
         for file in list(&from["files"]).filter_map(Value::as_str) {
             let read = fs::read_to_string(module.join(file)).with_context(|| file.to_owned())?;
             all.extend(Bundle::of(file, &[read])?.objects);
