@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use compact_str::CompactString;
 use jiff::Timestamp;
 use machinery::{Object, Owner};
 use parking_lot::{Mutex, RwLock};
@@ -20,8 +21,8 @@ use crate::{
     Action, Kind, Plan, Pod, Refusal, World,
     api::{Api, Refused},
     controllers::{Changed, Controller},
-    index::Pods,
-    kind::PODS,
+    index::{Controlled, Pods},
+    kind::{CONTROLLED, PODS},
     queue::{Queue, Work},
     runtime::Runtime,
     tree,
@@ -35,6 +36,8 @@ pub struct Cluster {
     pub name: String,
     pub id: WorkspaceId,
     pub pods: Mutex<Pods>,
+    /// Locked after `pods`.
+    pub controlled: Mutex<Controlled>,
     /// Nothing is done in it meanwhile: its controllers and nodes are down.
     pub paused: AtomicBool,
 }
@@ -59,6 +62,7 @@ pub struct Engine {
 pub struct Seen<'a> {
     space: &'a Space,
     pods: &'a Pods,
+    controlled: &'a Controlled,
     now: Timestamp,
     /// What was refused lately of what the object that is looked at asked for.
     refusal: Option<Refusal>,
@@ -134,6 +138,13 @@ impl Engine {
             for (key, object) in space.latest(&PODS.collection()).iter(None, None) {
                 self.index(cluster, &mut pods, key, object);
             }
+            let mut controlled = cluster.controlled.lock();
+            *controlled = Controlled::default();
+            for kind in CONTROLLED {
+                for (key, object) in space.latest(&kind.collection()).iter(None, None) {
+                    controlled.put(*kind, key, controller_of(object));
+                }
+            }
         }
         for (kind, numbers) in &self.of_kind {
             for (key, _) in space.latest(&kind.collection()).iter(None, None) {
@@ -188,6 +199,13 @@ impl Engine {
             }
         }
         let item = &event.key.item;
+        if CONTROLLED.contains(&kind) {
+            let mut controlled = cluster.controlled.lock();
+            match new {
+                Some(object) => controlled.put(kind, item, controller_of(object)),
+                None => controlled.remove(kind, item),
+            }
+        }
         if new.is_some() {
             for number in self.of_kind.get(&kind).into_iter().flatten() {
                 self.ask(&cluster.id, *number, item.namespace(), item.name());
@@ -233,8 +251,9 @@ impl Engine {
         let read = |object: &Object| object.tree().ok().map(Value::Object);
         let (old, new) = (old.and_then(read), new.and_then(read));
         let changed = Changed { kind, old: old.as_ref(), new: new.as_ref() };
-        let pods = cluster.pods.lock();
-        let seen = Seen { space: &space, pods: &pods, now: self.hub.now(), refusal: None };
+        let (pods, controlled) = (cluster.pods.lock(), cluster.controlled.lock());
+        let seen =
+            Seen { space: &space, pods: &pods, controlled: &controlled, now: self.hub.now(), refusal: None };
         for number in numbers {
             let Some(controller) = self.controllers.get(usize::from(*number)) else { continue };
             let woken = self.guarded(controller.name(), || controller.wakes(&seen, &changed));
@@ -314,9 +333,9 @@ impl Engine {
 
     fn plan(&self, cluster: &Cluster, controller: &dyn Controller, work: &Work) -> Option<Plan> {
         let space = self.hub.space_by_id(&cluster.id)?;
-        let pods = cluster.pods.lock();
+        let (pods, controlled) = (cluster.pods.lock(), cluster.controlled.lock());
         let refusal = self.refusals.lock().get(work).cloned();
-        let seen = Seen { space: &space, pods: &pods, now: self.hub.now(), refusal };
+        let seen = Seen { space: &space, pods: &pods, controlled: &controlled, now: self.hub.now(), refusal };
         let Some(object) = seen.get(controller.kind(), &work.namespace, &work.name) else {
             self.refusals.lock().remove(work);
             return None;
@@ -340,6 +359,11 @@ impl Engine {
     }
 }
 
+/// The UID of whoever controls an object.
+fn controller_of(object: &Object) -> Option<CompactString> {
+    object.head.owners.iter().find(|owner| owner.controller).map(|owner| owner.uid.as_str().into())
+}
+
 impl World for Seen<'_> {
     fn now(&self) -> Timestamp {
         self.now
@@ -357,20 +381,15 @@ impl World for Seen<'_> {
     }
 
     fn owned(&self, kind: Kind, namespace: &str, owner: &str) -> Vec<Value> {
-        let listing = self.space.latest(&kind.collection());
-        let controls = |it: &Owner| it.controller && it.uid == owner;
-        let owned =
-            listing.iter(Some(namespace), None).filter(|(_, object)| object.head.owners.iter().any(controls));
-        owned.filter_map(|(_, object)| object.tree().ok()).map(Value::Object).collect()
+        debug_assert!(CONTROLLED.contains(&kind), "{kind:?} has no index");
+        let owned = self.controlled.of(kind, owner).filter(|key| key.namespace() == namespace);
+        owned.filter_map(|key| self.get(kind, key.namespace(), key.name())).collect()
     }
 
     fn orphans(&self, kind: Kind, namespace: &str) -> Vec<Value> {
-        let listing = self.space.latest(&kind.collection());
-        let controls = |it: &Owner| it.controller;
-        let orphans = listing
-            .iter(Some(namespace), None)
-            .filter(|(_, object)| !object.head.owners.iter().any(controls));
-        orphans.filter_map(|(_, object)| object.tree().ok()).map(Value::Object).collect()
+        debug_assert!(CONTROLLED.contains(&kind), "{kind:?} has no index");
+        let orphans = self.controlled.orphans(kind, namespace);
+        orphans.filter_map(|key| self.get(kind, key.namespace(), key.name())).collect()
     }
 
     fn pods(&self, namespace: &str) -> Vec<Arc<Pod>> {

@@ -1,4 +1,5 @@
-//! Pods as the feed has shown them, found by namespace, owner and node.
+//! What the feed has shown of a cluster, found without looking at everything: pods by namespace, owner and node; other
+//! objects that have owners by these.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,7 +9,7 @@ use std::{
 use compact_str::CompactString;
 use store::ItemKey;
 
-use crate::Pod;
+use crate::{Kind, Pod};
 
 /// The pods of one cluster.
 #[derive(Default)]
@@ -97,9 +98,62 @@ fn found(pods: Option<&BTreeMap<ItemKey, Arc<Pod>>>) -> Vec<Arc<Pod>> {
     pods.into_iter().flat_map(BTreeMap::values).cloned().collect()
 }
 
+/// The objects of one cluster that controllers have: by whom they are controlled.
+#[derive(Default)]
+pub struct Controlled {
+    /// Whose each is; `None`: nobody's.
+    owners: HashMap<(Kind, ItemKey), Option<CompactString>>,
+    by_owner: HashMap<(Kind, CompactString), BTreeSet<ItemKey>>,
+    orphans: HashMap<Kind, BTreeSet<ItemKey>>,
+}
+
+impl Controlled {
+    pub fn put(&mut self, kind: Kind, key: &ItemKey, owner: Option<CompactString>) {
+        if self.owners.get(&(kind, key.clone())) == Some(&owner) {
+            return;
+        }
+        self.remove(kind, key);
+        match &owner {
+            Some(owner) => self.by_owner.entry((kind, owner.clone())).or_default().insert(key.clone()),
+            None => self.orphans.entry(kind).or_default().insert(key.clone()),
+        };
+        self.owners.insert((kind, key.clone()), owner);
+    }
+
+    pub fn remove(&mut self, kind: Kind, key: &ItemKey) {
+        match self.owners.remove(&(kind, key.clone())) {
+            None => {}
+            Some(None) => drop(self.orphans.get_mut(&kind).map(|orphans| orphans.remove(key))),
+            Some(Some(owner)) => {
+                let under = (kind, owner);
+                if let Some(owned) = self.by_owner.get_mut(&under) {
+                    owned.remove(key);
+                    if owned.is_empty() {
+                        self.by_owner.remove(&under);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Those that the object with this UID controls.
+    pub fn of(&self, kind: Kind, owner: &str) -> impl Iterator<Item = &ItemKey> {
+        self.by_owner.get(&(kind, owner.into())).into_iter().flatten()
+    }
+
+    /// Those of a namespace that nobody controls.
+    pub fn orphans(&self, kind: Kind, namespace: &str) -> impl Iterator<Item = &ItemKey> {
+        let from = ItemKey::new(namespace, "");
+        let here = self.orphans.get(&kind).into_iter().flat_map(move |all| all.range(from.clone()..));
+        here.take_while(move |key| key.namespace() == namespace)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    use crate::kind::{JOBS, REPLICA_SETS};
 
     use super::*;
 
@@ -126,5 +180,22 @@ mod tests {
         assert!(pods.in_namespace("aa").is_empty());
         pods.remove(&key);
         assert!(pods.by_owner.is_empty() && pods.by_node.is_empty() && pods.all.is_empty());
+    }
+    #[test]
+    fn an_object_is_found_with_whoever_controls_it_now() {
+        let mut all = Controlled::default();
+        let (a, b) = (ItemKey::new("n", "a"), ItemKey::new("m", "b"));
+        let found = |all: &Controlled, owner: &str| all.of(REPLICA_SETS, owner).cloned().collect::<Vec<_>>();
+        let orphans = |all: &Controlled| all.orphans(REPLICA_SETS, "n").cloned().collect::<Vec<_>>();
+        all.put(REPLICA_SETS, &a, None);
+        all.put(REPLICA_SETS, &b, None);
+        all.put(JOBS, &a, Some("1".into()));
+        assert_eq!((orphans(&all), found(&all, "1")), (vec![a.clone()], vec![]), "of its kind and namespace");
+        all.put(REPLICA_SETS, &a, Some("1".into()));
+        assert_eq!((orphans(&all), found(&all, "1")), (vec![], vec![a.clone()]), "it was adopted");
+        all.put(REPLICA_SETS, &a, Some("2".into()));
+        assert_eq!((found(&all, "1"), found(&all, "2")), (vec![], vec![a.clone()]));
+        all.remove(REPLICA_SETS, &a);
+        assert_eq!((orphans(&all), found(&all, "2")), (vec![], vec![]));
     }
 }

@@ -87,6 +87,9 @@ pub const BUDGETS: Kind = Kind::of("policy", "v1", "poddisruptionbudgets", "PodD
 pub const SLICES: Kind = Kind::of("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true);
 pub const STORAGE_CLASSES: Kind = Kind::of("storage.k8s.io", "v1", "storageclasses", "StorageClass", false);
 
+/// Those that controllers have, and look for by whom they are controlled. Pods have an index of their own.
+pub const CONTROLLED: &[Kind] = &[REPLICATION_CONTROLLERS, REPLICA_SETS, REVISIONS, JOBS, SLICES];
+
 const ALL: &[Kind] = &[
     PODS,
     NODES,

@@ -240,6 +240,7 @@ impl Simulation {
             name: name.to_owned(),
             id: workspace_id(tree::uid(&workspace)),
             pods: Mutex::default(),
+            controlled: Mutex::default(),
             paused: AtomicBool::new(false),
         });
         self.engine.adopt(cluster.clone());

@@ -129,7 +129,7 @@ impl Fleet {
     }
 
     /// Joins all members, and waits until all can be used.
-    pub async fn join(&self, labels: impl Fn(usize) -> Map<String, Value>) -> Result<Duration> {
+    pub async fn join(&mut self, labels: impl Fn(usize) -> Map<String, Value>) -> Result<Duration> {
         let began = Instant::now();
         let env = Env::real();
         let kubeconfig = self.server.kubeconfig().context("the hub has no kubeconfig")?;
@@ -145,7 +145,10 @@ impl Fleet {
         });
         stream::iter(joins).buffer_unordered(JOINS_AT_ONCE).try_collect::<Vec<_>>().await?;
         self.until_ready().await?;
-        Ok(began.elapsed())
+        let joined = began.elapsed();
+        // Nobody used them meanwhile, and the hub may have closed them.
+        self.connections = self.hub.connect_many(CONNECTIONS).await?;
+        Ok(joined)
     }
 
     async fn until_ready(&self) -> Result<()> {

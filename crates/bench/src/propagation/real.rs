@@ -35,7 +35,7 @@ struct Burst {
 pub async fn run(hanse: &std::path::Path, options: &Options) -> Result<(Vec<Section>, u64)> {
     eprintln!("{MEMBERS} real members");
     let clusters = Clusters::real(MEMBERS, options.nodes)?;
-    let fleet = Fleet::start(hanse, clusters).await?;
+    let mut fleet = Fleet::start(hanse, clusters).await?;
     fleet.join(|_| Map::new()).await?;
     let spec = json!({"select": [{"kinds": ["Deployment", "ConfigMap"]}], "strategy": "Duplicate"});
     fleet.placement("everywhere", &spec).await?;

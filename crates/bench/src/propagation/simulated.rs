@@ -34,7 +34,8 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
     let clusters = options.clusters;
     eprintln!("{clusters} simulated members");
     let pods = options.w1.div_ceil(100) + options.w2_seconds * options.w2_rate / clusters.max(1);
-    let fleet = Fleet::start(hanse, Clusters::simulated(clusters, pods.div_ceil(100) + NODES).await?).await?;
+    let mut fleet =
+        Fleet::start(hanse, Clusters::simulated(clusters, pods.div_ceil(100) + NODES).await?).await?;
     fleet.join(|_| Map::new()).await?;
     let mut sections = Vec::new();
     if options.has(Part::W1) {
