@@ -211,6 +211,8 @@ fn reported() -> Value {
                 "type": "integer", "format": "int64", "description": "The generation of the copy.",
             },
             "applied": flag("Whether the copy is there as it should be."),
+            "revision": word("The resourceVersion of the object when the copy was last made of something else."),
+            "rendered": word("The hash of what was sent to the cluster."),
             "reason": word("Why it is not, in one word; Gone: there is none any more."),
             "message": {"type": "string", "maxLength": 32768, "description": "What the cluster answered."},
             "run": count("Which of the copies that follow each other it is about."),

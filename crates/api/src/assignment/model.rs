@@ -174,6 +174,13 @@ pub struct Report {
     /// Of the copy.
     pub copy_generation: i64,
     pub applied: bool,
+    /// The revision of the object, epoch and number in one, of which was sent what the copy was last made of. An older one
+    /// than was told before, or one that this history does not have, is told by somebody who is behind.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub revision: String,
+    /// The hash of what was sent, by which it is known whether the copy is still made of that.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub rendered: String,
     /// One of [`reason`], or what the member says.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,

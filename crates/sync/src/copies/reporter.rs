@@ -10,6 +10,7 @@ use std::{
 
 use api::assignment::{Assignment, Report, State, Target};
 use futures_util::{StreamExt, stream};
+use machinery::Revision;
 use parking_lot::Mutex;
 use serde_json::Value;
 use server::Hub;
@@ -27,8 +28,8 @@ const REST: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The more are on their way, the less often each says so: for every so many of them it waits as long again, up to the
 /// most.
-const CROWD: usize = 50;
-const MOST_PATIENCE: Duration = Duration::from_secs(5);
+const CROWD: usize = 25;
+const MOST_PATIENCE: Duration = Duration::from_secs(10);
 /// After a failure of the store.
 const RETRY: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
@@ -173,7 +174,10 @@ impl Reporter {
         for _ in 0..ATTEMPTS {
             let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(false) };
             let mut assignment = self.hub.assignments.read(&object).map_err(|error| error.to_string())?;
-            if !merge(Arc::make_mut(&mut assignment), reports, object.head.deleting) {
+            let newest = self.revision(errand, &assignment);
+            let reports: BTreeMap<&String, &Report> =
+                reports.iter().filter(|(_, report)| !is_behind(&assignment, report, newest)).collect();
+            if !merge(Arc::make_mut(&mut assignment), &reports, object.head.deleting) {
                 return Ok(false);
             }
             let draft =
@@ -197,6 +201,38 @@ impl Reporter {
     }
 }
 
+impl Reporter {
+    /// Of the object that is assigned; `None`: it is not there, or nobody has changed what is there from the beginning.
+    fn revision(&self, errand: &Errand, assignment: &Assignment) -> Option<Revision> {
+        let reference = &assignment.spec.object;
+        let namespace = if reference.is_in_namespace() { errand.item.namespace() } else { "" };
+        let key = Key::new(reference.group(), &reference.resource, namespace, &reference.name);
+        let object = self.hub.store.get(&errand.workspace, &key)?;
+        (object.head.uid == reference.uid.as_str()).then_some(object.revision)
+    }
+}
+
+/// Whether a report is about an earlier state of the object than was told of before, or about one that is not in this
+/// history: whoever says it is behind, or was told by somebody who is no more.
+fn is_behind(assignment: &Assignment, report: &Report, newest: Option<Revision>) -> bool {
+    let Some(told) = Revision::parse(&report.revision) else { return false };
+    let known = assignment.report(&report.uid).filter(|known| known.run == report.run);
+    let before = known.and_then(|known| Revision::parse(&known.revision));
+    let is_behind = before.is_some_and(|before| told < before) || newest.is_some_and(|newest| told > newest);
+    if is_behind {
+        let (object, cluster) = (&assignment.spec.object, &report.name);
+        tracing::warn!(
+            ?object,
+            cluster,
+            ?told,
+            ?before,
+            ?newest,
+            "a report is not of this history, and does not count"
+        );
+    }
+    is_behind
+}
+
 /// How long one of so many may go on before it is said how far it is.
 fn patience(under_way: usize) -> Duration {
     let times = u32::try_from(1 + under_way / CROWD).unwrap_or(u32::MAX);
@@ -204,10 +240,11 @@ fn patience(under_way: usize) -> Duration {
 }
 
 /// Whether anything is another than it was; `leaves`: the Assignment is being deleted. What is said of clusters that it is not assigned to any more goes.
-fn merge(assignment: &mut Assignment, reports: &BTreeMap<String, Report>, leaves: bool) -> bool {
+fn merge(assignment: &mut Assignment, reports: &BTreeMap<&String, &Report>, leaves: bool) -> bool {
     let Assignment { spec, status } = assignment;
     let mut changed = false;
     for (uid, report) in reports {
+        let (uid, report) = (*uid, *report);
         let target = spec.clusters.iter().find(|target| target.uid == *uid);
         // That an earlier copy is gone, or what it did, says nothing of one that is to be made.
         let is_about_it = |it: &&Target| it.run == report.run;
@@ -333,7 +370,7 @@ mod tests {
     #[test]
     fn many_on_their_way_say_less_of_it() {
         let seconds = [0, 49, 50, 199, 100_000, usize::MAX].map(|count| patience(count).as_secs());
-        assert_eq!(seconds, [1, 1, 2, 4, 5, 5]);
+        assert_eq!(seconds, [1, 2, 3, 8, 10, 10]);
     }
 
     #[test]
@@ -343,10 +380,41 @@ mod tests {
             spec: Spec { clusters: vec![target("a"), target("b")], ..Spec::default() },
             status: Status { clusters: vec![report("a", 1), report("old", 1)] },
         };
-        let said = |reports: Vec<Report>| reports.into_iter().map(|it| (it.uid.clone(), it)).collect();
-        assert!(!merge(&mut assignment, &said(vec![report("a", 1), report("gone", 1)]), false));
+        let said = |assignment: &mut Assignment, reports: &[Report]| {
+            merge(assignment, &reports.iter().map(|it| (&it.uid, it)).collect(), false)
+        };
+        assert!(!said(&mut assignment, &[report("a", 1), report("gone", 1)]));
         assert_eq!(assignment.status.clusters.len(), 2, "nothing is tidied without need");
-        assert!(merge(&mut assignment, &said(vec![report("a", 2), report("b", 1)]), false));
+        assert!(said(&mut assignment, &[report("a", 2), report("b", 1)]));
         assert_eq!(assignment.status.clusters, [report("a", 2), report("b", 1)]);
+    }
+    #[test]
+    fn what_is_not_of_this_history_does_not_count() {
+        let at = |epoch: u32, seq: u64| {
+            let start = Revision::start_of_epoch(epoch);
+            Revision::from_u64(start.as_u64() + seq).expect("a revision")
+        };
+        let said = |revision: Revision| Report { revision: revision.to_string(), ..report("a", 1) };
+        let assignment = Assignment {
+            spec: Spec::default(),
+            status: Status { clusters: vec![said(at(1, 20)), report("b", 1)] },
+        };
+        // told of, newest, behind
+        let cases = [
+            (at(1, 20), Some(at(1, 30)), false, "the same again"),
+            (at(1, 25), Some(at(1, 30)), false, "a later one"),
+            (at(2, 1), Some(at(2, 1)), false, "after the history began anew"),
+            (at(1, 19), Some(at(1, 30)), true, "older than what was told"),
+            (at(1, 31), Some(at(1, 30)), true, "nobody has written that"),
+            (at(1, 40), Some(at(2, 1)), false, "of the epoch before, as the object may be"),
+            (at(2, 1), Some(at(1, 30)), true, "of an epoch that is not there"),
+            (at(1, 31), None, false, "the object is gone, and its copies are on their way out"),
+        ];
+        for (told, newest, behind, why) in cases {
+            assert_eq!(is_behind(&assignment, &said(told), newest), behind, "{why}");
+        }
+        assert!(!is_behind(&assignment, &report("a", 1), Some(at(1, 1))), "who made none says nothing of it");
+        let other = Report { run: 1, ..said(at(1, 1)) };
+        assert!(!is_behind(&assignment, &other, Some(at(1, 30))), "another copy");
     }
 }

@@ -139,11 +139,12 @@ impl<'a> Hand<'a> {
         Ok(made.json())
     }
 
-    pub async fn patch(&self, spot: &Spot, namespace: &str, name: &str, change: Value) -> Result<()> {
+    /// Answers what it is then.
+    pub async fn patch(&self, spot: &Spot, namespace: &str, name: &str, change: Value) -> Result<Value> {
         let path = self.in_workspace(&spot.path(namespace, name));
         let done = self.admin().merge_patch(&path, &change).await?;
         ensure!(done.code == 200, "{path}: {}", done.text());
-        Ok(())
+        Ok(done.json())
     }
 
     async fn uid(&self, target: &Target) -> Result<String> {

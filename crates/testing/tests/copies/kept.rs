@@ -49,6 +49,34 @@ async fn nothing_is_written_at_rest() -> Result<()> {
     Ok(())
 }
 
+/// By the revision and by what was sent, and not by the generation, which a ConfigMap does not have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_says_what_the_copy_was_made_of() -> Result<()> {
+    let (world, members) = one_cluster().await?;
+    let hand = Hand::new(&world);
+    hand.namespace("shop", &["eu-1"]).await?;
+    hand.config_map("shop", "settings", json!({"a": "1"}), &["eu-1"]).await?;
+    let first = hand.until(&CONFIG_MAP, "shop", "settings", "eu-1", |it| !it.rendered.is_empty()).await?;
+    let path = CONFIG_MAP.path("shop", "settings");
+    let made = copy(&members, "one", &path, |_| true).await?;
+    // What does not travel makes no other copy, and is not told of.
+    let touch = json!({"metadata": {"annotations": {"hanse.io/clusters": "eu-1"}}});
+    let touched = hand.patch(&CONFIG_MAP, "shop", "settings", touch).await?;
+    assert_ne!(touched["metadata"]["resourceVersion"], json!(first.revision));
+    let changed = hand.patch(&CONFIG_MAP, "shop", "settings", json!({"data": {"a": "2"}})).await?;
+    let is_other = |it: &api::assignment::Report| it.rendered != first.rendered;
+    let second = hand.until(&CONFIG_MAP, "shop", "settings", "eu-1", is_other).await?;
+    assert_eq!(changed["metadata"]["resourceVersion"], json!(second.revision), "nothing was said of the one between");
+    // The same as before is not the same revision.
+    let back = hand.patch(&CONFIG_MAP, "shop", "settings", json!({"data": {"a": "1"}})).await?;
+    let is_back = |it: &api::assignment::Report| it.rendered == first.rendered;
+    let third = hand.until(&CONFIG_MAP, "shop", "settings", "eu-1", is_back).await?;
+    assert_eq!(back["metadata"]["resourceVersion"], json!(third.revision));
+    let now = copy(&members, "one", &path, |it| it["data"]["a"] == "1").await?;
+    assert_eq!(now["metadata"]["uid"], made["metadata"]["uid"]);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_of_somebody_else_is_left_alone_until_it_may_be_taken_over() -> Result<()> {
     let (world, members) = one_cluster().await?;
