@@ -258,6 +258,13 @@ impl EtcdCluster {
         (0..self.members.len()).find(leads)
     }
 
+    /// One of the metrics without labels that a member shows.
+    pub fn metric(&self, member: usize, name: &str) -> Result<f64> {
+        let text = self.get(member, "/metrics")?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.with_context(|| format!("member {member} shows no {name}"))?.parse()?)
+    }
+
     pub fn pid(&self, member: usize) -> Option<u32> {
         self.members[member].as_ref().map(|process| process.child.id())
     }

@@ -25,7 +25,7 @@ pub struct LastingHub {
     port: u16,
     flags: Vec<String>,
     hub: Option<HubProcess>,
-    _etcd: Option<EtcdCluster>,
+    etcd: Option<EtcdCluster>,
     _directory: TempDir,
 }
 
@@ -46,7 +46,12 @@ impl LastingHub {
         }
         let port = free_port()?;
         let hub = Some(HubProcess::start_with(&data, port, &flags)?);
-        Ok(LastingHub { data, port, flags, hub, _etcd: etcd, _directory: directory })
+        Ok(LastingHub { data, port, flags, hub, etcd, _directory: directory })
+    }
+
+    /// What it stands on, if that is etcd.
+    pub fn etcd(&self) -> Option<&EtcdCluster> {
+        self.etcd.as_ref()
     }
 
     pub fn hub(&self) -> Result<&HubProcess> {

@@ -1,7 +1,11 @@
 //! Informers: each holds what one workspace's config maps are, from a watch that begins with a list and goes on where
 //! it was.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use testing::patience::Patience;
@@ -58,10 +62,15 @@ impl Informer {
         let path = format!("{}?watch=1&allowWatchBookmarks=true&timeoutSeconds=20&{query}", self.collection);
         let world = self.session.world.clone();
         let mut initial = self.version.is_none().then(BTreeMap::new);
+        let asked = Instant::now();
         let mut events = match self.session.client().watch(&path).await {
             Ok(events) => events,
             Err(error) if error.to_string().starts_with("429") => {
                 world.ledger.count("429");
+                return sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) if error.to_string().starts_with("503") => {
+                world.ledger.unavailable(asked, &format!("GET {path}: {error:#}"));
                 return sleep(Duration::from_secs(1)).await;
             }
             Err(error) => return self.session.reconnect(&format!("GET {path}: {error:#}")).await,

@@ -28,6 +28,8 @@ pub const WORKSPACES: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
 pub const STAYING: usize = 20;
 
 const MOST_PROBLEMS: usize = 50;
+/// How answers are counted that say the server is not available now.
+pub const UNAVAILABLE: &str = "503";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -139,11 +141,23 @@ impl Ledger {
     /// A connection broke that there has been, or was to be, since then: what a restart does, and nothing else may.
     pub fn lost(&self, since: Instant, why: &str) {
         self.count("lost connections");
-        let last = self.absences.lock().last().copied();
-        let excused = last.is_some_and(|(_, back)| back.is_none_or(|back| since < back));
-        if !excused {
+        if !self.is_around_a_restart(since) {
             self.problem(format!("a connection broke without a restart: {why}"));
         }
+    }
+
+    /// Somebody who asked then was told that the server is not available: as with what is lost.
+    pub fn unavailable(&self, asked: Instant, what: &str) {
+        self.count(UNAVAILABLE);
+        if !self.is_around_a_restart(asked) {
+            self.problem(format!("not available without a restart: {what}"));
+        }
+    }
+
+    /// Whether what began then may have met a server that goes away or has not come back.
+    fn is_around_a_restart(&self, began: Instant) -> bool {
+        let last = self.absences.lock().last().copied();
+        last.is_some_and(|(_, back)| back.is_none_or(|back| began < back))
     }
 
     pub fn goes_away(&self) {
@@ -247,8 +261,20 @@ impl Session {
                 }
             };
             self.world.ledger.count("requests");
-            if is_for_later(&answer) {
-                self.world.ledger.count("come back later");
+            // Nothing was done, and the client is told to come back.
+            let told_when = answer.headers.contains_key("retry-after");
+            let for_later = match answer.code {
+                StatusCode::TOO_MANY_REQUESTS => {
+                    self.world.ledger.count("429");
+                    true
+                }
+                StatusCode::SERVICE_UNAVAILABLE if told_when => {
+                    self.world.ledger.unavailable(asked, &format!("{method} {path}: {}", answer.text()));
+                    true
+                }
+                _ => false,
+            };
+            if for_later {
                 sleep(retry_after(&answer.headers)).await;
                 continue;
             }
@@ -283,13 +309,6 @@ impl Session {
             }
         }
     }
-}
-
-/// Nothing was done, and the client is told to come back.
-fn is_for_later(answer: &Answer) -> bool {
-    let told_when = answer.headers.contains_key("retry-after");
-    answer.code == StatusCode::TOO_MANY_REQUESTS
-        || (answer.code == StatusCode::SERVICE_UNAVAILABLE && told_when)
 }
 
 fn retry_after(headers: &HeaderMap) -> Duration {
