@@ -19,7 +19,6 @@ mod keeper;
 mod recover;
 mod replay;
 mod segment;
-mod turns;
 mod writer;
 
 use std::{

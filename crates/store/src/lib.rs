@@ -36,6 +36,7 @@ pub mod etcd;
 pub mod live;
 pub mod memory;
 pub mod suite;
+mod turns;
 
 use std::{collections::HashMap, fmt, sync::Arc};
 

@@ -7,10 +7,13 @@ use tokio::sync::mpsc;
 
 use super::{
     frame::{Kind, RECORD_HEADER, Record},
-    turns::Turns,
     writer::{Reply, Request, Writer, again, check_text, refuse},
 };
-use crate::{Error, WorkspaceId, live::Live};
+use crate::{
+    Error, WorkspaceId,
+    live::Live,
+    turns::{Turns, Waits},
+};
 
 /// A compaction or a removal that changes something.
 struct Forgetting {
@@ -65,7 +68,7 @@ impl Writer {
     pub(super) async fn forget(
         &mut self,
         first: Request,
-        turns: &mut Turns,
+        turns: &mut Turns<Request>,
         requests: &mut mpsc::Receiver<Request>,
     ) {
         let mut several = vec![first];

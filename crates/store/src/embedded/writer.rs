@@ -23,11 +23,11 @@ use super::{
     frame::{BLOCK, FRAME_HEADER, FrameBuilder, Kind, LogId, RECORD_HEADER, Record},
     history::History,
     segment::{self, FirstState, Segment, SegmentHeader, Unmade},
-    turns::Turns,
 };
 use crate::{
     Change, Commit, Committed, Error, WorkspaceId, Write,
     live::{Live, Snapshot, Stage},
+    turns::{Turns, Waits},
 };
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -81,9 +81,8 @@ pub(super) enum Request {
     },
 }
 
-impl Request {
-    /// Whose it is; `None`: it is about the whole store.
-    pub(super) fn workspace(&self) -> Option<&WorkspaceId> {
+impl Waits for Request {
+    fn workspace(&self) -> Option<&WorkspaceId> {
         match self {
             Request::Commit { workspace, .. }
             | Request::CommitAt { workspace, .. }
@@ -221,7 +220,11 @@ impl Writer {
     }
 
     /// Waits for a request; if none comes for a moment, protects the last frame with a mark. `None`: there will be none.
-    async fn next(&mut self, turns: &mut Turns, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
+    async fn next(
+        &mut self,
+        turns: &mut Turns<Request>,
+        requests: &mut mpsc::Receiver<Request>,
+    ) -> Option<Request> {
         turns.let_in(requests);
         if let Some(request) = turns.pop() {
             return Some(request);
@@ -241,7 +244,12 @@ impl Writer {
     }
 
     /// Takes in `first` and what else waits, as long as it fits.
-    async fn batch(&mut self, first: Request, turns: &mut Turns, requests: &mut mpsc::Receiver<Request>) {
+    async fn batch(
+        &mut self,
+        first: Request,
+        turns: &mut Turns<Request>,
+        requests: &mut mpsc::Receiver<Request>,
+    ) {
         let needed = match self.ready_for(&first).await {
             Ok(needed) => needed,
             Err(error) => return refuse(first, &error),

@@ -1,4 +1,5 @@
-//! The one writer of a server: puts what waits for it into one transaction, and shows it when etcd has it.
+//! The one writer of a server: puts what waits for it into one transaction, each workspace in turn, and shows it when
+//! etcd has it.
 //!
 //! # Why a transaction takes effect once or never
 //!
@@ -14,7 +15,7 @@ mod rare;
 mod send;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -36,6 +37,7 @@ use super::{
 use crate::{
     Change, Commit, Committed, Error, Event, Key, WorkspaceId, Write,
     live::{Expiry, Item, Journal, Live, Place, Stage},
+    turns::{Turns, Waits},
 };
 
 /// What a workspace can be asked for.
@@ -66,6 +68,12 @@ pub(super) struct Request {
     pub forwarded: bool,
 }
 
+impl Waits for Request {
+    fn workspace(&self) -> Option<&WorkspaceId> {
+        Some(&self.workspace)
+    }
+}
+
 /// Why a deed was not done.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -88,7 +96,7 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     requests: mpsc::Receiver<Request>,
     /// Taken off the queue, and not looked at yet.
-    waiting: VecDeque<Request>,
+    waiting: Turns<Request>,
     count: u64,
 }
 
@@ -148,12 +156,12 @@ fn size_of(deed: &Deed) -> Size {
 
 impl Writer {
     pub fn new(shared: Arc<Shared>, requests: mpsc::Receiver<Request>) -> Self {
-        Self { shared, requests, waiting: VecDeque::new(), count: 0 }
+        Self { shared, requests, waiting: Turns::default(), count: 0 }
     }
 
     pub async fn run(mut self) {
         loop {
-            let request = match self.waiting.pop_front() {
+            let request = match self.next_waiting() {
                 Some(request) => request,
                 None => match self.requests.recv().await {
                     Some(request) => request,
@@ -165,6 +173,12 @@ impl Writer {
                 Deed::BeginEpoch(_) | Deed::Compact(_) | Deed::Remove => self.alone(request).await,
             }
         }
+    }
+
+    /// Of whichever workspace's turn it is.
+    fn next_waiting(&mut self) -> Option<Request> {
+        self.waiting.let_in(&mut self.requests);
+        self.waiting.pop()
     }
 
     fn name_of_next(&mut self) -> String {
@@ -217,7 +231,7 @@ impl Writer {
                 .any(|write| log.keys.contains(&shared.layout.object(&request.workspace, &write.key)));
             let is_commit = matches!(request.deed, Deed::Commit(_) | Deed::CommitAt(..));
             if !pending.is_empty() && (!fits || twice || !is_commit) {
-                self.waiting.push_front(request);
+                self.waiting.put_back(request);
                 break;
             }
             if let Some((request, fence)) = self.led(request) {
@@ -233,7 +247,7 @@ impl Writer {
                 }
                 pending.push((request, result));
             }
-            next = self.waiting.pop_front().or_else(|| self.requests.try_recv().ok());
+            next = self.next_waiting();
         }
         if stage.is_empty() {
             self.answer_refusals(pending);
@@ -323,7 +337,7 @@ impl Writer {
             let only = !matches!(request.deed, Deed::Compact(_));
             // What comes after the first may be a commit, which is not for here, also if the first came to nothing.
             if taken || (only && !is_first) || draft.heads.len() >= MAX_OPS / 3 {
-                self.waiting.push_front(request);
+                self.waiting.put_back(request);
                 break;
             }
             is_first = false;
@@ -347,7 +361,7 @@ impl Writer {
             if only {
                 break;
             }
-            next = self.waiting.pop_front().or_else(|| self.requests.try_recv().ok());
+            next = self.next_waiting();
         }
         if draft.heads.is_empty() {
             return;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use store::{Commit, Error, Expect, Store, etcd::Options};
+use store::{Commit, Error, Expect, FeedItem, Store, WorkspaceId, etcd::Options};
 
 use super::world::{World, home, put, run, set, thing, value};
 
@@ -25,6 +25,46 @@ fn every_server_takes_writes_and_shows_them() {
             level(reader).await.expect("etcd answers");
             assert_eq!(value(reader, "x"), Some(round.to_string()), "a most-recent read sees it");
             assert_eq!(reader.head(&home()), written);
+        }
+    });
+}
+
+#[test]
+fn one_commit_waits_for_one_of_each_neighbour_however_many_they_have_sent() {
+    run(async || {
+        // Given a server that leads three workspaces
+        let world = World::new(21);
+        let store = world.server("a").await;
+        let workspace = |name: &str| WorkspaceId(name.into());
+        let commit = |name: &str, value: &str| Commit {
+            guards: vec![],
+            writes: vec![put(name, value, Expect::Anything)],
+        };
+        for whose in ["noisy", "quiet", "other"] {
+            store.commit(&workspace(whose), commit("first", "1")).await.expect("commits");
+        }
+        let mut feed = store.feed();
+        // When one sends more than fits into many transactions, and then the others one each
+        let large = "x".repeat(100_000);
+        let mut sent = Vec::new();
+        for number in 0..200 {
+            sent.push(store.commit(&workspace("noisy"), commit(&format!("n{number}"), &large)));
+        }
+        for whose in ["quiet", "other"] {
+            sent.push(store.commit(&workspace(whose), commit("one", "1")));
+        }
+        for commit in sent {
+            commit.await.expect("commits");
+        }
+        // Then theirs are in the first, and all of the noisy one's are there in the end
+        let mut order = Vec::new();
+        while let Some(FeedItem::Event(event)) = feed.try_next() {
+            order.push(event.workspace.0.to_string());
+        }
+        assert_eq!(order.len(), 202);
+        for whose in ["quiet", "other"] {
+            let at = order.iter().position(|it| it == whose).expect("it was written");
+            assert!(at <= 3, "{whose} was written after {at} others");
         }
     });
 }

@@ -265,14 +265,10 @@ impl Writer {
 
     /// While nothing can be written, what has waited too long is refused; nothing was done about it.
     fn refuse_late(&mut self) {
-        while let Ok(request) = self.requests.try_recv() {
-            self.waiting.push_back(request);
-        }
-        while self.waiting.front().is_some_and(|request| self.shared.is_hopeless(request.arrived)) {
-            if let Some(request) = self.waiting.pop_front() {
-                let error = Error::Unavailable(self.shared.why_hopeless("etcd does not answer"));
-                let _ = request.reply.send(Err(Failure::Error(error)));
-            }
+        self.waiting.let_in(&mut self.requests);
+        for request in self.waiting.take_out(|request| self.shared.is_hopeless(request.arrived)) {
+            let error = Error::Unavailable(self.shared.why_hopeless("etcd does not answer"));
+            let _ = request.reply.send(Err(Failure::Error(error)));
         }
     }
 }

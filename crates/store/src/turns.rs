@@ -5,26 +5,35 @@ use std::collections::{HashMap, VecDeque};
 
 use tokio::sync::mpsc;
 
-use super::writer::Request;
 use crate::WorkspaceId;
 
-/// Whose a request is; what concerns the whole store is nobody's and has its turn like a workspace.
+/// What waits for a writer.
+pub(crate) trait Waits {
+    /// Whose it is; `None`: it concerns the whole store, is nobody's, and has its turn like a workspace.
+    fn workspace(&self) -> Option<&WorkspaceId>;
+}
+
 type Place = Option<WorkspaceId>;
 
 /// Requests that wait, in order for each workspace. Histories are independent, so that the order between workspaces
 /// means nothing.
-#[derive(Default)]
-pub(super) struct Turns {
-    waiting: HashMap<Place, VecDeque<Request>>,
+pub(crate) struct Turns<R> {
+    waiting: HashMap<Place, VecDeque<R>>,
     /// Everybody in `waiting`, once, by who is next.
     order: VecDeque<Place>,
     /// Nothing more is let in.
     closed: bool,
 }
 
-impl Turns {
+impl<R> Default for Turns<R> {
+    fn default() -> Self {
+        Self { waiting: HashMap::new(), order: VecDeque::new(), closed: false }
+    }
+}
+
+impl<R: Waits> Turns<R> {
     /// Lets in what has come.
-    pub(super) fn let_in(&mut self, requests: &mut mpsc::Receiver<Request>) {
+    pub(crate) fn let_in(&mut self, requests: &mut mpsc::Receiver<R>) {
         while !self.closed
             && let Ok(request) = requests.try_recv()
         {
@@ -32,7 +41,7 @@ impl Turns {
         }
     }
 
-    pub(super) fn push(&mut self, request: Request) {
+    pub(crate) fn push(&mut self, request: R) {
         let place = request.workspace().cloned();
         let queue = self.waiting.entry(place.clone()).or_default();
         if queue.is_empty() {
@@ -42,7 +51,7 @@ impl Turns {
     }
 
     /// The next request of whoever is next, who then comes last.
-    pub(super) fn pop(&mut self) -> Option<Request> {
+    pub(crate) fn pop(&mut self) -> Option<R> {
         let place = self.order.pop_front()?;
         let queue = self.waiting.get_mut(&place)?;
         let request = queue.pop_front();
@@ -53,8 +62,8 @@ impl Turns {
         request
     }
 
-    /// Undoes [`Turns::pop`].
-    pub(super) fn put_back(&mut self, request: Request) {
+    /// Undoes [`Turns::pop`], if nothing was let in since.
+    pub(crate) fn put_back(&mut self, request: R) {
         let place = request.workspace().cloned();
         let queue = self.waiting.entry(place.clone()).or_default();
         if !queue.is_empty() {
@@ -64,34 +73,51 @@ impl Turns {
         self.order.push_front(place);
     }
 
+    /// Those that wait in vain; the others keep their places.
+    pub(crate) fn take_out(&mut self, mut in_vain: impl FnMut(&R) -> bool) -> Vec<R> {
+        let mut taken = Vec::new();
+        for queue in self.waiting.values_mut() {
+            let (out, stay): (Vec<R>, Vec<R>) = queue.drain(..).partition(&mut in_vain);
+            queue.extend(stay);
+            taken.extend(out);
+        }
+        self.waiting.retain(|_, queue| !queue.is_empty());
+        self.order.retain(|place| self.waiting.contains_key(place));
+        taken
+    }
+
     /// What waits is still done.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use machinery::Revision;
-    use tokio::sync::oneshot;
-
     use super::*;
 
-    /// The revision tells them apart.
-    fn mk_request(workspace: &str, number: u64) -> Request {
-        let upto = Revision::from_u64(number).unwrap();
-        Request::Compact { workspace: WorkspaceId(workspace.into()), upto, reply: oneshot::channel().0 }
+    struct Request(Place, u64);
+
+    impl Waits for Request {
+        fn workspace(&self) -> Option<&WorkspaceId> {
+            self.0.as_ref()
+        }
     }
 
-    fn name(request: &Request) -> String {
-        match request {
-            Request::Compact { workspace, upto, .. } => format!("{workspace}{}", upto.as_u64()),
-            _ => "other".to_owned(),
-        }
+    fn mk_request(workspace: &str, number: u64) -> Request {
+        Request(Some(WorkspaceId(workspace.into())), number)
+    }
+
+    fn name(Request(place, number): &Request) -> String {
+        place.as_ref().map_or_else(|| "other".to_owned(), |workspace| format!("{workspace}{number}"))
+    }
+
+    fn rest(mut turns: Turns<Request>) -> Vec<String> {
+        std::iter::from_fn(|| turns.pop()).map(|request| name(&request)).collect()
     }
 
     #[test]
@@ -101,13 +127,9 @@ mod tests {
             turns.push(mk_request("a", number));
         }
         turns.push(mk_request("b", 1));
-        turns.push(Request::Snapshot { reply: oneshot::channel().0 });
+        turns.push(Request(None, 0));
         turns.push(mk_request("b", 2));
-        let mut taken = Vec::new();
-        while let Some(request) = turns.pop() {
-            taken.push(name(&request));
-        }
-        assert_eq!(taken, ["a1", "b1", "other", "a2", "b2", "a3", "a4"]);
+        assert_eq!(rest(turns), ["a1", "b1", "other", "a2", "b2", "a3", "a4"]);
     }
 
     #[test]
@@ -124,5 +146,18 @@ mod tests {
         }
         assert_eq!(name(&turns.pop().unwrap()), "a2");
         assert!(turns.pop().is_none());
+    }
+
+    #[test]
+    fn who_waits_in_vain_leaves_the_others_where_they_are() {
+        let mut turns = Turns::default();
+        for (workspace, number) in [("a", 1), ("b", 1), ("a", 2), ("c", 2), ("a", 1), ("c", 3)] {
+            turns.push(mk_request(workspace, number));
+        }
+        let mut taken: Vec<String> =
+            turns.take_out(|Request(_, number)| *number == 1).iter().map(name).collect();
+        taken.sort();
+        assert_eq!(taken, ["a1", "a1", "b1"]);
+        assert_eq!(rest(turns), ["a2", "c2", "c3"]);
     }
 }
