@@ -37,6 +37,11 @@ impl Disk {
         Ok(Disk { path: directory.to_owned(), device, _undo: undo })
     }
 
+    /// Whether this machine can make a disk slow: it has the old block cgroup.
+    pub fn can_be_slow() -> bool {
+        Path::new(IOPS_LIMITS).exists()
+    }
+
     /// So many writes per second; `None` for as many as there are.
     ///
     /// # Errors
