@@ -33,20 +33,29 @@ enum Verdict {
 pub fn lines(plan: &Plan, results: &Results) -> Vec<String> {
     let lists = ListKind::ALL.map(Operation::Many);
     let ratios = |subject| Ratios { results, subject, objects: plan.objects };
-    let (hanse, on_etcd) = (ratios(Subject::Hanse), ratios(Subject::HanseEtcd));
-    let mut lines = vec![
-        hanse.line("writes ≥ 5 × kube", WRITES, Measure::Rate, |ratio| ratio >= 5.0),
-        hanse.line("reads ≥ 10 × kube", GETS, Measure::Rate, |ratio| ratio >= 10.0),
-        hanse.line("p99 ≤ ⅓ of kube's", WRITES.into_iter().chain(GETS), Measure::P99, |ratio| {
+    let on_etcd = ratios(Subject::HanseEtcd);
+    let mut lines = Vec::new();
+    // The same on either engine.
+    for (on, ratios) in [("", ratios(Subject::Hanse)), ("on etcd: ", ratios(Subject::HanseEtcd))] {
+        let mut aim = |aim: &str, operations: &[Operation], measure, is_met: fn(f64) -> bool| {
+            lines.push(ratios.line(&format!("{on}{aim}"), operations.iter().copied(), measure, is_met));
+        };
+        aim("writes ≥ 5 × kube", &WRITES, Measure::Rate, |ratio| ratio >= 5.0);
+        aim("reads ≥ 10 × kube", &GETS, Measure::Rate, |ratio| ratio >= 10.0);
+        aim("p99 ≤ ⅓ of kube's", &[&WRITES[..], &GETS].concat(), Measure::P99, |ratio| {
             ratio <= 1.0 / 3.0
-        }),
-        hanse.line("lists ≥ 5 × kube", lists, Measure::Rate, |ratio| ratio >= 5.0),
-        on_etcd.line("on etcd: writes ≥ 2 × kube", WRITES, Measure::Rate, |ratio| ratio >= 2.0),
-        on_etcd.line("on etcd: reads ≥ 10 × kube", GETS, Measure::Rate, |ratio| ratio >= 10.0),
+        });
+        aim("lists ≥ 5 × kube", &lists, Measure::Rate, |ratio| ratio >= 5.0);
+    }
+    // Whatever etcd itself takes of each write, less than this is no gain.
+    lines.extend([
+        on_etcd
+            .line("on etcd, at the least: writes ≥ 2 × kube", WRITES, Measure::Rate, |ratio| ratio >= 2.0),
+        on_etcd.line("on etcd, at the least: reads ≥ 4 × kube", GETS, Measure::Rate, |ratio| ratio >= 4.0),
         figure(results, "idle ≤ 40 MiB", Figure::IdleMemory, 40.0, "MiB"),
         figure(results, "ready ≤ 300 ms, empty", Figure::ReadyEmpty, 300.0, "ms"),
         figure(results, "ready ≤ 300 ms, with the objects", Figure::ReadyLoaded(plan.objects), 300.0, "ms"),
-    ];
+    ]);
     for objects in [plan.objects].iter().chain(&plan.larger) {
         // 30 MiB more for 10 000 of them.
         let aim =
