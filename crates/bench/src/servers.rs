@@ -99,18 +99,24 @@ impl Server {
         let directory = TempDir::with_prefix("hanse-bench-")?;
         match subject {
             Subject::Kube => Self::kube(directory).await,
-            Subject::Hanse => Self::hanse(subject, hanse, directory, &[], Vec::new()),
-            Subject::HanseEtcd => {
-                let (etcd, store) = etcd(directory.path())?;
-                Self::hanse(subject, hanse, directory, &[format!("--store={store}")], vec![etcd])
-            }
+            Subject::Hanse => Self::on_its_own(hanse, directory),
+            Subject::HanseEtcd => Self::on_etcd(hanse, directory),
         }
     }
 
     /// Hanse on its own engine with nothing switched on that is not by default. Stopped, and without data.
     pub fn plain(hanse: &Path) -> Result<Self> {
+        Self::plain_on(Subject::Hanse, hanse)
+    }
+
+    /// The same on an engine of one's choice.
+    pub fn plain_on(subject: Subject, hanse: &Path) -> Result<Self> {
         let directory = TempDir::with_prefix("hanse-bench-")?;
-        let mut server = Self::hanse(Subject::Hanse, hanse, directory, &[], Vec::new())?;
+        let mut server = match subject {
+            Subject::Kube => bail!("{} is not Hanse", subject.name()),
+            Subject::Hanse => Self::on_its_own(hanse, directory)?,
+            Subject::HanseEtcd => Self::on_etcd(hanse, directory)?,
+        };
         for part in &mut server.parts {
             part.arguments.retain(|argument| !argument.starts_with("--audit-"));
         }
@@ -149,6 +155,15 @@ impl Server {
             log: directory.path().join("log"),
             _data: Data { _cluster: Some(Box::new(cluster)), _directory: directory },
         })
+    }
+
+    fn on_its_own(binary: &Path, directory: TempDir) -> Result<Self> {
+        Self::hanse(Subject::Hanse, binary, directory, &[], Vec::new())
+    }
+
+    fn on_etcd(binary: &Path, directory: TempDir) -> Result<Self> {
+        let (etcd, store) = etcd(directory.path())?;
+        Self::hanse(Subject::HanseEtcd, binary, directory, &[format!("--store={store}")], vec![etcd])
     }
 
     /// Hanse, after the parts that it stands on.

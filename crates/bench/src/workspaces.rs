@@ -6,8 +6,10 @@
 //!   memory                           memory        memory          memory          ready, memory           memory
 //! ```
 //!
+//! All of it on Hanse's own engine, and again on etcd.
+//!
 //! A workspace is usable when a client has read its default namespace. Memory is the resident memory of the process
-//! above that of the idle one, divided by the number of workspaces.
+//! above that of the idle one, divided by the number of workspaces; on etcd, of both processes, which are told apart.
 
 mod noise;
 mod page;
@@ -35,11 +37,14 @@ use crate::{
     client::{self, Connection, Endpoint, Failure},
     figures::{Errors, Latencies},
     machine::{self, Reading, Usage},
-    servers::{self, Server},
+    servers::{self, Server, Subject},
 };
 
 #[derive(Args)]
 pub struct Options {
+    /// On which engines: `hanse` is its own
+    #[arg(long, value_delimiter = ',', default_value = "hanse,hanse-etcd")]
+    engines: Vec<Subject>,
     /// Workspaces that are made
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     workspaces: u32,
@@ -99,10 +104,18 @@ pub struct Step {
     pub usage: Usage,
 }
 
-/// Memory at one moment.
+/// Resident memory at one moment, in bytes.
 pub struct Weighed {
     pub when: &'static str,
-    pub resident: u64,
+    pub hanse: u64,
+    /// Of the process that it stands on.
+    pub etcd: u64,
+}
+
+impl Weighed {
+    pub fn resident(&self) -> u64 {
+        self.hanse + self.etcd
+    }
 }
 
 /// What a server does when nothing is asked of it.
@@ -111,8 +124,9 @@ pub struct Idle {
     pub usage: Usage,
 }
 
-#[derive(Default)]
+/// Of one engine.
 pub struct Found {
+    pub subject: Subject,
     pub version: String,
     pub steps: Vec<Step>,
     pub weights: Vec<Weighed>,
@@ -124,6 +138,22 @@ pub struct Found {
     pub quiet: Vec<Quiet>,
 }
 
+impl Found {
+    fn new(subject: Subject) -> Self {
+        Self {
+            subject,
+            version: String::new(),
+            steps: Vec::new(),
+            weights: Vec::new(),
+            idle: Vec::new(),
+            ready_empty: Duration::ZERO,
+            ready_full: Duration::ZERO,
+            series: (0, 0),
+            quiet: Vec::new(),
+        }
+    }
+}
+
 pub async fn run(options: Options) -> Result<()> {
     let plan = Plan::from(&options);
     let data = std::env::temp_dir();
@@ -131,9 +161,14 @@ pub async fn run(options: Options) -> Result<()> {
         eprintln!("warning: {} is in memory, where writes cost nothing: set TMPDIR", data.display());
     }
     let binary = servers::hanse_binary()?;
-    let mut found = Found::default();
-    all(&plan, Server::plain(&binary)?, &mut found).await?;
-    noise::all(&plan, Server::plain(&binary)?, &mut found).await?;
+    let mut found = Vec::new();
+    for subject in options.engines {
+        eprintln!("{}", subject.name());
+        let mut of_engine = Found::new(subject);
+        all(&plan, Server::plain_on(subject, &binary)?, &mut of_engine).await?;
+        noise::all(&plan, Server::plain_on(subject, &binary)?, &mut of_engine).await?;
+        found.push(of_engine);
+    }
     let page = page::page(&plan, &machine::describe(&data)?, &found);
     print!("{page}");
     if let Some(path) = options.out {
@@ -258,9 +293,11 @@ impl Bench {
     }
 
     fn weigh(&self, found: &mut Found, when: &'static str) -> Result<()> {
-        let resident = machine::resident(&self.pids)?;
-        eprintln!("  memory, {when}: {:.1} MiB", resident as f64 / 1024.0 / 1024.0);
-        found.weights.push(Weighed { when, resident });
+        // Hanse starts after what it stands on.
+        let (hanse, below) = self.pids.split_last().context("no process runs")?;
+        let weighed = Weighed { when, hanse: machine::resident(&[*hanse])?, etcd: machine::resident(below)? };
+        eprintln!("  memory, {when}: {:.1} MiB", weighed.resident() as f64 / 1024.0 / 1024.0);
+        found.weights.push(weighed);
         Ok(())
     }
 

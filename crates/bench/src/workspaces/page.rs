@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Found, Plan, Step, Weighed};
-use crate::report::number;
+use crate::{report::number, servers::Subject};
 
 const KIB: f64 = 1024.0;
 /// Of memory for each workspace.
@@ -11,31 +11,38 @@ const MOST_KIB: f64 = 64.0;
 const MOST_CREATE_MS: f64 = 10.0;
 const MOST_DELETE_SECONDS: f64 = 60.0;
 
-pub fn page(plan: &Plan, machine: &str, found: &Found) -> String {
+pub fn page(plan: &Plan, machine: &str, found: &[Found]) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_page(&mut text, plan, machine, found);
     text
 }
 
-fn write_page(text: &mut String, plan: &Plan, machine: &str, found: &Found) -> std::fmt::Result {
+fn write_page(text: &mut String, plan: &Plan, machine: &str, found: &[Found]) -> std::fmt::Result {
     let date = jiff::Zoned::now().date();
     writeln!(text, "# {} workspaces in one server\n", number(plan.count as f64))?;
-    writeln!(text, "{date}; {machine}. Client and server share the machine.\n\n- {}\n", found.version)?;
-    writeln!(text, "## Aims\n")?;
-    for line in aims(plan, found) {
-        writeln!(text, "- {line}")?;
+    writeln!(text, "{date}; {machine}. Client and server share the machine.")?;
+    for found in found {
+        let engine = match found.subject {
+            Subject::HanseEtcd => "On etcd, one member with fsync",
+            Subject::Hanse | Subject::Kube => "On its own engine",
+        };
+        writeln!(text, "\n## {engine}\n\n- {}\n\n### Aims\n", found.version)?;
+        for line in aims(plan, found) {
+            writeln!(text, "- {line}")?;
+        }
+        write_steps(text, plan, found)?;
+        write_memory(text, plan, found)?;
+        write_idle(text, found)?;
+        write_noise(text, plan, found)?;
     }
-    write_steps(text, plan, found)?;
-    write_memory(text, plan, found)?;
-    write_idle(text, found)?;
-    write_noise(text, plan, found)
+    Ok(())
 }
 
 fn write_steps(text: &mut String, plan: &Plan, found: &Found) -> std::fmt::Result {
     writeln!(
         text,
-        "\n## Steps\n\nUsable: a client has read the namespace `default`. {} workers, the first step one.\n",
+        "\n### Steps\n\nUsable: a client has read the namespace `default`. {} workers, the first step one.\n",
         plan.workers
     )?;
     writeln!(
@@ -64,17 +71,16 @@ fn write_steps(text: &mut String, plan: &Plan, found: &Found) -> std::fmt::Resul
 }
 
 fn write_memory(text: &mut String, plan: &Plan, found: &Found) -> std::fmt::Result {
-    writeln!(text, "\n## Memory\n\nResident, of the process; each step comes on top of those before.\n")?;
-    writeln!(text, "| when | MiB | KiB for each workspace |\n|---|--:|--:|")?;
+    writeln!(text, "\n### Memory\n\nResident; each step comes on top of those before.\n")?;
+    let on_etcd = found.subject == Subject::HanseEtcd;
+    let (of_etcd, rule) =
+        if on_etcd { (" of hanse | MiB of etcd | KiB of both", "--:|--:|") } else { (" | KiB", "--:|") };
+    writeln!(text, "| when | MiB{of_etcd} for each workspace |\n|---|{rule}--:|")?;
     for weight in &found.weights {
-        let each = each_kib(plan, found, weight);
-        writeln!(
-            text,
-            "| {} | {} | {} |",
-            weight.when,
-            number(weight.resident as f64 / KIB / KIB),
-            number(each)
-        )?;
+        let each = number(each_kib(plan, found, weight));
+        let mib = |bytes: u64| number(bytes as f64 / KIB / KIB);
+        let etcd = if on_etcd { format!(" {} |", mib(weight.etcd)) } else { String::new() };
+        writeln!(text, "| {} | {} |{etcd} {each} |", weight.when, mib(weight.hanse))?;
     }
     writeln!(
         text,
@@ -84,7 +90,7 @@ fn write_memory(text: &mut String, plan: &Plan, found: &Found) -> std::fmt::Resu
 }
 
 fn write_idle(text: &mut String, found: &Found) -> std::fmt::Result {
-    writeln!(text, "\n## Starting, and doing nothing\n")?;
+    writeln!(text, "\n### Starting, and doing nothing\n")?;
     let milliseconds = |time: std::time::Duration| number(time.as_secs_f64() * 1e3);
     writeln!(text, "- ready, empty: {} ms", milliseconds(found.ready_empty))?;
     writeln!(text, "- ready, with all of them: {} ms", milliseconds(found.ready_full))?;
@@ -100,7 +106,7 @@ fn write_noise(text: &mut String, plan: &Plan, found: &Found) -> std::fmt::Resul
     let seconds = number(plan.noise.as_secs_f64());
     writeln!(
         text,
-        "\n## A quiet workspace beside a noisy one\n\nThe quiet one makes, reads and deletes a config map, one request at a time, for {seconds} s each.\n"
+        "\n### A quiet workspace beside a noisy one\n\nThe quiet one makes, reads and deletes a config map, one request at a time, for {seconds} s each.\n"
     )?;
     writeln!(
         text,
@@ -125,8 +131,8 @@ fn write_noise(text: &mut String, plan: &Plan, found: &Found) -> std::fmt::Resul
 }
 
 fn each_kib(plan: &Plan, found: &Found, weight: &Weighed) -> f64 {
-    let idle = found.weights.first().map_or(0, |idle| idle.resident);
-    (weight.resident as f64 - idle as f64) / KIB / plan.count as f64
+    let idle = found.weights.first().map_or(0, Weighed::resident);
+    (weight.resident() as f64 - idle as f64) / KIB / plan.count as f64
 }
 
 fn aims(plan: &Plan, found: &Found) -> Vec<String> {
