@@ -193,6 +193,13 @@ impl Copies {
         (of_type.known, of_type.get(item).cloned())
     }
 
+    /// Whether a copy that was seen on its way out may be gone without anybody having told: its end is told once, and a watch
+    /// may be broken or late. `overdue`: nothing was told of it for a while. That a namespace is gone the stream of all namespaces
+    /// may know before that of copies does.
+    fn is_doubtful(&self, seen: &Seen, is_namespace: bool, item: &ItemKey, overdue: bool) -> bool {
+        seen.deleting && (overdue || is_namespace && !self.state.lock().namespaces.is_there(item.name()))
+    }
+
     /// Where in the member the copy of an errand is.
     fn namespace_of(&self, errand: &Errand) -> Option<String> {
         let state = self.state.lock();
@@ -301,5 +308,24 @@ mod tests {
         assert!(copies.is_gone(&errand), "there is nothing to wait for");
         copies.track(&errand, &ty, &item, true);
         assert!(!copies.is_gone(&errand), "another one is to be made");
+    }
+
+    #[test]
+    fn what_is_on_its_way_out_is_asked_for_where_its_end_may_have_been_missed() {
+        let copies = Copies::default();
+        let item = ItemKey::new("", "shop");
+        let namespace =
+            json!({"metadata": {"name": "shop", "labels": {api::WORKSPACE_LABEL: "w"}}}).to_string();
+        let leaves = Seen { deleting: true, ..Seen::default() };
+        let is_doubtful = |seen, overdue| copies.is_doubtful(seen, true, &item, overdue);
+        // Given a namespace that is being deleted, and is there by what both streams told,
+        copies.state.lock().namespaces.put(namespace.as_bytes());
+        assert!(!is_doubtful(&leaves, false), "it is told when it is gone");
+        // when nothing is told for a while, or when one of the streams tells of its end, then the member is asked.
+        assert!(is_doubtful(&leaves, true));
+        copies.state.lock().namespaces.remove(namespace.as_bytes());
+        assert!(is_doubtful(&leaves, false));
+        assert!(!is_doubtful(&Seen::default(), true), "what is to stay tells of itself");
+        assert!(!copies.is_doubtful(&leaves, false, &item, false), "others are told of by one stream");
     }
 }

@@ -216,6 +216,11 @@ impl Upshot {
         Upshot { outcome: Outcome::Done, report: Some(report) }
     }
 
+    /// The member tells of its end.
+    fn awaits(report: Report) -> Upshot {
+        Upshot { outcome: Outcome::Awaits, report: Some(report) }
+    }
+
     pub fn retry(report: Option<Report>) -> Upshot {
         Upshot { outcome: Outcome::Retry, report }
     }
@@ -465,7 +470,10 @@ impl Session {
             return Upshot::waits();
         }
         // What is not kept up with must be asked for.
-        let seen = seen.filter(|_| known == Known::Listed);
+        let is_trusted = |seen: &Seen| {
+            known == Known::Listed && !self.copies.is_doubtful(seen, case.is_namespace, &item, taken.overdue)
+        };
+        let seen = seen.filter(is_trusted);
         let made_for_it = matches!(home, Home::Made { .. });
         // In a namespace it is tried what the cluster does with pods.
         if made_for_it
@@ -566,7 +574,7 @@ impl Session {
                 Action::Leave => return Upshot::done(case.applied(seen.as_ref())),
                 Action::Gone => return Upshot::done(case.gone()),
                 Action::Conflict => return self.conflict(case, place, seen.as_ref()),
-                Action::Await => return Upshot::done(case.waiting(awaits(seen.as_ref()), seen.as_ref())),
+                Action::Await => return Upshot::awaits(case.waiting(awaits(seen.as_ref()), seen.as_ref())),
                 Action::Create | Action::Apply(_) => {
                     let Some(sent) = &sent else { return Upshot::done(case.applied(seen.as_ref())) };
                     let uid = if let Action::Apply(uid) = &action { Some(uid) } else { None };

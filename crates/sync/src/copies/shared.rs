@@ -38,7 +38,10 @@ impl Session {
         if known == Known::Not {
             return Upshot::waits();
         }
-        let seen = seen.filter(|_| known == Known::Listed);
+        let is_trusted = |seen: &Seen| {
+            known == Known::Listed && !self.copies.is_doubtful(seen, false, &item, taken.overdue)
+        };
+        let seen = seen.filter(is_trusted);
         let place = Place { ty: &case.ty, item: &item, made_for_it: false };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
         if known == Known::Failed {

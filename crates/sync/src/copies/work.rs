@@ -31,6 +31,8 @@ impl Errand {
 /// The pause after the first failure; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// So long nobody may tell of something that is awaited before it is looked at all the same; it doubles as well.
+const FIRST_DOUBT: Duration = Duration::from_secs(5);
 
 /// When an errand is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,9 @@ pub enum Outcome {
     Done,
     /// It cannot be done before something else is known, and is asked for again then.
     Waits,
+    /// All is done that can be, and the member is expected to tell of the rest. It is looked at then, or after a while if nothing
+    /// is told: a watch may be broken without anybody knowing.
+    Awaits,
     /// It failed, and is tried again after a while.
     Retry,
 }
@@ -62,6 +67,8 @@ pub struct Taken {
     pub since: Option<Duration>,
     /// How often it failed, one time after the other.
     pub failures: u32,
+    /// What it awaits was not told of for so long that it is looked at without.
+    pub overdue: bool,
 }
 
 /// The errands of one session.
@@ -81,12 +88,16 @@ struct State {
     ready: usize,
     taken: u32,
     later: BTreeSet<(Duration, Errand)>,
+    awaiting: BTreeSet<(Duration, Errand)>,
 }
 
 #[derive(Default)]
 struct Entry {
     standing: Standing,
     failures: u32,
+    /// How often what it awaits was not there yet.
+    awaited: u32,
+    overdue: bool,
     since: Option<Duration>,
 }
 
@@ -96,6 +107,7 @@ enum Standing {
     Idle,
     Ready(Haste),
     Later(Duration),
+    Awaiting(Duration),
     UnderWay,
     /// Under way, and the member has told something since it began.
     Again,
@@ -109,7 +121,7 @@ impl Work {
         let mut state = self.state.lock();
         let state = &mut *state;
         let entry = state.entries.entry(errand.clone()).or_default();
-        entry.failures = 0;
+        (entry.failures, entry.awaited) = (0, 0);
         entry.since = entry.since.or(since);
         match entry.standing {
             Standing::Later(due) => {
@@ -117,7 +129,7 @@ impl Work {
                 entry.standing = Standing::Idle;
             }
             Standing::UnderWay | Standing::Again => entry.standing = Standing::Renewed(haste),
-            Standing::Idle | Standing::Ready(_) | Standing::Renewed(_) => {}
+            Standing::Idle | Standing::Ready(_) | Standing::Awaiting(_) | Standing::Renewed(_) => {}
         }
         state.queue(errand, haste);
         self.wake.notify_one();
@@ -136,10 +148,16 @@ impl Work {
             let Some((_, errand)) = state.later.pop_first() else { break };
             state.make_ready(&errand, Haste::InTurn);
         }
+        while state.awaiting.first().is_some_and(|(due, _)| *due <= now) {
+            let Some((_, errand)) = state.awaiting.pop_first() else { break };
+            state.make_ready(&errand, Haste::InTurn);
+            state.entries.entry(errand).or_default().overdue = true;
+        }
         let errand = state.next()?;
         let entry = state.entries.entry(errand.clone()).or_default();
         entry.standing = Standing::UnderWay;
-        Some(Taken { since: entry.since, failures: entry.failures, errand })
+        let overdue = std::mem::take(&mut entry.overdue);
+        Some(Taken { since: entry.since, failures: entry.failures, overdue, errand })
     }
 
     pub fn finish(&self, errand: &Errand, outcome: Outcome, now: Duration) {
@@ -157,9 +175,17 @@ impl Work {
         entry.standing = Standing::Idle;
         match outcome {
             // What the member tells meanwhile is nobody's wish.
-            Outcome::Done => (entry.failures, entry.since) = (0, entry.since.filter(|_| renewed)),
+            Outcome::Done | Outcome::Awaits => {
+                (entry.failures, entry.since) = (0, entry.since.filter(|_| renewed));
+                if outcome == Outcome::Awaits && !again {
+                    let pause = doubled(FIRST_DOUBT, entry.awaited);
+                    entry.awaited = entry.awaited.saturating_add(1);
+                    entry.standing = Standing::Awaiting(now + pause);
+                    state.awaiting.insert((now + pause, errand.clone()));
+                }
+            }
             Outcome::Retry if !again => {
-                let pause = FIRST_PAUSE.saturating_mul(1 << entry.failures.min(16)).min(LONGEST_PAUSE);
+                let pause = doubled(FIRST_PAUSE, entry.failures);
                 entry.failures = entry.failures.saturating_add(1);
                 entry.standing = Standing::Later(now + pause);
                 state.later.insert((now + pause, errand.clone()));
@@ -175,11 +201,14 @@ impl Work {
         }
     }
 
-    /// When the next one is due that waits.
+    /// When the next one is due of those that wait.
     pub fn next_due(&self) -> Option<Duration> {
-        self.state.lock().later.first().map(|(due, _)| *due)
+        let state = self.state.lock();
+        let first = [state.later.first(), state.awaiting.first()];
+        first.into_iter().flatten().map(|(due, _)| *due).min()
     }
 
+    /// Those that are to be looked at; what is awaited is the member's to do.
     pub fn len(&self) -> usize {
         let state = self.state.lock();
         state.ready + state.later.len()
@@ -203,6 +232,10 @@ impl State {
         let entry = self.entries.entry(errand.clone()).or_default();
         match (entry.standing, haste) {
             (Standing::Idle, _) => self.make_ready(errand, haste),
+            (Standing::Awaiting(due), _) => {
+                self.awaiting.remove(&(due, errand.clone()));
+                self.make_ready(errand, haste);
+            }
             (Standing::Ready(Haste::InTurn), Haste::Now) => {
                 self.ready -= 1;
                 self.make_ready(errand, haste);
@@ -248,6 +281,10 @@ impl State {
     }
 }
 
+fn doubled(first: Duration, times: u32) -> Duration {
+    first.saturating_mul(1 << times.min(16)).min(LONGEST_PAUSE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,7 +304,10 @@ mod tests {
         work.renew(&errand("a"), Some(seconds(2)), Haste::Now);
         work.look(&errand("a"));
         let taken = work.take(seconds(3)).expect("one");
-        assert_eq!(taken, Taken { errand: errand("a"), since: Some(seconds(1)), failures: 0 });
+        assert_eq!(
+            taken,
+            Taken { errand: errand("a"), since: Some(seconds(1)), failures: 0, overdue: false }
+        );
         assert_eq!(work.take(seconds(3)), None, "it is under way");
         work.look(&errand("a"));
         assert_eq!(work.take(seconds(3)), None, "it is still under way");
@@ -339,6 +379,42 @@ mod tests {
         work.renew(&errand("a"), None, Haste::Now);
         work.finish(&errand("a"), Outcome::Retry, FIRST_PAUSE);
         assert!(work.take(FIRST_PAUSE).is_some(), "what is to be done is another");
+    }
+
+    #[test]
+    fn what_is_awaited_is_looked_at_when_it_is_told_of_and_after_a_while_if_it_is_not() {
+        let work = Work::default();
+        // Given something that the member is about to tell of,
+        work.look(&errand("a"));
+        work.take(seconds(0));
+        work.finish(&errand("a"), Outcome::Awaits, seconds(0));
+        assert_eq!((work.take(seconds(1)), work.len()), (None, 0), "there is nothing to do");
+        // when it is told, then it is looked at without a pause;
+        work.look(&errand("a"));
+        let told = work.take(seconds(1)).expect("one");
+        assert!(!told.overdue);
+        work.finish(&errand("a"), Outcome::Awaits, seconds(1));
+        // when nothing is told, then it is looked at all the same, less and less often.
+        let mut now = seconds(1);
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            let due = work.next_due().expect("a time");
+            assert_eq!(work.take(due - Duration::from_millis(1)), None);
+            pauses.push((due - now).as_secs());
+            now = due;
+            assert!(work.take(now).expect("one").overdue);
+            work.finish(&errand("a"), Outcome::Awaits, now);
+        }
+        assert_eq!(pauses, [10, 20, 40, 60]);
+        // What it depends on is another: the next doubt is as early as the first.
+        work.renew(&errand("a"), None, Haste::Now);
+        assert!(!work.take(now).expect("one").overdue);
+        work.finish(&errand("a"), Outcome::Awaits, now);
+        assert_eq!(work.next_due(), Some(now + FIRST_DOUBT));
+        work.look(&errand("a"));
+        work.take(now);
+        work.finish(&errand("a"), Outcome::Done, now);
+        assert_eq!(work.next_due(), None, "it is over");
     }
 
     #[test]
