@@ -126,15 +126,18 @@ async fn follow(controllers: Arc<Controllers>, mut feed: store::Feed) {
     }
 }
 
-/// What belongs to a member's object is looked at when that goes.
+/// What belongs to a member's object is looked at when that goes, and quotas count what members make.
 async fn follow_views(controllers: Arc<Controllers>, mut feed: store::Feed) {
     loop {
         match feed.next().await {
-            FeedItem::Event(event) if event.after().is_none() => {
-                let uid = &event.object().head.uid;
-                controllers.owners.lock().gone(&event.workspace, uid, &controllers.queue);
+            FeedItem::Event(event) => {
+                if event.after().is_none() {
+                    let uid = &event.object().head.uid;
+                    controllers.owners.lock().gone(&event.workspace, uid, &controllers.queue);
+                }
+                controllers.guarded(|| quotas::observe_view(&controllers, &event));
             }
-            FeedItem::Event(_) | FeedItem::WorkspaceRemoved(_) => {}
+            FeedItem::WorkspaceRemoved(_) => {}
             FeedItem::Lagged => controllers.look_at_everything().await,
         }
     }
@@ -324,7 +327,7 @@ impl Controllers {
                 protection::release(self, &space, collection, namespace).await
             }
             Work::Finished(_, key) => finished::settle(self, &space, key).await,
-            Work::Quota(_, key) => quotas::recount(self, &space, key).await,
+            Work::Quota(_, key) => return quotas::recount(self, &space, key).await,
             Work::Dependent(_, key) => garbage::check_dependent(self, &space, key).await,
         }
         .map(|()| After::Done)

@@ -12,9 +12,9 @@ use machinery::{
     resource::Tree,
     status::Status,
 };
-use store::{Collection, Commit, Error, Event, ItemKey, Key, WorkspaceId};
+use store::{Collection, Commit, Error, Event, ItemKey, Key, Listing, WorkspaceId};
 
-use super::{Controllers, queue::Work};
+use super::{After, Controllers, queue::Work};
 use crate::{
     admission::quota::{collection, write},
     hub::store_refusal,
@@ -81,6 +81,30 @@ pub fn observe(controllers: &Controllers, event: &Event) {
         for key in grown.into_iter().filter(|key| !charged.contains(key)) {
             controllers.queue.add(Work::Quota(event.workspace.clone(), key));
         }
+    }
+}
+
+/// Queues the quotas that a change in a member makes wrong. Nobody was asked for what members make, so nothing is charged
+/// for it.
+pub fn observe_view(controllers: &Controllers, event: &Event) {
+    let (old, new) = (event.old.as_ref(), event.after());
+    let is_kept = old.is_some() && new.is_some();
+    if is_kept && is_counted_only(&event.key.collection) {
+        return;
+    }
+    let store = &controllers.hub.store;
+    let Ok(quotas) = store.list(&event.workspace, collection(), None) else { return };
+    if quotas.iter(Some(event.key.item.namespace()), None).next().is_none() {
+        return;
+    }
+    // What is stored shows as well, and was observed where it is.
+    let uid = &event.object().head.uid;
+    if store.get(&event.workspace, &event.key).is_some_and(|stored| stored.head.uid == *uid) {
+        return;
+    }
+    let changed = compare(controllers, &event.workspace, &event.key, old, new);
+    for key in changed.shrunk.into_iter().chain(changed.grown) {
+        controllers.queue.add(Work::Quota(event.workspace.clone(), key));
     }
 }
 
@@ -182,66 +206,76 @@ fn has_more(these: &Amounts, those: &Amounts) -> bool {
 
 /// Counts what a quota is about and writes it down, unless it was charged meanwhile: then once more, in turn with
 /// those who charge.
-pub async fn recount(controllers: &Controllers, space: &Space, key: &Key) -> Result<(), Status> {
-    if try_recount(controllers, space, key).await? {
-        return Ok(());
+pub async fn recount(controllers: &Controllers, space: &Space, key: &Key) -> Result<After, Status> {
+    if let Some(after) = try_recount(controllers, space, key).await? {
+        return Ok(after);
     }
     let hub = &controllers.hub;
     let _turn = hub.quotas.turns.take_in(hub, space, key.item.namespace()).await?;
     for _ in 0..ATTEMPTS {
-        if try_recount(controllers, space, key).await? {
-            return Ok(());
+        if let Some(after) = try_recount(controllers, space, key).await? {
+            return Ok(after);
         }
     }
     Err(Status::internal(format!("the quota {key:?} keeps changing")))
 }
 
-/// False: the quota changed meanwhile, so that the count may be old.
-async fn try_recount(controllers: &Controllers, space: &Space, key: &Key) -> Result<bool, Status> {
+/// `None`: the quota changed meanwhile, so that the count may be old.
+async fn try_recount(controllers: &Controllers, space: &Space, key: &Key) -> Result<Option<After>, Status> {
     let hub = &controllers.hub;
     // First the quota, then what it counts: whatever is charged in between changes the quota.
-    let Some(object) = space.get(key) else { return Ok(true) };
+    let Some(object) = space.get(key) else { return Ok(Some(After::Done)) };
     let namespace = key.item.namespace();
     let place = space.get(&Key::new("", "namespaces", "", namespace));
     if place.is_none_or(|place| place.head.deleting) {
-        return Ok(true);
+        return Ok(Some(After::Done));
     }
     let mut tree = object.tree().map_err(Status::internal)?;
     let quota = Quota::read(&tree);
     hub.metrics.quota.recounts.inc();
     let mut recount = Recount::new(&quota);
     let served = hub.served(space);
+    let mut counted = 0;
     for (measure, collection) in kinds(&quota, &served.registry) {
         if recount.begin(&measure) {
-            count(&mut recount, &measure, space, &collection, namespace, hub.now().as_second()).await;
+            let listing = all_of(controllers, space, &collection);
+            counted += count(&mut recount, &measure, &listing, namespace, hub.now().as_second()).await;
         }
     }
     let Some(used) = recount.finish() else {
         // What was charged while this was counted is in the count, and not in the quota it was compared with.
-        return Ok(space.get(key).is_none_or(|now| now.revision == object.revision));
+        let is_level = space.get(key).is_none_or(|now| now.revision == object.revision);
+        return Ok(is_level.then_some(After::Done));
     };
     quota::set_status(&mut tree, "hard", &quota.wanted);
     quota::set_status(&mut tree, "used", &used);
     let commit = Commit { guards: Vec::new(), writes: vec![write(&object, &tree)?] };
     match space.store().commit(space.id(), commit).await {
-        Ok(_) => Ok(true),
-        Err(Error::Conflict { .. }) => Ok(false),
+        // Where members make many pods, each of them asks for a count of all.
+        Ok(_) => Ok(Some(if counted > AT_ONCE { After::Rest } else { After::Done })),
+        Err(Error::Conflict { .. }) => Ok(None),
         Err(error) => Err(store_refusal(error)),
     }
 }
 
+/// What is stored, and what members made of it.
+fn all_of(controllers: &Controllers, space: &Space, collection: &Collection) -> Listing {
+    let (group, plural) = collection.parts();
+    let view = controllers.hub.views.for_kind(space.id(), group, plural);
+    view.and_then(|view| view.list(collection, None).ok()).unwrap_or_else(|| space.latest(collection))
+}
+
+/// How many objects had to be read for it.
 async fn count(
     recount: &mut Recount<'_>,
     measure: &Measure,
-    space: &Space,
-    collection: &Collection,
+    listing: &Listing,
     namespace: &str,
     now: i64,
-) {
-    let listing = space.latest(collection);
+) -> usize {
     if let Measure::Count(_) = measure {
         recount.add_many(measure, listing.iter(Some(namespace), None).count());
-        return;
+        return 0;
     }
     let objects: Vec<Arc<Object>> =
         listing.iter(Some(namespace), None).map(|(_, object)| object.clone()).collect();
@@ -253,6 +287,7 @@ async fn count(
         }
         tokio::task::yield_now().await;
     }
+    objects.len()
 }
 
 /// The kinds that a quota may be about: those with a measure of their own, and those it names.

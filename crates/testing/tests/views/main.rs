@@ -12,6 +12,7 @@ mod homes;
 mod kubectl;
 mod logs;
 mod member;
+mod quotas;
 mod restart;
 mod scale;
 mod shown;
