@@ -186,6 +186,58 @@ pub fn cases(address: (&str, &str)) -> Vec<Case> {
             })),
         },
         Case {
+            name: "files of the downward API, alone and among others",
+            spec: json!({
+                "automountServiceAccountToken": false,
+                "volumes": [
+                    {"name": "fields", "downwardAPI": {"defaultMode": 256, "items": [
+                        {"path": "labels", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels"}},
+                        {"path": "ns", "mode": 384, "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+                    ]}},
+                    {"name": "only", "downwardAPI": {"items": [
+                        {"path": "ns", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+                    ]}},
+                    projected("mixed", json!([
+                        {"configMap": {"name": "kube-root-ca.crt"}},
+                        {"downwardAPI": {"items": [
+                            {"path": "ns", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+                            {"path": "name", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+                        ]}},
+                        secret_source,
+                    ])),
+                    projected("others", json!([{"downwardAPI": {"items": [
+                        {"path": "name", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+                    ]}}])),
+                ],
+                "containers": [container("main")],
+            }),
+            expected: Ok(json!({
+                "volumes": {
+                    "fields": [
+                        {"secret": {
+                            "name": "hanse-token-default", "items": [{"key": "namespace", "path": "ns", "mode": 384}],
+                        }},
+                        {"downwardAPI": {"items": [
+                            {"path": "labels", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels"}},
+                        ]}},
+                    ],
+                    "only": [source("hanse-token-default", "namespace", "ns")],
+                    "mixed": [
+                        {"configMap": {"name": "kube-root-ca.crt"}},
+                        secret_source,
+                        source("hanse-token-default", "namespace", "ns"),
+                        {"downwardAPI": {"items": [
+                            {"path": "name", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+                        ]}},
+                    ],
+                    "others": [{"downwardAPI": {"items": [
+                        {"path": "name", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+                    ]}}],
+                },
+                "containers": unmounted(),
+            })),
+        },
+        Case {
             name: "the volume came with the pod, as one that another server has completed",
             spec: json!({
                 "volumes": [projected("kube-api-access-abcde", json!([

@@ -103,6 +103,10 @@ const IS_TOKEN: &str = "has(s.serviceAccountToken) && (s.serviceAccountToken.?au
 const IS_AUTHORITY: &str = "s.?configMap.?name.orValue('') == 'kube-root-ca.crt'";
 const IS_NAMESPACE: &str = "i.?fieldRef.?fieldPath.orValue('') == 'metadata.namespace'";
 
+/// A source of the downward API with the namespace's name.
+const NAMES_IT: &str = "s.?downwardAPI.?items.orValue([]).exists(i, \
+                        i.?fieldRef.?fieldPath.orValue('') == 'metadata.namespace')";
+
 fn rules(resource: &str, operations: &[&str]) -> Value {
     json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": [resource]})
 }
@@ -153,39 +157,90 @@ pub fn mutating_spec(address: &Address) -> Value {
         ],
         "mutations": [
             patch(volumes()),
+            patch(namespace_sources()),
+            patch(namespace_volumes()),
             patch(containers("containers")),
             patch(containers("initContainers")),
         ],
     })
 }
 
-/// In all volumes with a token of the member's, its sources are replaced by those of the hub.
-fn volumes() -> String {
-    let source =
-        |items: &str| format!("dyn({{'secret': {{'name': dyn(variables.secret), 'items': dyn({items})}}}})");
-    let tokens = source(&format!("[{{'key': '{TOKEN}', 'path': string(s.serviceAccountToken.path)}}]"));
-    let authorities = source(&format!(
-        "s.configMap.?items.orValue([{{'path': '{AUTHORITY}'}}]).map(i, {{'key': '{AUTHORITY}', 'path': string(i.path)}})"
-    ));
-    let namespaces = source(&format!(
-        "s.downwardAPI.items.filter(i, {IS_NAMESPACE}).map(i, {{'key': '{NAMESPACE}', 'path': string(i.path)}})"
-    ));
-    let other_items = format!("s.downwardAPI.items.filter(i, !({IS_NAMESPACE}))");
+/// A source, in a volume of several, that is these items of the account's Secret.
+fn of_secret(items: &str) -> String {
+    format!("dyn({{'secret': {{'name': dyn(variables.secret), 'items': dyn({items})}}}})")
+}
+
+/// The patches that a volume has, one for each that is so; `path`: of what in the volume.
+fn patched(is_so: &str, path: &str, value: &str) -> String {
     format!(
         "size(variables.account) > {MAX_ACCOUNT} ? [] : object.spec.?volumes.orValue([])\n\
-         .filter(v, v.?projected.?sources.orValue([]).exists(s, {IS_TOKEN}))\n\
+         .filter(v, {is_so})\n\
          .map(v, JSONPatch{{\n\
            op: 'replace',\n\
-           path: '/spec/volumes/' + string(object.spec.volumes.map(w, w.name).indexOf(v.name)) + '/projected/sources',\n\
-           value: v.projected.sources.filter(s, !({IS_TOKEN}) && !({IS_AUTHORITY})\n\
-               && !s.?downwardAPI.?items.orValue([]).exists(i, {IS_NAMESPACE})).map(s, dyn(s))\n\
-             + v.projected.sources.filter(s, {IS_TOKEN}).map(s, {tokens})\n\
-             + v.projected.sources.filter(s, {IS_AUTHORITY}).map(s, {authorities})\n\
-             + v.projected.sources.filter(s, s.?downwardAPI.?items.orValue([]).exists(i, {IS_NAMESPACE})).map(s, {namespaces})\n\
-             + v.projected.sources.filter(s, s.?downwardAPI.?items.orValue([]).exists(i, {IS_NAMESPACE})\n\
-                 && size({other_items}) > 0).map(s, dyn({{'downwardAPI': {{'items': {other_items}}}}}))\n\
+           path: '/spec/volumes/' + string(object.spec.volumes.map(w, w.name).indexOf(v.name)) + '{path}',\n\
+           value: {value}\n\
          }})"
     )
+}
+
+/// Items of the downward API that are the namespace's name, as items of the account's Secret.
+fn namespace_items(items: &str) -> String {
+    let with_mode =
+        format!("dyn({{'key': dyn('{NAMESPACE}'), 'path': dyn(string(i.path)), 'mode': dyn(int(i.mode))}})");
+    let without = format!("dyn({{'key': '{NAMESPACE}', 'path': string(i.path)}})");
+    format!("{items}.filter(i, {IS_NAMESPACE}).map(i, has(i.mode) ? {with_mode} : {without})")
+}
+
+/// In all volumes with a token of the member's, its sources are replaced by those of the hub.
+fn volumes() -> String {
+    let tokens = of_secret(&format!("[{{'key': '{TOKEN}', 'path': string(s.serviceAccountToken.path)}}]"));
+    let authorities = of_secret(&format!(
+        "s.configMap.?items.orValue([{{'path': '{AUTHORITY}'}}]).map(i, {{'key': '{AUTHORITY}', 'path': string(i.path)}})"
+    ));
+    let value = format!(
+        "v.projected.sources.filter(s, !({IS_TOKEN}) && !({IS_AUTHORITY}) && !({NAMES_IT})).map(s, dyn(s))\n\
+             + v.projected.sources.filter(s, {IS_TOKEN}).map(s, {tokens})\n\
+             + v.projected.sources.filter(s, {IS_AUTHORITY}).map(s, {authorities})\n\
+             + {}",
+        named_sources()
+    );
+    let has_token = format!("v.?projected.?sources.orValue([]).exists(s, {IS_TOKEN})");
+    patched(&has_token, "/projected/sources", &value)
+}
+
+/// What takes the place of sources with the namespace's name: that, and their other items.
+fn named_sources() -> String {
+    let names = of_secret(&namespace_items("s.downwardAPI.items"));
+    let others = format!("s.downwardAPI.items.filter(i, !({IS_NAMESPACE}))");
+    format!(
+        "v.projected.sources.filter(s, {NAMES_IT}).map(s, {names})\n\
+             + v.projected.sources.filter(s, {NAMES_IT} && size({others}) > 0)\n\
+               .map(s, dyn({{'downwardAPI': {{'items': {others}}}}}))"
+    )
+}
+
+/// A volume of several sources may have the namespace's name and no token.
+fn namespace_sources() -> String {
+    let value = format!(
+        "v.projected.sources.filter(s, !({NAMES_IT})).map(s, dyn(s))\n             + {}",
+        named_sources()
+    );
+    let is_so = format!("variables.mapped && v.?projected.?sources.orValue([]).exists(s, {NAMES_IT})");
+    patched(&is_so, "/projected/sources", &value)
+}
+
+/// A volume that is the downward API alone becomes one of several sources.
+fn namespace_volumes() -> String {
+    let names = of_secret(&namespace_items("v.downwardAPI.items"));
+    let others = format!("v.downwardAPI.items.filter(i, !({IS_NAMESPACE}))");
+    let value = format!(
+        "{{'name': dyn(v.name), 'projected': dyn({{\n\
+             'defaultMode': dyn(int(v.downwardAPI.?defaultMode.orValue(420))),\n\
+             'sources': dyn([{names}] + (size({others}) > 0 ? [dyn({{'downwardAPI': {{'items': {others}}}}})] : []))\n\
+           }})}}"
+    );
+    let is_so = format!("variables.mapped && v.?downwardAPI.?items.orValue([]).exists(i, {IS_NAMESPACE})");
+    patched(&is_so, "", &value)
 }
 
 /// All containers are told where the hub is, unless they know better, and what their namespace is called there.

@@ -86,11 +86,16 @@ pub fn rewrite(spec: &mut Value, facts: &Facts<'_>) {
     if account.len() <= MAX_ACCOUNT {
         let secret = secret::name(&account);
         for volume in items(spec, "volumes") {
+            if facts.mapped {
+                become_several(volume);
+            }
             let Some(sources) = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut) else {
                 continue;
             };
             if sources.iter().any(is_token) {
                 *sources = replaced(std::mem::take(sources), &secret);
+            } else if facts.mapped && sources.iter().any(has_namespace) {
+                *sources = renamed(std::mem::take(sources), &secret);
             }
         }
     }
@@ -137,29 +142,67 @@ fn has_namespace(source: &Value) -> bool {
     list(&source["downwardAPI"]["items"]).any(is_namespace)
 }
 
+/// A volume that is the downward API alone, and has the namespace's name, becomes one of several sources: others can be
+/// beside it then.
+fn become_several(volume: &mut Value) {
+    if !has_namespace(volume) {
+        return;
+    }
+    let Some(volume) = volume.as_object_mut() else { return };
+    let Some(mut fields) = volume.remove("downwardAPI") else { return };
+    let mode = fields.as_object_mut().and_then(|fields| fields.remove("defaultMode"));
+    let mut projected = json!({"sources": [{"downwardAPI": fields}]});
+    if let Some(mode) = mode {
+        projected["defaultMode"] = mode;
+    }
+    volume.insert("projected".into(), projected);
+}
+
+fn of_secret(secret: &str, items: Vec<Value>) -> Value {
+    json!({"secret": {"name": secret, "items": items}})
+}
+
+fn item(key: &str, path: &Value) -> Value {
+    json!({"key": key, "path": path})
+}
+
 /// In the order that the policy has.
 fn replaced(sources: Vec<Value>, secret: &str) -> Vec<Value> {
-    let source = |items: Vec<Value>| json!({"secret": {"name": secret, "items": items}});
-    let item = |key: &str, path: &Value| json!({"key": key, "path": path});
+    let (of_namespaces, sources): (Vec<Value>, Vec<Value>) = sources.into_iter().partition(has_namespace);
     let of_tokens = sources.iter().filter(|it| is_token(it));
-    let of_tokens = of_tokens.map(|it| source(vec![item(TOKEN, &it["serviceAccountToken"]["path"])]));
+    let of_tokens =
+        of_tokens.map(|it| of_secret(secret, vec![item(TOKEN, &it["serviceAccountToken"]["path"])]));
     let of_authorities = sources.iter().filter(|it| is_authority(it)).map(|it| {
         let items = &it["configMap"]["items"];
-        source(match items.is_array() {
+        let items = match items.is_array() {
             true => list(items).map(|it| item(AUTHORITY, &it["path"])).collect(),
             false => vec![item(AUTHORITY, &json!(AUTHORITY))],
-        })
+        };
+        of_secret(secret, items)
     });
-    let of_namespaces = sources.iter().filter(|it| has_namespace(it)).map(|it| {
+    let kept = sources.iter().filter(|it| !is_token(it) && !is_authority(it)).cloned();
+    kept.chain(of_tokens).chain(of_authorities).chain(renamed(of_namespaces, secret)).collect()
+}
+
+/// Those that have the namespace's name have it from the Secret, after all others.
+fn renamed(sources: Vec<Value>, secret: &str) -> Vec<Value> {
+    let (named, kept): (Vec<Value>, Vec<Value>) = sources.into_iter().partition(has_namespace);
+    let of_namespaces = named.iter().map(|it| {
         let named = list(&it["downwardAPI"]["items"]).filter(|it| is_namespace(it));
-        source(named.map(|it| item(NAMESPACE, &it["path"])).collect())
+        let named = named.map(|it| {
+            let mut named = item(NAMESPACE, &it["path"]);
+            if let Some(mode) = it.get("mode") {
+                named["mode"] = mode.clone();
+            }
+            named
+        });
+        of_secret(secret, named.collect())
     });
-    let others = sources.iter().filter(|it| has_namespace(it)).filter_map(|it| {
+    let others = named.iter().filter_map(|it| {
         let others: Vec<&Value> = list(&it["downwardAPI"]["items"]).filter(|it| !is_namespace(it)).collect();
         (!others.is_empty()).then(|| json!({"downwardAPI": {"items": others}}))
     });
-    let kept = sources.iter().filter(|it| !is_token(it) && !is_authority(it) && !has_namespace(it)).cloned();
-    kept.chain(of_tokens).chain(of_authorities).chain(of_namespaces).chain(others).collect()
+    kept.iter().cloned().chain(of_namespaces).chain(others).collect()
 }
 
 fn tell(container: &mut Value, facts: &Facts<'_>) {

@@ -2,17 +2,18 @@
 //!
 //! What a pod means by `web`, the name alone, is its own workspace's Service in every cluster. `web.shop` is the Service of whoever
 //! has the namespace `shop` in the member: where that is another workspace, because the names are equal, it takes a
-//! resolver that knows workspaces, and that part of scenario 19 is for later. Tokens of pods are shown by the tests `tokens`. D10 (pods of some kinds keep the member's token) cannot be by kind here: tokens are
-//! given at the pod, whoever made it.
+//! resolver that knows workspaces, and that part of scenario 19 is for later. Tokens of pods are shown by the tests `tokens`. Tokens, as what else
+//! D10 is about, are given at the pod, whoever made it.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use crate::{
     app::{self, NS},
-    world::{World, apply, assignment_path, deployment_path, items, text, until},
+    world::{CLUSTERS, World, apply, assignment_path, deployment_path, items, text, until},
 };
 
 const WORKSPACES: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
@@ -41,9 +42,9 @@ async fn two_teams() -> Result<World> {
     Ok(world)
 }
 
-/// D2 and D11 too: whose copy it is and whose status it has is told by its workspace and UID, never by its name.
+/// D11 too: whose copy it is and whose status it has is told by its workspace and UID, never by its name.
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_19_d02_d11_two_workspaces_with_equal_names_run_on_one_member() -> Result<()> {
+async fn scenario_19_d11_two_workspaces_with_equal_names_run_on_one_member() -> Result<()> {
     let world = two_teams().await?;
     let mut homes = Vec::new();
     for (team, replicas) in [("blue", 1), ("red", 2)] {
@@ -197,5 +198,51 @@ async fn scenario_19_edits_of_assignments_are_refused() -> Result<()> {
     until(&world.client, &assignment, "it is there", |it| it["spec"].is_object()).await?;
     let answer = world.client.merge_patch(&assignment, &json!({"spec": {"clusters": []}})).await?;
     assert!([403, 405, 422].contains(&answer.code.as_u16()), "{}", answer.text());
+    Ok(())
+}
+
+/// Whatever makes its pods: the file says what the workspace says (D10).
+#[tokio::test(flavor = "multi_thread")]
+async fn d10_files_of_the_downward_api_have_the_name_of_the_workspace_in_pods_of_all_kinds() -> Result<()> {
+    let world = World::start(&["m1"]).await?;
+    world.patch(&format!("{CLUSTERS}/m1"), json!({"spec": {"namespaces": "Prefixed"}})).await?;
+    world.namespace(NS).await?;
+    let named = json!([{"path": "ns", "fieldRef": {"fieldPath": "metadata.namespace"}}]);
+    let volumes = json!([
+        {"name": "alone", "downwardAPI": {"items": named}},
+        {"name": "among", "projected": {"sources": [{"downwardAPI": {"items": named}}]}},
+    ]);
+    let rows = [
+        (app::cron_job("cron"), "/spec/jobTemplate/spec/template/spec"),
+        (app::job("job"), "/spec/template/spec"),
+        (app::daemon_set("daemon"), "/spec/template/spec"),
+        (app::deployment("web", 1), "/spec/template/spec"),
+    ];
+    for (mut object, at) in rows.clone() {
+        let spec = object.pointer_mut(at).context("it has a template")?;
+        spec["volumes"] = volumes.clone();
+        world.apply(&object).await?;
+    }
+    let m1 = world.member("m1").await?;
+    for (object, _) in rows.iter().rev() {
+        let app = text(object, "/metadata/name");
+        let pods = format!("/api/v1/namespaces/default-{NS}/pods?labelSelector=app={app}");
+        let list = m1.until(&pods, "it has a pod", |it| it["items"][0].is_object()).await?;
+        let pod = &list["items"][0];
+        assert!(!pod["spec"].to_string().contains("metadata.namespace"), "{app}: {pod}");
+        let sources = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let own: Vec<Value> = sources
+            .filter(|it| ["alone", "among"].contains(&text(it, "/name")))
+            .map(|it| it["projected"]["sources"].clone())
+            .collect();
+        let from_secret = json!([
+            {"secret": {"name": "hanse-token-default", "items": [{"key": "namespace", "path": "ns"}]}},
+        ]);
+        assert_eq!(own, [from_secret.clone(), from_secret], "{app}");
+    }
+    // And that is what it is called in the workspace.
+    let secret =
+        m1.until_there(&format!("/api/v1/namespaces/default-{NS}/secrets/hanse-token-default")).await?;
+    assert_eq!(secret["data"]["namespace"], json!(BASE64_STANDARD.encode(NS)));
     Ok(())
 }
