@@ -38,6 +38,8 @@ struct Joined {
     cluster: Cluster,
     /// The namespace and name of the Secret with its credential.
     secret: (String, String),
+    /// When what it has was last counted, as far as that is told.
+    counted: Option<Timestamp>,
 }
 
 #[derive(Default)]
@@ -72,7 +74,8 @@ impl Clusters {
             let secret = (named("namespace"), named("name"));
             let mut cluster = Cluster::read(&tree)?;
             cluster.taints.iter_mut().for_each(|taint| taint.since = added(&tree, taint));
-            Some(Joined { uid: object.head.uid.clone(), cluster, secret })
+            let counted = tree["status"]["heartbeat"].as_str().and_then(|it| it.parse().ok());
+            Some(Joined { uid: object.head.uid.clone(), cluster, secret, counted })
         });
         let here = self.joined.entry(home.clone()).or_default();
         let old = here.remove(name);
@@ -196,6 +199,11 @@ impl Clusters {
     /// The UID of the cluster that a workspace knows by this name.
     pub fn uid(&self, workspace: &WorkspaceId, name: &str) -> Option<&CompactString> {
         self.find(workspace, name).map(|it| &it.uid)
+    }
+
+    /// When a cluster was last asked what it has.
+    pub fn counted_at(&self, workspace: &WorkspaceId, name: &str) -> Option<Timestamp> {
+        self.find(workspace, name)?.counted
     }
 
     /// The clusters that take objects of a kind in no namespace from a workspace: those it has itself, and those whose

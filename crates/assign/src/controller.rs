@@ -21,7 +21,7 @@ use crate::{
     audited, place,
     queue::{Aspect, Haste, Id, Task},
     scale::{self, Scale},
-    status,
+    status, stuck,
     world::{World, kind_of},
 };
 
@@ -38,7 +38,9 @@ pub fn start(hub: &Arc<Hub>) {
     duty::serve(hub, "placement", move |ended| {
         let controller = Controller::new(own.clone());
         let feed = own.store.feed();
-        own.env.tasks.spawn(Box::pin(during(ended, controller.run(feed))));
+        own.env.tasks.spawn(Box::pin(during(ended.clone(), controller.run(feed))));
+        let told = stuck::follow(own.clone(), own.views.feed());
+        own.env.tasks.spawn(Box::pin(during(ended, told)));
     });
 }
 
@@ -220,6 +222,7 @@ impl Controller {
         if *aspect == Aspect::Place {
             let returned = self.world.holds.dropped(id, |_| false);
             self.world.give_back(returned);
+            self.world.leaving.untold(id);
             self.world.wake_waiting_for(id);
         }
     }

@@ -1,17 +1,22 @@
 //! Events on objects: where they were placed, or why not. They are committed with what they tell of.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use api::assignment::{Assignment, Reference, State, Target};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kinds::Travel;
-use machinery::{Draft, object::ObjectError};
+use machinery::{Draft, Object, object::ObjectError};
 use serde_json::{Value, json};
 use server::Hub;
 use store::{Change, Expect, Key, WorkspaceId, Write};
 
 /// As long as events are kept.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
+/// What goes on is told again after so long.
+const REPEATED_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// So many clusters are named.
 const NAMED: usize = 8;
 /// The longest message that the API takes.
@@ -151,8 +156,24 @@ fn is_namespace(object: &Reference) -> bool {
 fn name_of(about: &Reference, news: &News) -> String {
     let mut hasher = DefaultHasher::new();
     (&about.uid, news).hash(&mut hasher);
+    short_name(about, &hasher)
+}
+
+fn short_name(about: &Reference, hasher: &DefaultHasher) -> String {
     let short: String = about.name.chars().take(200).collect();
     format!("{short}.{:016x}", hasher.finish())
+}
+
+/// Where the Event is.
+fn key_of(namespace: &str, about: &Reference, news: &News) -> Key {
+    // Events about what is in no namespace are in this one.
+    let namespace = if about.is_in_namespace() { namespace } else { "default" };
+    Key::new("", "events", namespace, &name_of(about, news))
+}
+
+/// Whether it was told, and is not forgotten yet.
+pub fn has_told(hub: &Hub, workspace: &WorkspaceId, namespace: &str, about: &Reference, news: &News) -> bool {
+    hub.store.get(workspace, &key_of(namespace, about, news)).is_some()
 }
 
 /// The Event; one that was told before, and is not forgotten yet, counts up.
@@ -163,29 +184,65 @@ pub fn event(
     about: &Reference,
     news: &News,
 ) -> Result<Write, ObjectError> {
-    // Events about what is in no namespace are in this one.
-    let (namespace, of_object) =
-        if about.is_in_namespace() { (namespace, namespace) } else { ("default", "") };
-    let name = name_of(about, news);
-    let key = Key::new("", "events", namespace, &name);
-    let now = hub.now_text();
+    let key = key_of(namespace, about, news);
     let before = hub.store.get(workspace, &key);
+    written(hub, key, namespace, about, news, before)
+}
+
+/// The Event that pods of an object do not run in a cluster: one for each reason, whichever pod it is. `None`: it was told
+/// lately.
+pub fn stuck(
+    hub: &Hub,
+    workspace: &WorkspaceId,
+    namespace: &str,
+    about: &Reference,
+    cluster: &str,
+    news: &News,
+) -> Result<Option<Write>, ObjectError> {
+    let mut hasher = DefaultHasher::new();
+    (&about.uid, cluster, news.1).hash(&mut hasher);
+    let key = Key::new("", "events", namespace, &short_name(about, &hasher));
+    let before = hub.store.get(workspace, &key);
+    let last = before.as_ref().and_then(|before| {
+        let tree = before.tree().ok()?;
+        tree.get("lastTimestamp")?.as_str()?.parse::<Timestamp>().ok()
+    });
+    if last.is_some_and(|last| hub.now().duration_since(last) < REPEATED_AFTER) {
+        return Ok(None);
+    }
+    written(hub, key, namespace, about, news, before).map(Some)
+}
+
+fn written(
+    hub: &Hub,
+    key: Key,
+    namespace: &str,
+    about: &Reference,
+    news: &News,
+    before: Option<Arc<Object>>,
+) -> Result<Write, ObjectError> {
+    let now = hub.now_text();
+    let (kind, reason, message) = news;
+    let message = &message[..message.floor_char_boundary(LONGEST)];
     let tree = match &before {
         Some(before) => {
             let mut tree = before.tree()?;
             let count = tree.get("count").and_then(Value::as_u64).unwrap_or(1);
             tree.insert("count".into(), json!(count.saturating_add(1)));
+            tree.insert("message".into(), json!(message));
             tree.insert("lastTimestamp".into(), json!(now));
             tree
         }
         None => {
-            let (kind, reason, message) = news;
-            let message = &message[..message.floor_char_boundary(LONGEST)];
             let event = json!({
                 "kind": "Event", "apiVersion": "v1",
-                "metadata": {"name": name, "namespace": namespace, "uid": hub.new_uid(), "creationTimestamp": now},
+                "metadata": {
+                    "name": key.item.name(), "namespace": key.item.namespace(), "uid": hub.new_uid(),
+                    "creationTimestamp": now,
+                },
                 "involvedObject": {
-                    "kind": about.kind, "apiVersion": about.api_version, "namespace": of_object, "name": about.name,
+                    "kind": about.kind, "apiVersion": about.api_version,
+                    "namespace": if about.is_in_namespace() { namespace } else { "" }, "name": about.name,
                     "uid": about.uid,
                 },
                 "reason": reason, "message": message, "type": kind, "count": 1,

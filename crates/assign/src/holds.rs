@@ -11,10 +11,10 @@ use crate::queue::Id;
 
 /// A cluster counts its pods now and then: what was applied just after a count is in the one after the next at the
 /// latest.
-const REPORTS: u8 = 2;
+pub const REPORTS: u8 = 2;
 /// Pods of a copy that is not ready may not be there yet, however busy the cluster is; but they may also be counted and
 /// never be ready, so that nothing is held for longer than this.
-const MOST_REPORTS: u8 = 24;
+pub const MOST_REPORTS: u8 = 24;
 
 #[derive(Debug)]
 struct Hold {
@@ -46,6 +46,12 @@ impl Holds {
         });
         amounts::add(&mut hold.amounts, more);
         (hold.applied, hold.ready, hold.reports_left) = (false, false, MOST_REPORTS);
+    }
+
+    /// What is held for some: in which cluster, and how much.
+    pub fn of(self, is_one: impl Fn(&Id) -> bool) -> Vec<(Id, String, Resources)> {
+        let all = self.0.into_values().flatten();
+        all.filter(|(id, _)| is_one(id)).map(|(id, hold)| (id, hold.cluster, hold.amounts)).collect()
     }
 
     /// The copy is in the cluster; `ready`: with all its pods.

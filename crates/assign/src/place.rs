@@ -17,17 +17,14 @@ use store::{Change, Commit, Expect, Key, Write};
 
 use crate::{
     events::{self, News},
+    leave,
     queue::{Aspect, Id},
     record, scale,
     world::{World, account, kind_of, namespace_of},
 };
 
-/// What the deletion of an object that waits for its dependents has among the finalizers.
-const FOREGROUND: &str = "foregroundDeletion";
 /// Labels of an Assignment that name its clusters, so that it can be selected by them, begin so.
 const CLUSTER_LABELS: &str = "cluster.hanse.io/";
-/// An Assignment of more clusters has no such labels.
-const MOST_LABELS: usize = 64;
 
 /// What is to be committed; `None`: all is as it should be.
 pub type Step = Result<Option<Commit>, ObjectError>;
@@ -38,18 +35,18 @@ pub fn look(world: &mut World, id: &Id) -> Step {
     let object = space.get(&id.key);
     let stored = space.get(&id.assignment());
     match (object, stored) {
-        (_, Some(stored)) if stored.head.deleting => take_leave(world, &space, id, &stored),
+        (_, Some(stored)) if stored.head.deleting => leave::take_leave(world, &space, id, &stored),
         (None, None) => Ok(None),
-        (None, Some(stored)) => orphan(world, id, &stored),
+        (None, Some(stored)) => leave::orphan(world, id, &stored),
         // One of the same name was there before: its Assignment goes first.
         (Some(object), Some(stored)) if !belongs(world, &stored, &object)? => Ok(None),
         (Some(object), Some(stored)) if object.head.deleting && is_pod(&object) => {
-            dismiss(world, id, &stored)
+            leave::dismiss(world, id, &stored)
         }
-        (Some(object), Some(stored)) if is_pod(&object) && is_lost(world, &stored)? => {
-            lose(world, id, &object, &stored)
+        (Some(object), Some(stored)) if is_pod(&object) && leave::is_lost(world, &stored)? => {
+            leave::lose(world, id, &object, &stored)
         }
-        (Some(object), None) if has_ended(&object) && is_on_a_cluster(world, &space, &object)? => {
+        (Some(object), None) if leave::has_ended(&object) && is_on_a_cluster(world, &space, &object)? => {
             Ok(Some(removed(&object, &id.key)))
         }
         (Some(object), stored) => assign(world, &space, id, &object, stored),
@@ -63,54 +60,12 @@ fn is_on_a_cluster(world: &World, space: &Space, pod: &Object) -> Result<bool, O
     Ok(node.is_some_and(|node| world.clusters.uid(space.id(), node).is_some()))
 }
 
-fn is_pod(object: &Object) -> bool {
+pub fn is_pod(object: &Object) -> bool {
     kind_of(object).is_some_and(|(group, _, kind)| (group, kind) == ("", "Pod"))
 }
 
-/// A pod that is being deleted has time to end where it runs, and goes when it did: nobody else would say so.
-fn dismiss(world: &World, id: &Id, stored: &Object) -> Step {
-    let mut assignment = Assignment::read(stored)?;
-    assignment.spec.propagation = Some(Propagation::Background);
-    let_go(world, id, stored, &assignment)
-}
-
-/// Whether all clusters that had it were unjoined.
-fn is_lost(world: &World, stored: &Object) -> Result<bool, ObjectError> {
-    let assignment = world.hub.assignments.read(stored)?;
-    let clusters = &assignment.spec.clusters;
-    Ok(!clusters.is_empty() && clusters.iter().all(|target| !world.clusters.is_joined(&target.uid)))
-}
-
-/// A pod goes with its cluster, as with a node that was deleted: nobody runs it a second time, and whoever made it makes
-/// another one.
-fn lose(world: &World, id: &Id, pod: &Object, stored: &Object) -> Step {
-    let mut tree = pod.tree()?;
-    let now = world.hub.now_text();
-    let status = tree.entry("status").or_insert_with(|| json!({}));
-    if !matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")) {
-        status["phase"] = json!("Failed");
-        let why = json!({
-            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-            "message": "its cluster was unjoined", "lastTransitionTime": now,
-        });
-        match status.get_mut("conditions").and_then(Value::as_array_mut) {
-            Some(conditions) => {
-                conditions.retain(|it| it["type"] != why["type"]);
-                conditions.push(why);
-            }
-            None => status["conditions"] = json!([why]),
-        }
-    }
-    metadata(&mut tree).insert("deletionTimestamp".into(), json!(now));
-    metadata(&mut tree).insert("deletionGracePeriodSeconds".into(), json!(0));
-    let Some(mut commit) = replaced(pod, &id.key, &tree)? else { return Ok(None) };
-    let old = world.hub.assignments.read(stored)?;
-    tell(world, id, &old.spec.object, [events::lost(&old)], &mut commit)?;
-    Ok(Some(commit))
-}
-
 /// Whether the workspace is being deleted.
-fn is_going(world: &World, space: &Space) -> bool {
+pub fn is_going(world: &World, space: &Space) -> bool {
     let key = Key::new(api::GROUP, "workspaces", "", space.name());
     world.hub.store.get(&server::hub::root_id(), &key).is_some_and(|workspace| workspace.head.deleting)
 }
@@ -119,105 +74,7 @@ fn belongs(world: &World, stored: &Object, object: &Object) -> Result<bool, Obje
     Ok(world.hub.assignments.read(stored)?.spec.object.uid == object.head.uid.as_str())
 }
 
-/// An Assignment that is being deleted goes when nothing is left in any cluster.
-fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) -> Step {
-    let old = world.hub.assignments.read(stored)?;
-    let returned = world.holds.dropped(id, |_| false);
-    world.give_back(returned);
-    world.waiting.forget(id);
-    let mut new = Assignment::clone(&old);
-    let workspace_goes = is_going(world, space);
-    let is_left = |target: &Target| {
-        // A workspace does not wait for clusters that cannot be asked; what they have stays there, hidden.
-        let is_awaited = !workspace_goes || world.clusters.is_ready(space.id(), &target.name);
-        let is_gone = old.report(&target.uid).is_some_and(|report| report.is_gone());
-        world.clusters.is_joined(&target.uid) && is_awaited && !is_gone
-    };
-    new.spec.clusters.retain(is_left);
-    let names: BTreeSet<String> = new.spec.clusters.iter().map(|target| target.uid.clone()).collect();
-    new.status.clusters.retain(|report| names.contains(&report.uid));
-    let is_first = new.spec.propagation.is_none();
-    if is_first {
-        let owner = space.get(&id.key).filter(|owner| owner.head.uid == old.spec.object.uid.as_str());
-        let waits = owner.is_some_and(|owner| owner.head.finalizers.iter().any(|it| it == FOREGROUND));
-        new.spec.propagation = Some(if waits { Propagation::Foreground } else { Propagation::Background });
-    }
-    if new.spec.clusters.is_empty() {
-        let commit = release(stored, &id.assignment())?;
-        let ended =
-            space.get(&id.key).filter(|it| it.head.uid == old.spec.object.uid.as_str() && has_ended(it));
-        let Some(mut commit) = commit else { return Ok(None) };
-        commit.writes.extend(ended.into_iter().flat_map(|pod| removed(&pod, &id.key).writes));
-        if !workspace_goes && takes_events(space, id) {
-            tell(world, id, &old.spec.object, events::removal(&old), &mut commit)?;
-        }
-        return Ok(Some(commit));
-    }
-    let silent: Vec<&str> = new.spec.clusters.iter().map(|it| it.name.as_str()).collect();
-    let silent: Vec<&str> =
-        silent.into_iter().filter(|it| !world.clusters.is_ready(space.id(), it)).collect();
-    let mut commit = put(stored, &id.assignment(), &new)?;
-    if let Some(commit) = commit.as_mut().filter(|_| is_first && !silent.is_empty()) {
-        tell(world, id, &old.spec.object, [events::waits_for(&silent)], commit)?;
-    }
-    Ok(commit)
-}
-
-/// A namespace that is being deleted takes nothing new.
-fn takes_events(space: &Space, id: &Id) -> bool {
-    let namespace = space.get(&Key::new("", "namespaces", "", id.namespace()));
-    namespace.is_some_and(|namespace| !namespace.head.deleting)
-}
-
-/// A pod that is being deleted and has no copy any more.
-fn has_ended(object: &Object) -> bool {
-    is_pod(object) && object.head.deleting && object.head.finalizers.is_empty()
-}
-
-/// Takes the finalizer off, with which the object goes if there is no other.
-fn release(stored: &Object, key: &Key) -> Step {
-    let expect = Expect::At(stored.revision);
-    let others: Vec<&str> =
-        stored.head.finalizers.iter().map(|it| it.as_str()).filter(|it| *it != FINALIZER).collect();
-    if others.len() == stored.head.finalizers.len() {
-        return Ok(None);
-    }
-    let change = match others.is_empty() {
-        true => Change::Remove,
-        false => {
-            let mut tree = stored.tree()?;
-            metadata(&mut tree).insert("finalizers".into(), json!(others));
-            Change::Put { draft: Draft::encode(&tree)?, expires: None }
-        }
-    };
-    Ok(Some(Commit { guards: Vec::new(), writes: vec![Write { key: key.clone(), expect, change }] }))
-}
-
-/// The object is gone, and its Assignment was let go of before: copies go, and what they own stays. Of what says by
-/// annotations of federation v1 where it is, the copies stay, as they did there.
-fn orphan(world: &World, id: &Id, stored: &Object) -> Step {
-    // Whoever belongs to somebody is deleted by the garbage collector.
-    if !stored.head.owners.is_empty() {
-        return Ok(None);
-    }
-    let mut assignment = Assignment::read(stored)?;
-    let is_of_federation = assignment.spec.decision.policy == placement::dialect::ANNOTATIONS;
-    let left = if is_of_federation { Propagation::Keep } else { Propagation::Orphan };
-    assignment.spec.propagation = Some(left);
-    let_go(world, id, stored, &assignment)
-}
-
-/// Has an Assignment deleted, which takes as long as there are copies.
-fn let_go(world: &World, id: &Id, stored: &Object, assignment: &Assignment) -> Step {
-    let mut tree = stored.tree()?;
-    assignment.write(&mut tree)?;
-    let now = world.hub.now_text();
-    metadata(&mut tree).insert("deletionTimestamp".into(), json!(now));
-    metadata(&mut tree).insert("deletionGracePeriodSeconds".into(), json!(0));
-    replaced(stored, &id.assignment(), &tree)
-}
-
-fn metadata(tree: &mut Tree) -> &mut Tree {
+pub fn metadata(tree: &mut Tree) -> &mut Tree {
     let metadata = tree.entry("metadata").or_insert_with(|| json!({}));
     if !metadata.is_object() {
         *metadata = json!({});
@@ -281,7 +138,7 @@ fn assign(
 }
 
 /// Has what is news told by the same commit that makes it so.
-fn tell(
+pub fn tell(
     world: &World,
     id: &Id,
     about: &Reference,
@@ -294,7 +151,7 @@ fn tell(
     Ok(())
 }
 
-fn removed(stored: &Object, key: &Key) -> Commit {
+pub fn removed(stored: &Object, key: &Key) -> Commit {
     let write = Write { key: key.clone(), expect: Expect::At(stored.revision), change: Change::Remove };
     Commit { guards: Vec::new(), writes: vec![write] }
 }
@@ -527,9 +384,7 @@ fn awaits_claims(world: &World, id: &Id, subject: &Subject) -> bool {
 /// Room is held for what was decided, and whoever waits is woken by what it waits for.
 fn note(world: &mut World, space: &Space, id: &Id, subject: &Subject, decision: &Decision) {
     for (cluster, amounts) in &decision.reservations {
-        if let Some(uid) = world.clusters.hold(space.id(), cluster, amounts) {
-            world.holds.add(id, &uid, cluster, amounts);
-        }
+        world.hold(id, cluster, amounts);
     }
     let leaves = decision.leaving.values().min();
     let at = leaves.and_then(|it| world.hub.now().checked_add(SignedDuration::from_secs(*it)).ok());
@@ -555,13 +410,8 @@ fn unassigned(
 }
 
 fn labels(assignment: &Assignment) -> Value {
-    let clusters = &assignment.spec.clusters;
-    let shown = if clusters.len() <= MOST_LABELS { clusters.as_slice() } else { &[] };
-    shown
-        .iter()
-        .map(|target| (format!("{CLUSTER_LABELS}{}", target.name), json!("")))
-        .collect::<Tree>()
-        .into()
+    let clusters = assignment.spec.clusters.iter();
+    clusters.map(|target| (format!("{CLUSTER_LABELS}{}", target.name), json!(""))).collect::<Tree>().into()
 }
 
 fn create(world: &World, id: &Id, new: &Assignment) -> Result<Commit, ObjectError> {
@@ -622,7 +472,7 @@ fn bound(object: &Object, new: &Assignment) -> Result<Option<Tree>, ObjectError>
     Ok(Some(tree))
 }
 
-fn put(stored: &Object, key: &Key, new: &Assignment) -> Step {
+pub fn put(stored: &Object, key: &Key, new: &Assignment) -> Step {
     let mut tree = stored.tree()?;
     let before = tree.get("spec").cloned();
     new.write(&mut tree)?;
@@ -636,7 +486,7 @@ fn put(stored: &Object, key: &Key, new: &Assignment) -> Step {
     replaced(stored, key, &tree)
 }
 
-fn replaced(stored: &Object, key: &Key, tree: &Tree) -> Step {
+pub fn replaced(stored: &Object, key: &Key, tree: &Tree) -> Step {
     let draft = Draft::encode(tree)?;
     if draft.seal(stored.revision, machinery::EventType::Modified).body_slice() == stored.body_slice() {
         return Ok(None);

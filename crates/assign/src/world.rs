@@ -1,5 +1,7 @@
 //! All that decisions are made from, kept level with the store's feed; and what must be decided again.
 
+mod anew;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -22,6 +24,7 @@ use store::{Collection, Event, Key, WorkspaceId};
 use crate::{
     clusters::{Clusters, Turn, is_platform},
     holds::{Holds, Returned},
+    leave::Leaving,
     namespace::Namespace,
     queue::{Aspect, Haste, Id, Queue},
     record, scale,
@@ -58,6 +61,7 @@ pub struct World {
     pub clusters: Clusters,
     pub waiting: Waiting,
     pub holds: Holds,
+    pub leaving: Leaving,
     pub queue: Queue,
     /// When what is tolerated for a time is over.
     pub alarms: Alarms<Id>,
@@ -91,6 +95,7 @@ impl World {
             clusters: Clusters::default(),
             waiting: Waiting::default(),
             holds: Holds::default(),
+            leaving: Leaving::default(),
             queue: Queue::default(),
             alarms: Alarms::default(),
             asleep: true,
@@ -154,67 +159,6 @@ impl World {
         kinds::generic(served.registry.stored(collection).and_then(|it| it.scale.clone()))
     }
 
-    /// Everything anew.
-    pub async fn look_at_everything(&mut self) {
-        let (hub, queue) = (self.hub.clone(), std::mem::take(&mut self.queue));
-        *self = World { queue, ..World::new(hub) };
-        let store = self.hub.store.clone();
-        let clusters = Collection::new(api::GROUP, api::cluster::PLURAL);
-        let workspaces = store.workspaces();
-        for workspace in &workspaces {
-            for (item, object) in list(&store, workspace, &clusters) {
-                self.clusters.observe(workspace, item.name(), Some(&object), self.hub.now());
-            }
-        }
-        let assignments = Collection::new(api::GROUP, api::assignment::PLURAL);
-        let is_assigned =
-            |it: &WorkspaceId| store.list(it, &assignments, None).is_ok_and(|it| !it.is_empty());
-        self.asleep = self.clusters.is_empty() && !workspaces.iter().any(is_assigned);
-        if self.asleep {
-            return;
-        }
-        for workspace in &workspaces {
-            for (_, object) in list(&store, workspace, &placements()) {
-                policy(&object).into_iter().for_each(|policy| self.policies_mut(workspace).put(policy));
-            }
-        }
-        for workspace in &workspaces {
-            tokio::task::yield_now().await;
-            self.look_at_workspace(workspace).await;
-        }
-    }
-
-    /// All objects of a workspace, then where they are.
-    async fn look_at_workspace(&mut self, workspace: &WorkspaceId) {
-        const AT_ONCE: usize = 500;
-        let store = self.hub.store.clone();
-        let mut assignments = Vec::new();
-        for collection in store.collections(workspace) {
-            let (group, _) = collection.parts();
-            let listed = list(&store, workspace, &collection);
-            if group == api::GROUP {
-                if collection.parts().1 == api::assignment::PLURAL {
-                    assignments = listed;
-                }
-                continue;
-            }
-            for (at, (item, object)) in listed.into_iter().enumerate() {
-                if collection.parts() == ("", "nodes") {
-                    self.observe_node(workspace, item.name(), Some(&object));
-                    continue;
-                }
-                let key = Key { collection: collection.clone(), item };
-                self.observe_object(workspace, &key, Some(&object), Haste::InTurn);
-                if at % AT_ONCE == AT_ONCE - 1 {
-                    tokio::task::yield_now().await;
-                }
-            }
-        }
-        for (_, object) in assignments {
-            self.observe_assignment(workspace, Some(&object), &object, Haste::InTurn);
-        }
-    }
-
     /// True: everything must be looked at.
     #[must_use]
     pub fn observe(&mut self, event: &Event) -> bool {
@@ -265,7 +209,14 @@ impl World {
         let is_concerned = |id: &Id| is_platform(home) || id.workspace == *home;
         let ids = self.waiting.concerned(name, turn);
         self.place_in_turn(ids.into_iter().filter(is_concerned));
-        if !was_ready && self.clusters.is_ready(home, name) {
+        let is_ready = self.clusters.is_ready(home, name);
+        if was_ready != is_ready {
+            // What waits for it says so; a workspace that goes does not wait.
+            let leaving = self.waiting.assigned_to(name);
+            let leaving = leaving.filter(|id| is_concerned(id) && self.leaving.contains(id));
+            self.place_in_turn(leaving.cloned().collect::<Vec<_>>());
+        }
+        if !was_ready && is_ready {
             // What it says counts again, whatever else has become of it.
             let ids: Vec<Id> =
                 self.waiting.assigned_to(name).filter(|id| is_concerned(id)).cloned().collect();
@@ -494,6 +445,7 @@ impl World {
         };
         self.count_homes(&id, &assignment, after.is_some());
         self.waiting.places(&id, placed.keys().cloned().collect());
+        self.leaving.observe(&id, after.is_some_and(|after| after.head.deleting));
         for report in assignment.status.clusters.iter().filter(|it| it.applied) {
             let wanted =
                 assignment.spec.clusters.iter().find(|it| it.uid == report.uid).and_then(|it| it.replicas);
@@ -563,6 +515,7 @@ impl World {
     pub fn forget(&mut self, workspace: &WorkspaceId) {
         self.workspaces.remove(workspace);
         self.waiting.forget_workspace(workspace);
+        self.leaving.forget_workspace(workspace);
         let returned = self.holds.forget(workspace);
         self.give_back(returned);
         for name in self.clusters.names(workspace) {
@@ -649,15 +602,4 @@ pub fn namespace_of(hub: &Hub, workspace: &WorkspaceId, name: &str) -> placement
         labels: meta.metadata.labels.unwrap_or_default(),
         annotations: meta.metadata.annotations.unwrap_or_default(),
     }
-}
-
-fn list(
-    store: &Arc<dyn store::Store>,
-    workspace: &WorkspaceId,
-    collection: &Collection,
-) -> Vec<(store::ItemKey, Arc<Object>)> {
-    let listing = store.list(workspace, collection, None);
-    listing
-        .map(|it| it.iter(None, None).map(|(item, object)| (item.clone(), object.clone())).collect())
-        .unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kinds::{Extent, Resources, Share, Split, Travel};
+use kinds::{Extent, Resources, Share, Split, Subject, Travel};
 use machinery::quantity::{Format, Quantity};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     place::{Placed, Placer, is_indivisible, strategy},
     policy::{Rule, Strategy},
     resolve::{Layer, Means, Resolved, resolve},
-    select::{Objection, Verdict, Verdicts, select, select_for_follower},
+    select::{Objection, Verdict, Verdicts, needs_of, select, select_for_follower},
 };
 
 /// What became of the question.
@@ -82,6 +82,11 @@ pub fn decide(input: &Input<'_>) -> Decision {
 }
 
 impl Decision {
+    /// What is reserved for so many replicas of it.
+    pub fn reservation(subject: &Subject, replicas: u64) -> Resources {
+        amounts(&needs_of(subject), replicas)
+    }
+
     fn empty() -> Self {
         Self {
             outcome: Outcome::Placed,

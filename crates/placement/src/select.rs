@@ -239,6 +239,11 @@ fn constraints(subject: &Subject, rule: &Rule) -> Vec<Spread> {
     rule.spread.iter().cloned().chain(of_pods).take(MOST_LEVELS).collect()
 }
 
+/// What one replica needs, in units.
+pub fn needs_of(subject: &Subject) -> Vec<(String, i64)> {
+    needs(subject).iter().map(|need| (need.resource.to_owned(), need.amount)).collect()
+}
+
 fn needs(subject: &Subject) -> Vec<Need<'_>> {
     let needs = subject.needs.iter().map(|(name, amount)| (name, units(name, amount)));
     needs.filter(|(_, amount)| *amount > 0).map(|(name, amount)| Need::new(name, amount)).collect()

@@ -281,7 +281,8 @@ impl Controllers {
             self.queue.add(Work::Workspace(key.item.name().into()));
         }
         // Something left a namespace: it may be the last thing that held it.
-        if new.is_none() && !key.item.namespace().is_empty() {
+        let is_told = namespaces::is_told_by(key, old, new);
+        if (new.is_none() || is_told) && !key.item.namespace().is_empty() {
             let namespace = key.item.namespace();
             let namespace_key = Key::new("", "namespaces", "", namespace);
             let emptied =

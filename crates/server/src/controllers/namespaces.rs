@@ -1,6 +1,9 @@
 //! Emptying a namespace that is being deleted, and letting it go when nothing is left.
 
-use machinery::{resource::Tree, status::Status};
+use std::{collections::BTreeSet, sync::Arc};
+
+use api::assignment::{Assignment, FINALIZER};
+use machinery::{Object, resource::Tree, status::Status};
 use serde_json::{Value, json};
 use store::{Collection, Key};
 
@@ -13,6 +16,9 @@ use crate::{
     space::Space,
 };
 
+/// So many clusters are named.
+const NAMED: usize = 8;
+
 /// What is still in a namespace.
 #[derive(Default)]
 struct Remaining {
@@ -20,6 +26,8 @@ struct Remaining {
     resources: Vec<(String, usize)>,
     /// (finalizer, how many objects it holds).
     finalizers: Vec<(String, usize)>,
+    /// The clusters in which there are copies.
+    clusters: BTreeSet<String>,
     /// Why some of it cannot be deleted: somebody refuses.
     refusals: Vec<Status>,
 }
@@ -75,6 +83,10 @@ async fn delete_content(controllers: &Controllers, space: &Space, name: &str) ->
                 Ok(Outcome::Gone(_)) => {}
                 Ok(Outcome::Held(object)) => {
                     held += 1;
+                    if let Some(assignment) = assigned(controllers, space, &key, &object) {
+                        let targets = assignment.spec.clusters.iter();
+                        remaining.clusters.extend(targets.map(|target| target.name.clone()));
+                    }
                     for finalizer in &object.head.finalizers {
                         match remaining.finalizers.iter_mut().find(|(name, _)| name == finalizer) {
                             Some((_, count)) => *count += 1,
@@ -102,6 +114,36 @@ async fn delete_content(controllers: &Controllers, space: &Space, name: &str) ->
     Ok(remaining)
 }
 
+/// Where there are copies: as the object says, if it is an Assignment, or the one of a pod, which goes after it.
+fn assigned(controllers: &Controllers, space: &Space, key: &Key, object: &Object) -> Option<Arc<Assignment>> {
+    let read = |object: &Object| controllers.hub.assignments.read(object).ok();
+    match key.collection.parts() {
+        (api::GROUP, api::assignment::PLURAL) => read(object),
+        ("", "pods") => {
+            let name = api::assignment::name_of("", "pods", key.item.name());
+            let key = Key::new(api::GROUP, api::assignment::PLURAL, key.item.namespace(), &name);
+            read(&*space.get(&key)?)
+        }
+        _ => None,
+    }
+}
+
+fn listed(clusters: &BTreeSet<String>) -> String {
+    let mut text = clusters.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if clusters.len() > NAMED {
+        text.push_str(&format!(" and {} more clusters", clusters.len() - NAMED));
+    }
+    text
+}
+
+/// Whether an Assignment that is on its way out is so in other clusters than before: its namespace tells in which.
+pub fn is_told_by(key: &Key, old: Option<&Object>, new: Option<&Object>) -> bool {
+    let (Some(old), Some(new)) = (old, new) else { return false };
+    key.collection.parts() == (api::GROUP, api::assignment::PLURAL)
+        && new.head.deleting
+        && old.head.generation != new.head.generation
+}
+
 /// The five conditions by which `kubectl describe namespace` tells why a namespace does not go.
 fn set_conditions(tree: &mut Tree, remaining: &Remaining, now: &str) {
     let resources: Vec<String> = remaining
@@ -109,10 +151,17 @@ fn set_conditions(tree: &mut Tree, remaining: &Remaining, now: &str) {
         .iter()
         .map(|(name, count)| format!("{name} has {count} resource instances"))
         .collect();
+    let copies = match remaining.clusters.is_empty() {
+        true => String::new(),
+        false => format!(", with copies in {}", listed(&remaining.clusters)),
+    };
     let finalizers: Vec<String> = remaining
         .finalizers
         .iter()
-        .map(|(name, count)| format!("{name} in {count} resource instances"))
+        .map(|(name, count)| {
+            let copies = if name == FINALIZER { copies.as_str() } else { "" };
+            format!("{name} in {count} resource instances{copies}")
+        })
         .collect();
     let mut refusals: Vec<&str> = remaining.refusals.iter().map(Status::message).collect();
     refusals.sort_unstable();
@@ -158,7 +207,7 @@ fn set_conditions(tree: &mut Tree, remaining: &Remaining, now: &str) {
                 "NamespaceContentRemaining",
                 true,
                 "SomeResourcesRemain",
-                format!("Some resources are remaining: {}", resources.join(", ")),
+                format!("Some resources are remaining: {}{copies}", resources.join(", ")),
             ),
         },
         match finalizers.is_empty() {

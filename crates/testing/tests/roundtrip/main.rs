@@ -7,6 +7,7 @@ mod app;
 mod history;
 mod interleavings;
 mod isolation;
+mod many;
 mod operators;
 mod policies;
 mod refusals;

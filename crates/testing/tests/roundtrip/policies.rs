@@ -390,3 +390,58 @@ async fn d08_a_member_that_is_joined_again_revives_nothing() -> Result<()> {
     assert_eq!((&web["status"]["replicas"], condition(&web, "Synced")), (&json!(3), Value::Null));
     Ok(())
 }
+
+/// A Deployment of one pod that asks for a tenth of a processor.
+fn small(number: usize) -> Value {
+    let mut object = app::deployment(&format!("small-{number}"), 1);
+    object["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    object
+}
+
+/// What was promised before a restart is not promised again, though no cluster has counted it (A2.4).
+#[tokio::test(flavor = "multi_thread")]
+async fn a2_4_creates_at_once_and_a_restart_never_exceed_a_bound() -> Result<()> {
+    let mut world = World::start(&["m1"]).await?;
+    world.namespace(NS).await?;
+    let cluster = format!("{CLUSTERS}/m1");
+    world.patch(&cluster, json!({"spec": {"capacity": {"bounds": {"cpu": "1"}}}})).await?;
+    let list = format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments");
+    let placed = |it: &Value| {
+        let all = it["items"].as_array().into_iter().flatten();
+        let all = all.filter(|it| text(it, "/spec/object/name").starts_with("small-"));
+        let (some, none): (Vec<&Value>, Vec<&Value>) = all.partition(|it| !shares(it).is_empty());
+        (some.len(), none.len())
+    };
+    // Nothing arrives, and nothing is counted.
+    world.cut("m1")?;
+    futures_util::future::try_join_all((0..15).map(|number| {
+        let (world, object) = (&world, small(number));
+        async move { world.apply(&object).await }
+    }))
+    .await?;
+    world.until(&list, "ten have a place, and five have none", |it| placed(it) == (10, 5)).await?;
+    world.restart_hub(false).await?;
+    futures_util::future::try_join_all((15..30).map(|number| {
+        let (world, object) = (&world, small(number));
+        async move { world.apply(&object).await }
+    }))
+    .await?;
+    world.until(&list, "all are decided", |it| placed(it).0 + placed(it).1 == 30).await?;
+    assert_eq!(placed(&world.get(&list).await?), (10, 20));
+
+    world.heal("m1")?;
+    world.until_ready("m1").await?;
+    let is_full = |it: &Value| it["status"]["requested"]["cpu"] == "1";
+    world.until(&cluster, "it has counted them", is_full).await?;
+    world.barrier(NS, 0, &["m1"]).await?;
+    let m1 = world.member("m1").await?;
+    assert_eq!((placed(&world.get(&list).await?), m1.pods(NS).await?.len()), ((10, 20), 10));
+
+    world.patch(&cluster, json!({"spec": {"capacity": {"bounds": {"cpu": "1500m"}}}})).await?;
+    world.until(&list, "there is room for five more", |it| placed(it) == (15, 15)).await?;
+    let is_full = |it: &Value| it["status"]["requested"]["cpu"] == "1500m";
+    world.until(&cluster, "it has counted these, too", is_full).await?;
+    world.barrier(NS, 1, &["m1"]).await?;
+    assert_eq!((placed(&world.get(&list).await?), m1.pods(NS).await?.len()), ((15, 15), 15));
+    Ok(())
+}

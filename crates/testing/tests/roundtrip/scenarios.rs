@@ -226,6 +226,22 @@ async fn scenario_07_honest_status() -> Result<()> {
                 && it["metadata"]["labels"][api::CLUSTER_LABEL] == "m2"
         })
     };
-    world.until(&format!("/api/v1/namespaces/{NS}/events"), "the member's event shows", is_told).await?;
+    let events = format!("/api/v1/namespaces/{NS}/events");
+    world.until(&events, "the member's event shows", is_told).await?;
+    // And so does `kubectl describe deployment`: one for each cluster and reason, however many pods there are.
+    let of_web = |list: &Value| -> Vec<Value> {
+        let events = list["items"].as_array().into_iter().flatten();
+        let is_it = |it: &&Value| {
+            it["involvedObject"]["uid"] == web["metadata"]["uid"] && it["reason"] == "ErrImagePull"
+        };
+        events.filter(is_it).cloned().collect()
+    };
+    let told =
+        world.until(&events, "so does an event of the Deployment", |it| !of_web(it).is_empty()).await?;
+    let told = of_web(&told);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((&told[0]["type"], &told[0]["count"]), (&json!("Warning"), &json!(1)));
+    let message = text(&told[0], "/message");
+    assert!(message.starts_with("in m2, ") && message.contains("registry.invalid/main:1"), "{message}");
     Ok(())
 }
