@@ -248,7 +248,7 @@ async fn bad_input_unknown_clusters() -> Result<()> {
     let mut web = app::deployment("web", 3);
     web["metadata"]["annotations"] = json!({"hanse.io/clusters": "nowhere"});
     world.apply(&web).await?;
-    until_synced_is(&world, &deployment_path("web"), "Unplaced", &["nowhere"]).await?;
+    until_synced_is(&world, &deployment_path("web"), "Unplaced", &["nowhere", "joining it"]).await?;
     // Of two names one is good: that one has it, and the other is named.
     world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m1,nowhere"})).await?;
     world
@@ -258,7 +258,7 @@ async fn bad_input_unknown_clusters() -> Result<()> {
     let m1 = world.member("m1").await?;
     let pods = m1.pods(NS).await?;
     world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "nowhere"})).await?;
-    until_synced_is(&world, &deployment_path("web"), "Pending", &["nowhere"]).await?;
+    until_synced_is(&world, &deployment_path("web"), "Pending", &["nowhere", "joining it"]).await?;
     world.barrier(NS, 1, &["m1"]).await?;
     assert_eq!(m1.pods(NS).await?, pods);
     Ok(())

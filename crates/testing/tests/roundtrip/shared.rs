@@ -104,8 +104,9 @@ async fn a_class_of_the_clusters_own_is_used_and_left_alone() -> Result<()> {
     Ok(())
 }
 
+/// Of what is in no namespace, equal names of two workspaces meet: the first has it, and the other is told (D2).
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_brings_classes_to_a_cluster_of_the_platform_only_if_they_are_admitted() -> Result<()> {
+async fn d02_a_tenant_brings_classes_to_a_cluster_of_the_platform_only_if_they_are_admitted() -> Result<()> {
     let world = World::start(&["m1"]).await?;
     until_classes_known(&world).await?;
     let member = world.member("m1").await?;

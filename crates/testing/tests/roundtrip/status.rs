@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::{
     app::{self, NS},
     world::{
-        World, assignment_path, condition, deployment_path, is_rolled_out, items, path, pods_path, shares,
-        text,
+        Member, World, assignment_path, condition, deployment_path, is_rolled_out, items, path, pods_path,
+        shares, text,
     },
 };
 
@@ -81,6 +81,27 @@ async fn until_served(client: &testing::client::Client) -> Result<()> {
     crate::world::until(client, path, "it is served", |it| it["items"].is_array()).await.map(drop)
 }
 
+/// The member serves widgets, and a session may write them.
+async fn take_widgets(member: &Member) -> Result<()> {
+    member.create(&widgets()).await?;
+    until_served(&member.client).await?;
+    // Sessions have no rights to kinds that nobody knows, until the member's admin gives them.
+    let rule = json!({"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["*"]});
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "widgets"},
+        "rules": [rule],
+    });
+    member.create(&role).await?;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "widgets"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "widgets"},
+        "subjects": [{"kind": "ServiceAccount", "name": "hanse-session", "namespace": "hanse-system"}],
+    });
+    member.create(&binding).await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn u1_2_a_kind_that_no_member_serves_is_said_to_be_nowhere_until_one_does() -> Result<()> {
     let world = World::start(&["m1"]).await?;
@@ -97,6 +118,28 @@ async fn u1_2_a_kind_that_no_member_serves_is_said_to_be_nowhere_until_one_does(
             && verdicts.into_iter().any(|it| it["cluster"] == "m1" && text(it, "/message").contains("serve"))
     };
     world.until(&assignment_path(&widget()), "it is said why it is nowhere", says_why).await?;
+    let is_told = |list: &Value| {
+        let mut events = list["items"].as_array().into_iter().flatten();
+        events.any(|it| {
+            it["reason"] == "Unplaced"
+                && it["involvedObject"]["kind"] == "Widget"
+                && text(it, "/message").contains("m1: ")
+        })
+    };
+    world.until(&format!("/api/v1/namespaces/{NS}/events"), "an event tells it", is_told).await?;
+
+    let m1 = world.member("m1").await?;
+    take_widgets(&m1).await?;
+    // Definitions of members are looked at now and then, and when a session begins.
+    world.cut("m1")?;
+    let is_lost = |it: &Value| api::cluster::condition(it, "Ready").is_some_and(|it| it["status"] != "True");
+    world.until(&format!("{}/m1", crate::world::CLUSTERS), "it is lost", is_lost).await?;
+    world.heal("m1")?;
+
+    m1.until_there(&path(&widget())).await?;
+    let is_placed =
+        |it: &Value| shares(it) == [("m1".to_owned(), 0)] && text(it, "/spec/decision/message").is_empty();
+    world.until(&assignment_path(&widget()), "it is somewhere", is_placed).await?;
     Ok(())
 }
 
@@ -107,22 +150,7 @@ async fn u1_2_u1_3_objects_of_ones_own_kinds_are_placed_and_summed_up() -> Resul
     world.namespace(NS).await?;
     let (m1, m2) = (world.member("m1").await?, world.member("m2").await?);
     for member in [&m1, &m2] {
-        member.create(&widgets()).await?;
-        until_served(&member.client).await?;
-        // Sessions have no rights to kinds that nobody knows, until the member's admin gives them.
-        let rule = json!({"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["*"]});
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "widgets"},
-            "rules": [rule],
-        });
-        member.create(&role).await?;
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "widgets"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "widgets"},
-            "subjects": [{"kind": "ServiceAccount", "name": "hanse-session", "namespace": "hanse-system"}],
-        });
-        member.create(&binding).await?;
+        take_widgets(member).await?;
     }
     world.apply(&widgets()).await?;
     until_served(&world.client).await?;
@@ -318,5 +346,32 @@ async fn u1_4_a_share_says_nothing_of_the_whole() -> Result<()> {
         let copy = world.member(member).await?.get(&deployment_path("web")).await?;
         assert!(is_rolled_out(&copy, 2), "{}", copy["status"]);
     }
+    Ok(())
+}
+
+/// What is promised to those who look after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_of_placement_and_copies() -> Result<()> {
+    let world = spread(&["m1", "m2"]).await?;
+    world.apply(&app::deployment("web", 2)).await?;
+    world.until_rolled_out("web", 2).await?;
+    let metrics = world.client.get("/metrics").await?.text();
+    let value = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|it| it.parse::<f64>().ok())
+    };
+    for name in [
+        "hanse_placement_decisions_total",
+        "hanse_placement_writes_total",
+        "hanse_copies",
+        "hanse_copy_reports_total",
+        "hanse_copy_lag_seconds_count",
+    ] {
+        assert!(value(name).is_some_and(|it| it > 0.0), "{name}: {:?}", value(name));
+    }
+    for name in ["hanse_placement_pending", "hanse_placement_queue", "hanse_copy_queue"] {
+        assert!(value(name).is_some(), "{name}");
+    }
+    assert!(metrics.contains(r#"hanse_copy_writes_total{outcome="created"}"#), "{metrics}");
     Ok(())
 }
