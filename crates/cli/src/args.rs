@@ -143,10 +143,14 @@ pub enum Command {
         #[command(flatten)]
         hub: HubArgs,
     },
-    /// Say where objects would run, and why.
+    /// Say where objects run, or would run, and why.
     ///
-    /// Decides as the hub would, from files alone or with what the hub knows, and changes nothing: for each object which
-    /// clusters get how much of it, by whose policy, and for each other cluster why not and what would change that.
+    /// Of an object that is applied (KIND/NAME) it tells which clusters have how much of it, by whose policy, what each says
+    /// of its copy, and which pods do not run: `hanse explain deployment/web -n shop`, `hanse explain pod/web-0`.
+    ///
+    /// Of objects that are not applied yet (-f) it decides as the hub would, from files alone or with what the hub knows,
+    /// and changes nothing: for each object which clusters get how much of it, by whose policy, and for each other cluster
+    /// why not and what would change that: `hanse explain -f web.yaml`, `hanse explain -f web.yaml --clusters clusters.yaml`.
     Explain(ExplainArgs),
     /// Make a cluster leave a workspace. What runs in it goes on.
     ///
