@@ -14,6 +14,7 @@ pub mod hub;
 pub mod interposed;
 pub mod lasting;
 pub mod linear;
+pub mod link;
 pub mod operator;
 pub mod patience;
 pub mod process;

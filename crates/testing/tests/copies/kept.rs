@@ -66,7 +66,11 @@ async fn a_report_says_what_the_copy_was_made_of() -> Result<()> {
     let changed = hand.patch(&CONFIG_MAP, "shop", "settings", json!({"data": {"a": "2"}})).await?;
     let is_other = |it: &api::assignment::Report| it.rendered != first.rendered;
     let second = hand.until(&CONFIG_MAP, "shop", "settings", "eu-1", is_other).await?;
-    assert_eq!(changed["metadata"]["resourceVersion"], json!(second.revision), "nothing was said of the one between");
+    assert_eq!(
+        changed["metadata"]["resourceVersion"],
+        json!(second.revision),
+        "nothing was said of the one between"
+    );
     // The same as before is not the same revision.
     let back = hand.patch(&CONFIG_MAP, "shop", "settings", json!({"data": {"a": "1"}})).await?;
     let is_back = |it: &api::assignment::Report| it.rendered == first.rendered;

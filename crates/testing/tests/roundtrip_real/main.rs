@@ -6,7 +6,6 @@
 #[path = "../roundtrip/app.rs"]
 #[allow(dead_code)] // Others use the rest of it.
 mod app;
-mod link;
 mod world;
 
 use serde_json::{Value, json};

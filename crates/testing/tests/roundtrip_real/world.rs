@@ -9,11 +9,10 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testing::{
+    link::Link,
     operator::{Operator, Said, eventually},
     real::{Options, RealCluster},
 };
-
-use crate::link::Link;
 
 pub const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
 const SESSION: &str = "system:serviceaccount:hanse-system:hanse-session";

@@ -1,6 +1,8 @@
-//! The program as a process that is killed again and again, with members that live on.
+//! The program as a process that is killed again and again, links that break and members that stand still meanwhile.
 
 use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
     path::Path,
     process::Command,
     sync::Arc,
@@ -16,6 +18,7 @@ use store::{FeedItem, WorkspaceId};
 use testing::{
     client::Client,
     hub::eventually,
+    link::Link,
     process::{HubProcess, binary, free_port},
     simulated::TestClusters,
 };
@@ -32,9 +35,22 @@ use crate::{
 const KEPT: &str = "kept";
 const SECONDS: u64 = 20;
 
+/// What may happen beside the hub's end.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// Nothing passes, and nobody is told.
+    Cut,
+    /// All connections of the session break.
+    Snap,
+    /// The member stands still, and does not answer.
+    Stop,
+}
+
 struct World {
     chance: Chance,
     clusters: TestClusters,
+    /// What the hub reaches members by.
+    links: BTreeMap<&'static str, Link>,
     workspaces: Vec<(WorkspaceId, &'static str)>,
     /// Copies of what is kept that are gone or on their way out.
     lost: Arc<Mutex<Vec<String>>>,
@@ -43,8 +59,9 @@ struct World {
 impl World {
     async fn start(seed: u64) -> Result<World> {
         let clusters = TestClusters::start(&NAMES).await?;
-        let mut workspaces = Vec::new();
+        let (mut workspaces, mut links) = (Vec::new(), BTreeMap::new());
         for name in NAMES {
+            links.insert(name, Link::to(address(&clusters.simulation.kubeconfig(name)?)?));
             let space = clusters.simulation.hub().space(name);
             let space = space.map_err(|it| anyhow::anyhow!("{}", it.message()))?;
             workspaces.push((space.id().clone(), name));
@@ -61,7 +78,28 @@ impl World {
                 }
             }
         });
-        Ok(World { chance: Chance(SeededRandom::new(seed)), clusters, workspaces, lost })
+        Ok(World { chance: Chance(SeededRandom::new(seed)), clusters, links, workspaces, lost })
+    }
+
+    /// How a member is reached through its link.
+    fn kubeconfig(&self, name: &str) -> Result<String> {
+        let config = self.clusters.simulation.kubeconfig(name)?;
+        let link = self.links.get(name).context("no such member")?;
+        Ok(config.replace(&address(&config)?.to_string(), &link.address.to_string()))
+    }
+
+    async fn begin(&self, fault: Fault, name: &'static str) -> Result<()> {
+        match fault {
+            Fault::Cut => self.links[name].cut(),
+            Fault::Snap => self.links[name].snap(),
+            Fault::Stop => self.clusters.simulation.stop(name).await?,
+        }
+        Ok(())
+    }
+
+    async fn mend(&self, name: &'static str) -> Result<()> {
+        self.links[name].heal();
+        Ok(self.clusters.simulation.resume(name).await?)
     }
 
     fn copies(&self) -> Result<Vec<Copy>> {
@@ -78,6 +116,13 @@ impl World {
         }
         Ok(copies)
     }
+}
+
+/// Where a kubeconfig says that the server is.
+fn address(kubeconfig: &str) -> Result<SocketAddr> {
+    let server = kubeconfig.split_once("https://").map(|(_, rest)| rest).context("no server")?;
+    let end = server.find(|it: char| it.is_whitespace() || "/\"'".contains(it)).unwrap_or(server.len());
+    Ok(server[..end].parse()?)
 }
 
 /// What the hub has, as its users see it; `None`: some cluster was not seen since it was started.
@@ -112,7 +157,7 @@ async fn objects(client: &Client) -> Result<Option<Hub>> {
 fn join(hub: &HubProcess, directory: &Path, world: &World) -> Result<()> {
     for name in NAMES {
         let config = directory.join(name);
-        std::fs::write(&config, world.clusters.simulation.kubeconfig(name)?)?;
+        std::fs::write(&config, world.kubeconfig(name)?)?;
         let mut command = Command::new(binary()?);
         command
             .args(["join", name, "--kubeconfig"])
@@ -163,7 +208,7 @@ fn kept(world: &World) -> Result<Vec<(String, Value)>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hub_that_is_killed_again_and_again_deletes_nothing_that_is_wanted() -> Result<()> {
+async fn hub_links_and_members_that_break_again_and_again_delete_nothing_that_is_wanted() -> Result<()> {
     let seed = number("HANSE_SEED").unwrap_or(1);
     println!("HANSE_SEED={seed}");
     let world = World::start(seed).await?;
@@ -181,17 +226,36 @@ async fn a_hub_that_is_killed_again_and_again_deletes_nothing_that_is_wanted() -
     let before = kept(&world)?;
     ensure!(before.len() >= 10, "{before:?}");
 
-    // When the hub is killed while users work
+    // When the hub is killed while users work, links break, and members stand still for a while
     let until = Instant::now() + Duration::from_secs(number("HANSE_SAFETY_SECONDS").unwrap_or(SECONDS));
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut broken: BTreeMap<&'static str, Instant> = BTreeMap::new();
     while Instant::now() < until {
         let killed_at = Instant::now() + Duration::from_millis(world.chance.below(2500));
         let client = hub.client().await?;
         while Instant::now() < killed_at && !client.is_closed() {
             send(&client, &acts::act(&world.chance)).await;
             tokio::time::sleep(Duration::from_millis(world.chance.below(60))).await;
+            let due: Vec<&'static str> =
+                broken.extract_if(.., |_, mended| *mended <= Instant::now()).map(|(name, _)| name).collect();
+            for name in due {
+                world.mend(name).await?;
+            }
+            let name = NAMES[world.chance.below(NAMES.len() as u64) as usize];
+            if world.chance.below(8) == 0 && !broken.contains_key(name) {
+                let fault = [Fault::Cut, Fault::Snap, Fault::Stop][world.chance.below(3) as usize];
+                world.begin(fault, name).await?;
+                *counts.entry(format!("{fault:?}")).or_default() += 1;
+                broken.insert(name, Instant::now() + Duration::from_millis(world.chance.below(6000)));
+            }
         }
         hub.kill()?;
+        *counts.entry("Kill".to_owned()).or_default() += 1;
         hub = HubProcess::start_on(&data, port)?;
+    }
+    println!("{counts:?}");
+    for name in NAMES {
+        world.mend(name).await?;
     }
 
     // Then all is as the hub says, and those that stay are the very same

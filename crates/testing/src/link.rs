@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
+
 /// How often a link that is cut is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -18,6 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Link {
     pub address: SocketAddr,
     cut: Arc<AtomicBool>,
+    /// Those that were made, and may have ended since.
+    connections: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Link {
@@ -25,10 +29,12 @@ impl Link {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it listens");
         let cut = Arc::new(AtomicBool::new(false));
-        let own = cut.clone();
+        let connections: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let (own, made) = (cut.clone(), connections.clone());
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(upstream) = TcpStream::connect(server) else { continue };
+                made.lock().extend(client.try_clone());
                 let Ok((from, to)) = client.try_clone().and_then(|it| Ok((it, upstream.try_clone()?))) else {
                     continue;
                 };
@@ -37,7 +43,15 @@ impl Link {
                 thread::spawn(move || pass(to, from, &back));
             }
         });
-        Link { address, cut }
+        Link { address, cut, connections }
+    }
+
+    /// Whatever is connected is so no more, and is told.
+    pub fn snap(&self) {
+        for connection in self.connections.lock().drain(..) {
+            // It may have ended by itself.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
     }
 
     pub fn cut(&self) {
