@@ -141,29 +141,43 @@ pub async fn run(options: Options) -> Result<()> {
     let options = options.quick();
     let hanse = servers::hanse_binary()?;
     let version = std::process::Command::new(&hanse).arg("--version").output()?.stdout;
-    let (mut sections, mut reopened) = (Vec::new(), 0);
-    let mut add = |found: (Vec<page::Section>, u64)| {
-        sections.extend(found.0);
-        reopened += found.1;
-    };
+    let version = String::from_utf8_lossy(&version).lines().next().unwrap_or_default().to_owned();
+    let mut found = Found { sections: Vec::new(), reopened: 0, version, out: options.out.clone() };
     if options.any(&[Part::Real, Part::Unloaded]) {
-        add(real::run(&hanse, &options).await?);
+        found.add(real::run(&hanse, &options).await?)?;
     }
     if options.any(&[Part::W1, Part::W2]) {
-        add(simulated::streams(&hanse, &options).await?);
+        found.add(simulated::streams(&hanse, &options).await?)?;
     }
     if options.any(&[Part::W3, Part::W4, Part::W7]) {
-        add(cold::run(&hanse, &options).await?);
+        found.add(cold::run(&hanse, &options).await?)?;
     }
     if options.has(Part::W5) {
-        add(simulated::crowd(&hanse, &options).await?);
+        found.add(simulated::crowd(&hanse, &options).await?)?;
     }
-    let machine = machine::describe(&std::env::temp_dir())?;
-    let version = String::from_utf8_lossy(&version);
-    let page = page::page(&machine, version.lines().next().unwrap_or_default(), &sections, reopened);
-    print!("{page}");
-    if let Some(path) = &options.out {
-        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    print!("{}", found.page()?);
     Ok(())
+}
+
+/// What the parts that are over have found.
+struct Found {
+    sections: Vec<page::Section>,
+    reopened: u64,
+    version: String,
+    out: Option<PathBuf>,
+}
+
+impl Found {
+    /// The page is written each time: what one part found is not lost with the next.
+    fn add(&mut self, (sections, reopened): (Vec<page::Section>, u64)) -> Result<()> {
+        self.sections.extend(sections);
+        self.reopened += reopened;
+        let Some(path) = &self.out else { return Ok(()) };
+        fs::write(path, self.page()?).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn page(&self) -> Result<String> {
+        let machine = machine::describe(&std::env::temp_dir())?;
+        Ok(page::page(&machine, &self.version, &self.sections, self.reopened))
+    }
 }
