@@ -249,6 +249,7 @@ impl Session {
         if let Some(mut report) = result.report {
             if report.applied {
                 report.fits = self.fits(&case, &report);
+                self.say_of_what(&case, &mut report);
             }
             if report.is_gone() {
                 self.copies.note_gone(&errand);
@@ -265,6 +266,16 @@ impl Session {
             }
         }
         (errand, result.outcome)
+    }
+
+    /// Says which revision of the object the copy was made of: the first that had what was sent, so that nothing is said
+    /// anew when only its status has changed.
+    fn say_of_what(&self, case: &Case, report: &mut Report) {
+        let (Some(object), Some(applied)) = (&case.object, self.copies.applied(&case.errand)) else { return };
+        report.rendered = format!("{:016x}", applied.sent);
+        let known = case.known_report().filter(|known| known.rendered == report.rendered);
+        let known = known.map(|known| known.revision.clone()).filter(|revision| !revision.is_empty());
+        report.revision = known.unwrap_or_else(|| object.revision.to_string());
     }
 
     /// `None`: nothing is asked of this cluster.
