@@ -1,8 +1,11 @@
 //! Which kinds can be federated, and by which kinds.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{DOTTED_GROUP, TYPED_GROUP, TYPES_GROUP};
+
+/// On a `FederatedTypeConfig`: it is there for as long as anything is brought about by it.
+pub const CONFIG_FINALIZER: &str = "core.kubefed.io/federated-type-config";
 
 /// A kind that there is a federated one of without being asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +144,29 @@ pub fn configured<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<Federated
     all
 }
 
+/// What a `FederatedTypeConfig` says of itself: `kubefedctl` waits for it.
+pub fn config_status(config: &Value) -> Value {
+    let (of_cluster, stays) =
+        ("only kinds with objects in namespaces can be federated", "its objects stay in the hub");
+    let read = read(config);
+    let why_not = match &read {
+        None => Some(of_cluster),
+        Some(read) if builtin().iter().any(|it| it.is_at(&read.group, &read.plural)) => None,
+        Some(read) => (!may_be_federated(read)).then_some(stays),
+    };
+    let runs = read.as_ref().is_some_and(|it| why_not.is_none() && !it.disabled);
+    let collects = runs && read.is_some_and(|it| it.collects_status);
+    let word = |runs: bool| if runs { "Running" } else { "NotRunning" };
+    let mut status = json!({
+        "observedGeneration": config["metadata"]["generation"].as_i64().unwrap_or(0),
+        "propagationController": word(runs), "statusController": word(collects),
+    });
+    if let Some(why) = why_not {
+        status["message"] = json!(why);
+    }
+    status
+}
+
 /// What stays in the hub whatever is said must not be made by somebody who may write only its federated kind.
 fn may_be_federated(read: &FederatedType) -> bool {
     let travel = kinds::of(&read.target_group, &read.target_kind).travel;
@@ -178,8 +204,6 @@ fn read(config: &Value) -> Option<FederatedType> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn config(name: &str, target: Value, propagation: &str) -> Value {
@@ -211,6 +235,42 @@ mod tests {
             (widget.target_api_version.as_str(), widget.target_plural.as_str()),
             ("example.com/v1alpha1", "widgets")
         );
+    }
+
+    #[test]
+    fn a_config_says_whether_anything_is_brought_about_by_it() {
+        let widget = || json!({"kind": "Widget", "version": "v1alpha1"});
+        let mut collecting = config("widgets.example.com", widget(), "Enabled");
+        collecting["spec"]["statusCollection"] = json!("Enabled");
+        let mut disabled = collecting.clone();
+        disabled["spec"]["propagation"] = json!("Disabled");
+        let mut going = collecting.clone();
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let role = json!({"kind": "ClusterRole", "scope": "Cluster"});
+        let rows = [
+            (config("widgets.example.com", widget(), "Enabled"), ("Running", "NotRunning", false)),
+            (collecting, ("Running", "Running", false)),
+            (disabled, ("NotRunning", "NotRunning", false)),
+            (going, ("NotRunning", "NotRunning", false)),
+            (
+                config("namespaces", json!({"kind": "Namespace", "scope": "Cluster"}), "Enabled"),
+                ("Running", "NotRunning", false),
+            ),
+            (
+                config("clusterroles.rbac.authorization.k8s.io", role, "Enabled"),
+                ("NotRunning", "NotRunning", true),
+            ),
+            (
+                config("rolebindings.rbac.authorization.k8s.io", json!({"kind": "RoleBinding"}), "Enabled"),
+                ("NotRunning", "NotRunning", true),
+            ),
+        ];
+        for (config, (propagation, collection, says_why)) in rows {
+            let status = config_status(&config);
+            let words = (&status["propagationController"], &status["statusController"]);
+            assert_eq!(words, (&json!(propagation), &json!(collection)), "{config}");
+            assert_eq!(status["message"].is_string(), says_why, "{config}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod end;
 mod namespaces;
 mod objects;
 mod registers;
+mod type_configs;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -119,8 +120,14 @@ pub fn observe(
                 of_it.for_each(|ty| add(controllers, workspace, ty, namespace, &assigned.name));
             }
         }
-        (CORE_GROUP, "federatedtypeconfigs" | "kubefedconfigs") => {
-            add_all(controllers, workspace, &types, None)
+        (CORE_GROUP, "kubefedconfigs") => add_all(controllers, workspace, &types, None),
+        (CORE_GROUP, "federatedtypeconfigs") => {
+            controllers.queue.add(Work::Federated(workspace.clone(), key.clone()));
+            // What it says of itself is no news.
+            let says = |it: Option<&Object>| it.map(|it| (it.head.generation, it.head.deleting));
+            if says(old) != says(new) {
+                add_all(controllers, workspace, &types, None);
+            }
         }
         ("", "namespaces") if key.item.name() == SYSTEM_NAMESPACE => {
             registers::add_all(controllers, workspace)
@@ -204,8 +211,11 @@ fn observe_cluster(
     }
 }
 
-/// Looks at one federated object.
+/// Looks at one federated object, or at what says that there are some of a kind.
 pub async fn settle(controllers: &Controllers, space: &Space, key: &Key) -> Result<After, Status> {
+    if key.collection == type_configs() {
+        return type_configs::settle(controllers, space, key).await;
+    }
     let types = controllers.federation.lock().types(&*controllers.hub.store, space.id());
     let (group, plural) = key.collection.parts();
     let Some(ty) = types.iter().find(|ty| ty.is_at(group, plural)) else { return Ok(After::Done) };
@@ -214,6 +224,13 @@ pub async fn settle(controllers: &Controllers, space: &Space, key: &Key) -> Resu
         true => namespaces::settle(controllers, space, ty, key, &object).await,
         false => objects::settle(controllers, space, ty, key, &object).await,
     }
+}
+
+/// Whether the status of each copy is shown. A kind without any has nothing to wait for.
+fn collects(controllers: &Controllers, space: &Space, ty: &FederatedType) -> bool {
+    let served = controllers.hub.served(space);
+    let resource = served.registry.find_kind(&ty.target_api_version, &ty.target_kind);
+    ty.collects_status && resource.is_some_and(|it| it.has_status())
 }
 
 /// The clusters that a workspace can use.

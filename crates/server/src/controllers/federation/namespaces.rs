@@ -11,7 +11,7 @@ use placement::{Choice, dialect};
 use serde_json::{Value, json};
 use store::{Collection, Key};
 
-use super::{After, Controllers, assignment, members, objects, tree};
+use super::{After, Controllers, assignment, collects, members, objects, tree};
 use crate::{controllers::garbage::drop_finalizer, replace, space::Space};
 
 /// Clusters have these themselves.
@@ -38,6 +38,9 @@ pub async fn settle(
     }
     if object.head.deleting {
         return end(controllers, space, ty, key, object).await;
+    }
+    if ty.disabled {
+        return Ok(After::Done);
     }
     objects::hold(controllers, space, key, object).await?;
     let members = members(controllers, space);
@@ -67,7 +70,7 @@ pub async fn settle(
         overridden: Vec::new(),
         assignment: assignment.as_ref(),
         members: &members,
-        collects: ty.collects_status,
+        collects: collects(controllers, space, ty),
         before: &federated["status"],
         namespace_not_federated: false,
     };

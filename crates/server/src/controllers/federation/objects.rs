@@ -12,7 +12,7 @@ use placement::{Choice, dialect};
 use serde_json::{Value, json};
 use store::Key;
 
-use super::{After, Controllers, MANAGER, assignment, end, find, members, tree};
+use super::{After, Controllers, MANAGER, assignment, collects, end, find, members, tree};
 use crate::{context::Context, replace, space::Space, write};
 
 /// What counts for an object beside itself.
@@ -233,7 +233,7 @@ async fn tell(
         overridden: said.as_deref().map(overridden).unwrap_or_default(),
         assignment: assignment.as_ref(),
         members: &members,
-        collects: ty.collects_status,
+        collects: collects(controllers, space, ty),
         before: &tree["status"],
         namespace_not_federated: matches!(around.allowed(ty), Namespace::NotFederated),
     };
