@@ -89,20 +89,3 @@ pub fn apply(copy: &mut Value, changes: &[Change]) -> Result<(), Problem> {
     *copy = changed;
     Ok(())
 }
-
-/// Overrides with the replicas of a plan at `path`: clusters that the plan does not name lose only that one.
-pub fn with_replicas(overrides: &Overrides, path: &str, replicas: &BTreeMap<String, u64>) -> Overrides {
-    let mut planned = overrides.clone();
-    for changes in planned.values_mut() {
-        changes.retain(|change| change.path != path);
-    }
-    for (cluster, count) in replicas {
-        planned.entry(cluster.clone()).or_default().push(Change {
-            operation: "replace".to_owned(),
-            path: path.to_owned(),
-            value: json!(count),
-        });
-    }
-    planned.retain(|_, changes| !changes.is_empty());
-    planned
-}

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use md5::{Digest, Md5};
 use serde_json::{Value, json};
 
 use crate::fields::{at, list, number, put, text};
@@ -88,39 +87,4 @@ fn set_condition(status: &mut Value, reason: &str, propagated: bool, now: &str) 
     }
     put(status, "conditions", vec![condition]);
     true
-}
-
-/// What there is of an object in a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copied {
-    Missing,
-    /// It is not as it is wanted.
-    Differs,
-    Matches,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    Add,
-    Update,
-    Delete,
-}
-
-/// What is to be done in a cluster; `None`: nothing. Where it cannot be known what there is, nothing is done either.
-pub fn operation<E>(copied: Result<Copied, E>, selected: bool) -> Result<Option<Operation>, E> {
-    Ok(match (copied?, selected) {
-        (Copied::Missing, true) => Some(Operation::Add),
-        (Copied::Differs, true) => Some(Operation::Update),
-        (Copied::Matches, true) | (Copied::Missing, false) => None,
-        (Copied::Differs | Copied::Matches, false) => Some(Operation::Delete),
-    })
-}
-
-/// The version of a template: the hash of its JSON with sorted keys and a new line. Nothing has the empty one.
-pub fn template_version(template: Option<&Value>) -> String {
-    let Some(template) = template else { return String::new() };
-    let mut hash = Md5::new();
-    hash.update(machinery::gotext::json(template).as_bytes());
-    hash.update(b"\n");
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

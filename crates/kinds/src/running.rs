@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::{
     fields::{count, list, put, text},
-    health::condition,
     types::Share,
 };
 
@@ -14,31 +13,9 @@ pub const UNSCHEDULABLE_AFTER: i64 = 60;
 /// Pods by what they do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodCounts {
-    pub total: u64,
     pub running_and_ready: u64,
+    /// For longer than [`UNSCHEDULABLE_AFTER`].
     pub unschedulable: u64,
-    /// Those that cannot be scheduled, but not for long: look again soon.
-    pub perhaps_unschedulable: u64,
-}
-
-/// Counts pods; `now` is in seconds since 1970.
-///
-/// A pod that runs and is not ready does not count as ready, other than in federation v1.
-pub fn count_pods(pods: &[Value], now: i64) -> PodCounts {
-    let mut counts = PodCounts { total: pods.len() as u64, ..PodCounts::default() };
-    for pod in pods {
-        if text(pod, "status.phase") == "Running" {
-            let ready = condition(pod, "Ready").is_some_and(|it| text(it, "status") == "True");
-            counts.running_and_ready += u64::from(ready);
-            continue;
-        }
-        match unschedulable_since(pod) {
-            Some(since) if now.saturating_sub(since) > UNSCHEDULABLE_AFTER => counts.unschedulable += 1,
-            Some(_) => counts.perhaps_unschedulable += 1,
-            None => {}
-        }
-    }
-    counts
 }
 
 /// Since when no node was found for a pod, in seconds since 1970; `None`: one was, or nobody has looked.
@@ -66,7 +43,7 @@ pub fn running(wanted: u64, ready: u64, pods: impl FnOnce() -> PodCounts) -> Run
     if wanted == ready {
         return Running { current: ready, capacity: None };
     }
-    let PodCounts { running_and_ready, unschedulable, .. } = pods();
+    let PodCounts { running_and_ready, unschedulable } = pods();
     let capacity = (unschedulable > 0).then(|| wanted.saturating_sub(unschedulable));
     Running { current: running_and_ready, capacity }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use kinds::{
     Problem,
     divide::{Algorithm, Preference, Preferences},
-    overrides, propagation, retain, running,
+    overrides, propagation, retain,
     split::{
         bounds::{Bounds, Local, bounds},
         jobs::{self, JobShare},
@@ -189,30 +189,6 @@ fn overrides_change_copies_and_nothing_else() {
 }
 
 #[test]
-fn planned_replicas_become_overrides_beside_the_others() {
-    let vectors = read("kubefed");
-    let path = vectors["rspOverrideMap"]["path"].as_str().expect("a path");
-    for case in cases(&vectors["rspOverrideMap"]["cases"]) {
-        let before = case["before"].as_object().expect("overrides").iter();
-        let written: Vec<Value> = before
-            .map(|(cluster, changes)| json!({"clusterName": cluster, "clusterOverrides": changes}))
-            .collect();
-        let replicas = case["replicas"].as_object().expect("replicas").iter();
-        let replicas = replicas.map(|(cluster, count)| (cluster.clone(), number(count))).collect();
-        let after =
-            overrides::with_replicas(&overrides::read(&json!(written)).expect("overrides"), path, &replicas);
-        let shown: Value = after
-            .into_iter()
-            .map(|(cluster, changes)| {
-                let changes: Value = changes.into_iter().map(|it| (it.path, it.value)).collect();
-                (cluster, changes)
-            })
-            .collect();
-        assert_eq!(shown, case["after"], "{}", case["name"]);
-    }
-}
-
-#[test]
 fn a_status_is_written_when_something_changed() {
     let vectors = read("kubefed");
     for case in cases(&vectors["statusUpdate"]["cases"]) {
@@ -240,94 +216,4 @@ fn a_status_is_written_when_something_changed() {
         let settled = case["collect"] == json!(true) && case.get("resourceStatusMap").is_none();
         assert!(!again || settled, "{}: the same again is no change", case["name"]);
     }
-}
-
-#[test]
-fn copies_are_made_changed_and_removed_as_in_federation_v1() {
-    use propagation::{Copied, Operation, operation};
-    for case in cases(&read("kubefed")["operations"]["cases"]) {
-        let copied = match case["copy"].as_str() {
-            Some("missing") => Ok(Copied::Missing),
-            Some("differs") => Ok(Copied::Differs),
-            Some("matches") => Ok(Copied::Matches),
-            _ => Err("it cannot be read"),
-        };
-        let wanted = match case["operation"].as_str() {
-            Some("add") => Ok(Some(Operation::Add)),
-            Some("update") => Ok(Some(Operation::Update)),
-            Some("delete") => Ok(Some(Operation::Delete)),
-            Some(_) => Err("it cannot be read"),
-            None => Ok(None),
-        };
-        assert_eq!(operation(copied, case["selected"] == true), wanted, "{case}");
-    }
-}
-
-#[test]
-fn templates_have_the_hash_that_kubefed_gives_them() {
-    for case in cases(&read("kubefed")["templateHash"]["cases"]) {
-        let template = Some(&case["template"]).filter(|template| template.is_object());
-        assert_eq!(json!(propagation::template_version(template)), case["hash"]);
-    }
-}
-
-const NOW: &str = "2026-01-01T12:00:00Z";
-const NOW_SECONDS: i64 = 1_767_268_800;
-
-/// `running+ready`, `Running/Ready`, `unschedulable 10min`, `pending without conditions` …
-fn pod(described: &str) -> Value {
-    let words = described.to_lowercase();
-    if words.starts_with("running") {
-        return json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-    }
-    if !words.contains("unschedulable") {
-        return json!({"status": {"phase": "Pending"}});
-    }
-    let since = if words.ends_with("10s") { "2026-01-01T11:59:50Z" } else { "2026-01-01T11:00:00Z" };
-    json!({"status": {"phase": "Pending", "conditions": [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since},
-    ]}})
-}
-
-#[test]
-fn pods_say_what_runs_and_what_has_no_place() {
-    let vectors = read("kubefed");
-    for case in cases(&vectors["podAnalyzer"]["cases"]) {
-        let groups = case["pods"].as_object().expect("pods").iter();
-        let pods: Vec<Value> =
-            groups.flat_map(|(kind, count)| (0..number(count)).map(|_| pod(kind))).collect();
-        let counts = running::count_pods(&pods, NOW_SECONDS);
-        let expected = &case["expect"];
-        assert_eq!(json!(counts.total), expected["total"], "{case}");
-        assert_eq!(json!(counts.running_and_ready), expected["runningAndReady"], "{case}");
-        assert_eq!(json!(counts.unschedulable), expected["unschedulable"], "{case}");
-        assert_eq!(counts.perhaps_unschedulable > 0, expected["result"] == json!("NeedsRecheck"), "{case}");
-    }
-    for case in cases(&vectors["clusterReplicaState"]["cases"]) {
-        for (cluster, state) in case["clusters"].as_object().expect("clusters") {
-            let listed = std::cell::Cell::new(false);
-            let found = running::running(number(&state["spec"]), number(&state["ready"]), || {
-                listed.set(true);
-                let pods: Vec<Value> =
-                    cases(&state["pods"]).iter().filter_map(Value::as_str).map(pod).collect();
-                running::count_pods(&pods, NOW_SECONDS)
-            });
-            let name = &case["name"];
-            assert_eq!(Some(found.current), case["current"][cluster].as_u64(), "{name}: {cluster}");
-            assert_eq!(found.capacity, case["capacity"][cluster].as_u64(), "{name}: {cluster}");
-            assert_eq!(
-                listed.get(),
-                state.get("pods").is_some(),
-                "{name}: pods are not asked for without need"
-            );
-        }
-    }
-    assert_eq!(machinery::schema::parse_time(NOW), Ok((NOW_SECONDS, 0)));
-}
-
-#[test]
-fn a_pod_that_runs_without_being_ready_is_not_ready() {
-    let unready =
-        json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}});
-    assert_eq!(running::count_pods(&[unready], NOW_SECONDS).running_and_ready, 0);
 }

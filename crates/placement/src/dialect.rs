@@ -1,6 +1,6 @@
 //! How federation v1 and KubeFed say where things run, read into our own words.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use compact_str::CompactString;
 use kinds::divide::{Algorithm, Preferences};
@@ -153,18 +153,4 @@ pub fn federated(text: &str) -> Result<Rule, Problem> {
     let preferences =
         Preferences::parse(&preferences.to_string()).map_err(|error| wrong(error.to_string()))?;
     Ok(Rule { strategy: Some(Strategy::Divide), ..rule.divided(&preferences) })
-}
-
-/// What of the clusters of an object its namespace allows. Without a federated namespace nothing, unless the control
-/// plane has but one namespace.
-pub fn kubefed_in_namespace(
-    object: &BTreeSet<String>,
-    namespace: Option<&BTreeSet<String>>,
-    limited_to_one: bool,
-) -> BTreeSet<String> {
-    match namespace {
-        Some(namespace) => object & namespace,
-        None if limited_to_one => object.clone(),
-        None => BTreeSet::new(),
-    }
 }

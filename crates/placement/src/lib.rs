@@ -22,7 +22,6 @@ mod parts;
 mod place;
 mod policies;
 pub mod policy;
-pub mod probe;
 mod resolve;
 mod select;
 mod spread;

@@ -1,14 +1,10 @@
 //! What federation v1 and KubeFed say, said with the words of this crate.
 
-use std::collections::BTreeSet;
-
 use placement::{
     Choice, Cluster, Directory, Input, Rule,
     cluster::Labels,
-    dialect::{self, kubefed_choice, kubefed_in_namespace, selector},
-    feasible,
-    probe::{Published, Thresholds, as_kubefed, steady},
-    resolve, select,
+    dialect::{self, kubefed_choice, selector},
+    feasible, resolve, select,
 };
 use serde_json::Value;
 
@@ -67,65 +63,6 @@ fn placements_choose_as_in_kubefed() {
             .as_array()
             .map(|names| names.iter().map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>());
         assert_eq!(found, wanted, "{case}");
-    }
-    let set = |value: &Value| -> Option<BTreeSet<String>> {
-        Some(value.as_array()?.iter().map(|it| it.as_str().unwrap().to_owned()).collect())
-    };
-    for case in data["inNamespace"].as_array().unwrap() {
-        let namespace = set(&case["namespace"]);
-        let found = kubefed_in_namespace(
-            &set(&case["object"]).unwrap(),
-            namespace.as_ref(),
-            case["oneNamespace"] == true,
-        );
-        assert_eq!(Some(found), set(&case["clusters"]), "{case}");
-    }
-}
-
-fn published(value: &Value) -> Option<Published> {
-    Some(Published {
-        ready: value["ready"].as_bool()?,
-        probed: value["probed"].as_i64()?,
-        since: value["since"].as_i64()?,
-        run: value["run"].as_u64()?,
-    })
-}
-
-#[test]
-fn health_is_published_as_in_kubefed() {
-    let data: Value = serde_json::from_str(include_str!("data/kubefed.json")).unwrap();
-    let number = |name: &str| data["probes"]["thresholds"][name].as_u64().unwrap();
-    let thresholds = Thresholds { failure: number("failure"), success: number("success") };
-    for case in data["probes"]["cases"].as_array().unwrap() {
-        let (ready, now) = (case["ready"] == true, case["now"].as_i64().unwrap());
-        let found = as_kubefed(ready, now, published(&case["stored"]), thresholds);
-        assert_eq!(Some(found), published(&case["published"]), "{case}");
-    }
-}
-
-#[test]
-fn health_turns_when_enough_probes_say_so() {
-    let thresholds = Thresholds { failure: 3, success: 2 };
-    let mut stored = None;
-    // However long it was well.
-    for now in 1..=8 {
-        stored = Some(steady(true, now, stored, thresholds));
-    }
-    let rows = [
-        (false, (true, 1, 1)),
-        (false, (true, 1, 2)),
-        (true, (true, 1, 0)),
-        (false, (true, 1, 1)),
-        (false, (true, 1, 2)),
-        (false, (false, 14, 0)),
-        (true, (false, 14, 1)),
-        (true, (true, 16, 0)),
-    ];
-    for ((ready, wanted), now) in rows.into_iter().zip(9..) {
-        let found = steady(ready, now, stored, thresholds);
-        assert_eq!((found.ready, found.since, found.run), wanted, "at {now}");
-        assert_eq!(found.probed, now);
-        stored = Some(found);
     }
 }
 

@@ -144,6 +144,33 @@ mod tests {
         }
     }
 
+    /// KubeFed's own cases, by what was answered up to then. It counts how often the same was published, so that a member
+    /// that was well for long is lost with one answer: here the last answers count. And one that was lost is back with
+    /// one good answer there, and with two here: all that was moved away would come back for an answer in between.
+    #[test]
+    fn what_kubefed_holds_of_a_member_and_what_is_held_here() {
+        let rows = [
+            ("ready at the beginning", "+", (true, true)),
+            ("not ready at the beginning", "-", (false, false)),
+            ("not ready within the threshold", "++-", (true, true)),
+            ("not ready beyond the threshold, as it counts", "+++-", (false, true)),
+            ("not ready beyond the threshold", "+++---", (false, false)),
+            ("the first failure after a long time", "++++++++-", (false, true)),
+            ("ready again", "+---+", (true, false)),
+            ("ready again for long", "+---++", (true, true)),
+        ];
+        for (name, answers, (_, here)) in rows {
+            let mut health = Health::default();
+            let held = answers.chars().map(|answer| match answer {
+                '+' => health.note(&Outcome::Good),
+                _ => health.note(&bad(false)),
+            });
+            assert_eq!(held.last(), Some(here), "{name}");
+        }
+        let differs = rows.iter().filter(|(.., (in_kubefed, here))| in_kubefed != here).count();
+        assert_eq!(differs, 3, "what is said above, and nothing else");
+    }
+
     #[test]
     fn a_member_that_is_busy_for_very_long_is_lost_all_the_same() {
         let mut health = Health::default();

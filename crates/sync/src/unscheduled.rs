@@ -187,4 +187,39 @@ mod tests {
         waiting.replace(listed, 90, 60);
         assert_eq!(waiting.count("shop", &web), Some(1), "it has waited before");
     }
+
+    /// Cases of federation and KubeFed: whether pods are waited for still, and what a cluster can hold by those that are not.
+    #[test]
+    fn capacity_is_found_as_in_federation() {
+        const NOW: i64 = 4000;
+        let web = LabelSelector::from_object(&json!({"matchLabels": {"app": "web"}})).unwrap();
+        let ready = || pod("ready", "node", "");
+        let pending =
+            || br#"{"metadata": {"labels": {"app": "web"}}, "status": {"phase": "Pending"}}"#.to_vec();
+        let (young, old) =
+            (|| pod("young", "", "1970-01-01T01:06:30Z"), || pod("old", "", "1970-01-01T00:06:40Z"));
+        let rows = [
+            ("three ready, two for long", vec![ready(), ready(), ready(), old(), old()], (5, 3), 2, Some(3)),
+            ("pending without conditions", vec![pending()], (1, 0), 0, None),
+            ("ten seconds are not long", vec![young()], (1, 0), 0, None),
+            ("all ready", vec![ready(), ready()], (2, 2), 0, None),
+            ("one pending", vec![ready(), pending()], (2, 1), 0, None),
+            ("one without a node", vec![ready(), old()], (2, 1), 1, Some(1)),
+        ];
+        for (name, pods, (wanted, ready), waiting, capacity) in rows {
+            let mut listed = Unscheduled::default();
+            for (number, pod) in pods.iter().enumerate() {
+                listed.put("shop", &number.to_string(), pod);
+            }
+            let mut unscheduled = Unscheduled::default();
+            unscheduled.replace(listed, NOW, running::UNSCHEDULABLE_AFTER);
+            let found = unscheduled.count("shop", &web);
+            assert_eq!(found, Some(waiting), "{name}");
+            let due = unscheduled.due_in(NOW, running::UNSCHEDULABLE_AFTER);
+            assert_eq!(due.is_some(), name.starts_with("ten"), "{name}: it is looked at again");
+            let unschedulable = found.unwrap_or(0);
+            let pods = || running::PodCounts { unschedulable, ..running::PodCounts::default() };
+            assert_eq!(running::running(wanted, ready, pods).capacity, capacity, "{name}");
+        }
+    }
 }
