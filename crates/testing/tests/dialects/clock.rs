@@ -1,5 +1,5 @@
-//! A hub with two members on a clock that jumps to the next moment at which anything is to happen, with the settings that
-//! hubs are run with: what takes minutes, and what counts probes.
+//! A hub with members on a clock that jumps to the next moment at which anything is to happen, with the settings that hubs
+//! are run with: what takes minutes, what counts probes, and how long things take at most.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ const PORT: u16 = 6443;
 /// Of the clock that jumps: as long as anything may take.
 const LOOKS: usize = 120;
 
-async fn ask(hub: &Arc<Hub>, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+pub async fn ask(hub: &Arc<Hub>, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
     Ok(serde_json::from_slice(&answer(hub, method, path, body).await?)?)
 }
 
@@ -46,16 +46,14 @@ async fn answer(hub: &Arc<Hub>, method: Method, path: &str, body: Option<&Value>
     let connection =
         Arc::new(Connection { caller: Some(Arc::new(Caller::Known(user))), ..Connection::default() });
     let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", "application/json")
-        .body(Full::new(bytes))?;
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let request =
+        Request::builder().method(method).uri(path).header("content-type", kind).body(Full::new(bytes))?;
     let response = Box::pin(service::handle(hub.clone(), connection, request)).await;
     Ok(response.into_body().collect().await.ok().context("no whole answer")?.to_bytes())
 }
 
-async fn until(hub: &Arc<Hub>, path: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+pub async fn until(hub: &Arc<Hub>, path: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
     let mut found = Value::Null;
     for _ in 0..LOOKS {
         found = ask(hub, Method::GET, path, None).await?;
@@ -67,14 +65,12 @@ async fn until(hub: &Arc<Hub>, path: &str, holds: impl Fn(&Value) -> bool) -> Re
     anyhow::bail!("{path} stays {found}")
 }
 
-/// One cluster on a host of its own.
-async fn member(name: &str, number: u64, net: &SimNet, clock: &Env) -> Result<Simulation> {
+/// A host with clusters.
+async fn host(name: &str, number: u64, net: &SimNet, clock: &Env) -> Result<Arc<Simulation>> {
     let simulated = Env::simulated(number, SimDisk::new(number), net.host(name));
     let env = Env { clock: clock.clock.clone(), ..simulated };
-    let simulation =
-        Simulation::start(&env, "/pki".into(), Arc::new(MemoryStore::new()), Pace::default()).await?;
-    simulation.add(name, ClusterOptions::default()).await?;
-    Ok(simulation)
+    let store = Arc::new(MemoryStore::new());
+    Ok(Arc::new(Simulation::start(&env, "/pki".into(), store, Pace::default()).await?))
 }
 
 fn access(kubeconfig: &str) -> Result<Access> {
@@ -114,45 +110,120 @@ async fn join(name: &str, member: &Simulation, hub: &Peer, laptop: &Env) -> Resu
     until(&hub.hub, &format!("{}/{name}", crate::world::CLUSTERS), ready).await.map(drop)
 }
 
+async fn start_hub(env: &Env, net: &SimNet, store: Arc<MemoryStore>, starts: usize) -> Result<Peer> {
+    let views = Path::new("/data").join(format!("views-{starts}"));
+    let options = PeerOptions {
+        pki: "/data/pki".into(),
+        listen: SocketAddr::new(net.ip(), PORT),
+        advertise: None,
+        server: Options { views: Some(views), ..Options::default() },
+        login: Default::default(),
+        sharing: None,
+    };
+    let peer = Peer::start(env, store, options).await?;
+    assign::start(&peer.hub);
+    sync::start(&peer.hub, sync::Options::default());
+    Ok(peer)
+}
+
 /// They end with it.
-struct Jumping {
+pub struct Jumping {
     net: SimNet,
-    peer: Peer,
-    members: Vec<(&'static str, Simulation)>,
+    pub peer: Peer,
+    pub members: Vec<(&'static str, Arc<Simulation>)>,
+    store: Arc<MemoryStore>,
+    env: Env,
+    laptop: Env,
+    starts: usize,
 }
 
 impl Jumping {
-    async fn start() -> Result<Jumping> {
+    /// With two members, each on a host of its own.
+    pub async fn start() -> Result<Jumping> {
+        let mut world = Self::alone().await?;
+        for (number, name) in (3..).zip([A, B]) {
+            let simulation = host(name, number, &world.net, &world.laptop).await?;
+            world.add(name, simulation, ClusterOptions::default()).await?;
+        }
+        Ok(world)
+    }
+
+    /// With members on one host, so that there is one record of all that happens in them.
+    pub async fn start_together(members: Vec<(&'static str, ClusterOptions)>) -> Result<Jumping> {
+        let mut world = Self::alone().await?;
+        let simulation = host("members", 3, &world.net, &world.laptop).await?;
+        for (name, options) in members {
+            world.add(name, simulation.clone(), options).await?;
+        }
+        Ok(world)
+    }
+
+    async fn alone() -> Result<Jumping> {
         let net = SimNet::new(HUB);
         let laptop = Env::simulated(1, SimDisk::new(1), net.host("laptop"));
         let env = Env { clock: laptop.clock.clone(), ..Env::simulated(2, SimDisk::new(2), net.clone()) };
-        let options = PeerOptions {
-            pki: "/data/pki".into(),
-            listen: SocketAddr::new(net.ip(), PORT),
-            advertise: None,
-            server: Options { views: Some(Path::new("/data/views").to_owned()), ..Options::default() },
-            login: Default::default(),
-            sharing: None,
-        };
-        let peer = Peer::start(&env, Arc::new(MemoryStore::new()), options).await?;
-        assign::start(&peer.hub);
-        sync::start(&peer.hub, sync::Options::default());
-        let mut members = Vec::new();
-        for (number, name) in (3..).zip([A, B]) {
-            let simulation = member(name, number, &net, &laptop).await?;
-            join(name, &simulation, &peer, &laptop).await?;
-            members.push((name, simulation));
-        }
-        Ok(Jumping { net, peer, members })
+        let store = Arc::new(MemoryStore::new());
+        let peer = start_hub(&env, &net, store.clone(), 0).await?;
+        Ok(Jumping { net, peer, members: Vec::new(), store, env, laptop, starts: 1 })
     }
 
-    async fn create(&self, object: &Value) -> Result<()> {
+    async fn add(
+        &mut self,
+        name: &'static str,
+        simulation: Arc<Simulation>,
+        options: ClusterOptions,
+    ) -> Result<()> {
+        simulation.add(name, options).await?;
+        join(name, &simulation, &self.peer, &self.laptop).await?;
+        self.members.push((name, simulation));
+        Ok(())
+    }
+
+    /// The hub goes and comes back with what it stored and nothing that it had seen, and finds its members.
+    pub async fn restarted(self) -> Result<Jumping> {
+        let Jumping { net, peer, members, store, env, laptop, starts } = self;
+        peer.stop().await;
+        let peer = start_hub(&env, &net, store.clone(), starts).await?;
+        let ready = |it: &Value| condition(it, "Ready")["status"] == "True";
+        for (name, _) in &members {
+            until(&peer.hub, &format!("{}/{name}", crate::world::CLUSTERS), ready).await?;
+        }
+        Ok(Jumping { net, peer, members, store, env, laptop, starts: starts + 1 })
+    }
+
+    /// A request to a member, of an admin's there.
+    pub async fn ask_member(
+        &self,
+        name: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value> {
+        ask(self.member(name)?.hub(), method, &format!("/clusters/{name}{path}"), body).await
+    }
+
+    pub async fn until_there(&self, name: &str, path: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+        until(self.member(name)?.hub(), &format!("/clusters/{name}{path}"), holds).await
+    }
+
+    pub fn member(&self, name: &str) -> Result<&Simulation> {
+        let found = self.members.iter().find(|(of, _)| *of == name);
+        found.map(|(_, simulation)| &**simulation).context("no such member")
+    }
+
+    pub async fn patch(&self, path: &str, patch: &Value) -> Result<()> {
+        let done = ask(&self.peer.hub, Method::PATCH, path, Some(patch)).await?;
+        ensure!(done["metadata"]["uid"].is_string(), "{done}");
+        Ok(())
+    }
+
+    pub async fn create(&self, object: &Value) -> Result<()> {
         let made = ask(&self.peer.hub, Method::POST, &collection(object), Some(object)).await?;
         ensure!(made["metadata"]["uid"].is_string(), "{made}");
         Ok(())
     }
 
-    async fn until(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub async fn until(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
         until(&self.peer.hub, path, holds).await
     }
 
@@ -216,8 +287,14 @@ async fn scenario_02_readiness_changes_when_it_is_sure() -> Result<()> {
     assert_eq!((&told["status"], &told["reason"]), (&json!("False"), &json!("ClusterNotReachable")));
     assert!(!told["message"].as_str().unwrap_or_default().is_empty(), "{told}");
 
+    // Here it takes two good answers, one soon after the other: no longer than the next of KubeFed's, which are ten seconds
+    // apart.
+    let (_, good) = world.probes().await?;
     world.net.heal(HUB, B);
+    let healed = tokio::time::Instant::now();
     let back = world.until(&place, ready).await?;
+    assert!(healed.elapsed() <= Duration::from_secs(10), "{:?}", healed.elapsed());
+    assert!(world.probes().await?.1 >= good + 2);
     let times = [first, since(&lost), since(&back)];
     assert!(times.is_sorted() && times[0] != times[1] && times[1] != times[2], "{times:?}");
     let (_, good) = world.probes().await?;

@@ -13,14 +13,19 @@ mod history;
 #[path = "../roundtrip/world.rs"]
 mod world;
 
+mod bounds;
 mod clock;
 mod clusters;
 mod document;
 mod federated;
 mod given_up;
+mod kinds_of_all_sorts;
+mod operations;
 mod overflow;
 mod plain;
+mod preferences;
 mod removal;
 mod retention;
 mod scheduling;
+mod type_configs;
 mod words;

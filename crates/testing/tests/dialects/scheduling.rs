@@ -5,16 +5,18 @@ use serde_json::{Value, json};
 
 use crate::{
     app::{self, NS},
-    words::{A, B, C, federated, named, plain, start, template, until_replicas},
+    words::{A, B, C, federated, named, plain, restart, start, template, until_replicas},
     world::{World, apply, assignment_path, path, shares},
 };
 
-/// Divides the Deployments of the workspace as federation did.
+/// Divides all that is in the workspace as federation did.
 pub fn federation(rebalance: bool) -> Value {
     json!({
         "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": "federation"},
         "spec": {
-            "select": [{"kinds": ["Deployment", "ReplicaSet", "Job", "ConfigMap", "HorizontalPodAutoscaler"]}],
+            "select": [{"kinds": [
+                "Deployment", "ReplicaSet", "Job", "HorizontalPodAutoscaler", "ConfigMap", "Secret", "Service",
+            ]}],
             "strategy": "Divide",
             "divide": {"algorithm": "Federation", "rebalance": rebalance},
         },
@@ -33,7 +35,7 @@ pub async fn until_divided(world: &World, object: &Value, wanted: &[(&str, u64)]
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_05_even_split_and_totals() -> Result<()> {
-    let world = World::start(&[A, B, C]).await?;
+    let mut world = World::start(&[A, B, C]).await?;
     world.namespace(NS).await?;
     world.apply(&federation(true)).await?;
     world.apply(&app::deployment("web", 9)).await?;
@@ -41,6 +43,7 @@ async fn scenario_05_even_split_and_totals() -> Result<()> {
     for name in [A, B, C] {
         until_replicas(&world.member(name).await?, &app::deployment("web", 9), 3).await?;
     }
+    restart(&mut world, &[A, B, C]).await?;
     world.apply(&app::deployment("web", 50)).await?;
     let web = world.until_rolled_out("web", 50).await?;
     assert_eq!(web["status"]["readyReplicas"], 50);
@@ -86,7 +89,7 @@ fn web() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
-    let world = start(&[A, B, C]).await?;
+    let mut world = start(&[A, B, C]).await?;
     world.apply(&web()).await?;
     let copy = plain(&web());
     let (a, b, c) = (world.member(A).await?, world.member(B).await?, world.member(C).await?);
@@ -99,6 +102,7 @@ async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
     until_replicas(&a, &copy, 4).await?;
     until_replicas(&b, &copy, 5).await?;
 
+    restart(&mut world, &[A, B, C]).await?;
     let weights = json!({A: {"weight": 1}, B: {"weight": 2}});
     world.apply(&preference(json!({"totalReplicas": 9, "rebalance": true, "clusters": weights}))).await?;
     until_replicas(&a, &copy, 3).await?;
@@ -136,7 +140,7 @@ async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_06_only_clusters_that_are_selected() -> Result<()> {
-    let world = start(&[A, B, C]).await?;
+    let mut world = start(&[A, B, C]).await?;
     for name in [A, B] {
         crate::words::label_cluster(&world, name, json!({"size": "big"})).await?;
     }
@@ -145,6 +149,7 @@ async fn scenario_06_only_clusters_that_are_selected() -> Result<()> {
     world.apply(&selected).await?;
     world.apply(&preference(json!({"totalReplicas": 6, "intersectWithClusterSelector": true}))).await?;
     let copy = plain(&selected);
+    restart(&mut world, &[A, B, C]).await?;
     for name in [A, B] {
         until_replicas(&world.member(name).await?, &copy, 3).await?;
     }
@@ -154,7 +159,7 @@ async fn scenario_06_only_clusters_that_are_selected() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_08_no_needless_moves() -> Result<()> {
-    let world = World::start(&[A, B]).await?;
+    let mut world = World::start(&[A, B]).await?;
     world.namespace(NS).await?;
     world.apply(&federation(false)).await?;
     let object = app::deployment("web", 30);
@@ -163,6 +168,7 @@ async fn scenario_08_no_needless_moves() -> Result<()> {
     until_divided(&world, &object, &[(A, 15), (B, 15)]).await?;
     let pods = [world.member(A).await?.pods(NS).await?, world.member(B).await?.pods(NS).await?];
 
+    restart(&mut world, &[A, B]).await?;
     world.clusters.simulation.add(C, sim::ClusterOptions::default()).await?;
     world.join(C).await?;
     world.barrier(NS, 0, &[A, B, C]).await?;

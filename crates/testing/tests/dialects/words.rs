@@ -55,6 +55,30 @@ pub async fn start(members: &[&str]) -> Result<World> {
     Ok(world)
 }
 
+/// The hub goes and comes back with what it stored and nothing that it had seen, and finds its members.
+pub async fn restart(world: &mut World, members: &[&str]) -> Result<()> {
+    world.restart_hub(true).await?;
+    for name in members {
+        world.until_ready(name).await?;
+    }
+    Ok(())
+}
+
+/// Waits until a Warning about an object says something.
+pub async fn until_warned(world: &World, object: &Value, what: &str) -> Result<()> {
+    let name = text(object, "/metadata/name");
+    let says = |list: &Value| {
+        let items = list["items"].as_array().into_iter().flatten();
+        items
+            .filter(|it| {
+                it["involvedObject"]["name"] == name && it["involvedObject"]["kind"] == object["kind"]
+            })
+            .any(|it| it["type"] == "Warning" && text(it, "/message").contains(what))
+    };
+    let events = format!("/api/v1/namespaces/{}/events", text(object, "/metadata/namespace"));
+    world.until(&events, &format!("a warning says {what:?}"), says).await.map(drop)
+}
+
 /// A Deployment's template, with so many replicas.
 pub fn template(replicas: u32) -> Value {
     let mut deployment = crate::app::deployment("web", replicas);
@@ -66,6 +90,7 @@ pub fn plain(object: &Value) -> Value {
     let api_version = match kind {
         "Deployment" | "ReplicaSet" => "apps/v1",
         "Job" => "batch/v1",
+        "HorizontalPodAutoscaler" => "autoscaling/v2",
         _ => "v1",
     };
     json!({"apiVersion": api_version, "kind": kind, "metadata": object["metadata"]})

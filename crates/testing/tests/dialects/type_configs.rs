@@ -1,0 +1,218 @@
+//! Which kinds are federated, as `FederatedTypeConfig`s have it, and what they say of themselves.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::{
+    app::NS,
+    federated::web,
+    scheduling::federation,
+    words::{A, B, federated, named, plain, restart, start, until_replicas, until_told},
+    world::{Member, World, path, text},
+};
+
+const SYSTEM: &str = "kube-federation-system";
+const FINALIZER: &str = "core.kubefed.io/federated-type-config";
+
+/// As `kubefedctl enable -o yaml` writes it.
+fn config(name: &str, kind: &str, propagation: &str, collects: bool) -> Value {
+    let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+    json!({
+        "apiVersion": "core.kubefed.io/v1beta1", "kind": "FederatedTypeConfig",
+        "metadata": {"name": name, "namespace": SYSTEM},
+        "spec": {
+            "targetType": {"group": group, "version": "v1", "kind": kind, "pluralName": plural, "scope": "Namespaced"},
+            "federatedType": {
+                "group": "types.kubefed.io", "version": "v1beta1", "kind": format!("Federated{kind}"),
+                "pluralName": format!("federated{plural}"), "scope": "Namespaced",
+            },
+            "propagation": propagation, "statusCollection": if collects { "Enabled" } else { "Disabled" },
+        },
+    })
+}
+
+/// Waits until it says so of what it says now.
+async fn until_runs(world: &World, config: &Value, propagation: &str, collection: &str) -> Result<Value> {
+    let holds = |it: &Value| {
+        let status = &it["status"];
+        (text(status, "/propagationController"), text(status, "/statusController"))
+            == (propagation, collection)
+            && status["observedGeneration"] == it["metadata"]["generation"]
+    };
+    world.until(&path(config), &format!("it says {propagation} {collection}"), holds).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_switched_off_stays_as_it_is_until_it_is_switched_on() -> Result<()> {
+    let mut world = start(&[A, B]).await?;
+    world.namespace(SYSTEM).await?;
+    let deployments = |propagation: &str| config("deployments.apps", "Deployment", propagation, false);
+    world.apply(&deployments("Enabled")).await?;
+    let told = until_runs(&world, &deployments(""), "Running", "NotRunning").await?;
+    assert_eq!(told["metadata"]["finalizers"], json!([FINALIZER]));
+    world.apply(&web(json!([]))).await?;
+    until_told(&world, &web(json!([])), &[(A, ""), (B, "")], "True").await?;
+    let copy = plain(&web(json!([])));
+    let a = world.member(A).await?;
+    until_replicas(&a, &copy, 5).await?;
+
+    world.apply(&deployments("Disabled")).await?;
+    until_runs(&world, &deployments(""), "NotRunning", "NotRunning").await?;
+    restart(&mut world, &[A, B]).await?;
+    until_runs(&world, &deployments(""), "NotRunning", "NotRunning").await?;
+    let mut more = web(json!([]));
+    more["spec"]["template"]["spec"]["replicas"] = json!(8);
+    world.apply(&more).await?;
+    // Others go on.
+    let settings =
+        federated("ConfigMap", "settings", json!({"template": {"data": {}}, "placement": named(&[A, B])}));
+    world.apply(&settings).await?;
+    until_told(&world, &settings, &[(A, ""), (B, "")], "True").await?;
+    assert_eq!(a.get(&path(&copy)).await?["spec"]["replicas"], 5);
+
+    world.apply(&deployments("Enabled")).await?;
+    until_runs(&world, &deployments(""), "Running", "NotRunning").await?;
+    until_replicas(&a, &copy, 8).await?;
+
+    // What `kubefedctl disable` does: it waits, and then the configuration goes. Copies stay.
+    world.patch(&path(&deployments("")), json!({"spec": {"propagation": "Disabled"}})).await?;
+    until_runs(&world, &deployments(""), "NotRunning", "NotRunning").await?;
+    world.client.delete(&path(&deployments(""))).await?;
+    world.until_gone(&path(&deployments(""))).await?;
+    assert_eq!(a.get(&path(&copy)).await?["spec"]["replicas"], 8);
+    Ok(())
+}
+
+/// A definition of a kind with a status.
+fn definition(group: &str, kind: &str) -> Value {
+    let plural = format!("{}s", kind.to_lowercase());
+    let version = if group == "example.com" { "v1" } else { "v1beta1" };
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
+            "versions": [{
+                "name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}},
+            }],
+        },
+    })
+}
+
+async fn until_served(client: &testing::client::Client, collection: &str) -> Result<()> {
+    crate::world::until(client, collection, "it is served", |it| it["items"].is_array()).await.map(drop)
+}
+
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+/// A member that serves widgets, and whose admin lets sessions have them.
+async fn with_widgets(world: &World, name: &str) -> Result<Member> {
+    world.clusters.simulation.add(name, sim::ClusterOptions::default()).await?;
+    let member = world.member(name).await?;
+    member.create(&definition("example.com", "Widget")).await?;
+    until_served(&member.client, WIDGETS).await?;
+    let rule = json!({"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["*"]});
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "widgets"},
+        "rules": [rule],
+    });
+    member.create(&role).await?;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "widgets"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "widgets"},
+        "subjects": [{"kind": "ServiceAccount", "name": "hanse-session", "namespace": "hanse-system"}],
+    });
+    member.create(&binding).await?;
+    world.join(name).await?;
+    Ok(member)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_of_ones_own_is_federated_and_its_status_collected() -> Result<()> {
+    let mut world = start(&[]).await?;
+    let (a, b) = (with_widgets(&world, A).await?, with_widgets(&world, B).await?);
+    world.apply(&federation(true)).await?;
+    world.namespace(SYSTEM).await?;
+    for (group, kind) in [("example.com", "Widget"), ("types.kubefed.io", "FederatedWidget")] {
+        world.apply(&definition(group, kind)).await?;
+    }
+    until_served(&world.client, WIDGETS).await?;
+    until_served(&world.client, "/apis/types.kubefed.io/v1beta1/namespaces/default/federatedwidgets").await?;
+    let widgets = config("widgets.example.com", "Widget", "Enabled", true);
+    let overrides = json!([{"clusterName": B, "clusterOverrides": [{"path": "/spec/size", "value": 4}]}]);
+    let spec =
+        json!({"template": {"spec": {"size": 3}}, "placement": named(&[A, B]), "overrides": overrides});
+    let one = federated("Widget", "one", spec);
+    // Nothing is made of it until it is said what.
+    world.apply(&one).await?;
+    world.apply(&widgets).await?;
+    until_runs(&world, &widgets, "Running", "Running").await?;
+
+    // What is collected and is not there yet is waited for.
+    until_told(&world, &one, &[(A, ""), (B, "")], "FalseCheckClusters").await?;
+    let copy = format!("/apis/example.com/v1/namespaces/{NS}/widgets/one");
+    for (member, size) in [(&a, 3), (&b, 4)] {
+        member.until(&copy, "it has its size", |it| it["spec"]["size"] == size).await?;
+    }
+    restart(&mut world, &[A, B]).await?;
+    for (member, phase) in [(&a, "Up"), (&b, "Down")] {
+        let status = json!({"status": {"phase": phase}});
+        let written = member.client.merge_patch(&format!("{copy}/status"), &status).await?;
+        assert_eq!(written.code, 200, "{}", written.text());
+    }
+    let told = until_told(&world, &one, &[(A, ""), (B, "")], "True").await?;
+    let remote: Vec<&str> = told["status"]["clusters"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| text(it, "/remoteStatus/phase"))
+        .collect();
+    assert_eq!(remote, ["Up", "Down"]);
+
+    // Its definition knows nothing of selectors, so that one which cannot be read is there and told.
+    let selector = json!({"matchExpressions": [{"key": "size", "operator": "Gt", "values": ["3"]}]});
+    let two = federated("Widget", "two", json!({"template": {}, "placement": {"clusterSelector": selector}}));
+    world.apply(&two).await?;
+    until_told(&world, &two, &[], "FalseComputePlacementFailed").await?;
+
+    world.apply(&config("widgets.example.com", "Widget", "Enabled", false)).await?;
+    until_runs(&world, &widgets, "Running", "NotRunning").await?;
+    let shows_none = |it: &Value| !it["status"].to_string().contains("remoteStatus");
+    world.until(&path(&one), "no status is shown", shows_none).await?;
+
+    // Without its configuration it is nobody's, and copies stay.
+    world.client.delete(&path(&widgets)).await?;
+    world.until_gone(&path(&widgets)).await?;
+    assert!(a.has(&copy).await? && b.has(&copy).await?);
+    Ok(())
+}
+
+/// Upstream they never reach what is well, and what stays in the hub could be made by who may not write it.
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_without_a_status_are_not_waited_for_and_roles_cannot_be_federated() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    world.namespace(SYSTEM).await?;
+    let maps = config("configmaps", "ConfigMap", "Enabled", true);
+    let mut namespaces = config("namespaces", "Namespace", "Enabled", true);
+    namespaces["spec"]["targetType"]["scope"] = json!("Cluster");
+    for config in [&maps, &namespaces] {
+        world.apply(config).await?;
+        until_runs(&world, config, "Running", "Running").await?;
+    }
+    let settings =
+        federated("ConfigMap", "settings", json!({"template": {"data": {}}, "placement": named(&[A, B])}));
+    world.apply(&settings).await?;
+    until_told(&world, &settings, &[(A, ""), (B, "")], "True").await?;
+    let namespace = federated("Namespace", NS, json!({}));
+    until_told(&world, &namespace, &[(A, ""), (B, "")], "True").await?;
+
+    let roles = config("rolebindings.rbac.authorization.k8s.io", "RoleBinding", "Enabled", false);
+    world.apply(&roles).await?;
+    let told = until_runs(&world, &roles, "NotRunning", "NotRunning").await?;
+    assert!(!text(&told, "/status/message").is_empty(), "{told}");
+    Ok(())
+}
