@@ -10,7 +10,7 @@ use sync::{
 
 use crate::{
     app::NS,
-    words::{A, B, create, federated, label_cluster, named, plain, start, until_told},
+    words::{A, B, create, federated, label_cluster, named, plain, restart, start, until_told},
     world::{CLUSTERS, World, access, condition, items, path, sync_client},
 };
 
@@ -39,7 +39,7 @@ const SYSTEM: &str = "kube-multicluster-system";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_01_a_registry_without_credentials() -> Result<()> {
-    let (world, access) = stranger(A).await?;
+    let (mut world, access) = stranger(A).await?;
     for namespace in [REGISTRY, SYSTEM] {
         world.namespace(namespace).await?;
     }
@@ -73,6 +73,8 @@ async fn scenario_01_a_registry_without_credentials() -> Result<()> {
     assert!(table["rows"][0]["cells"][3].is_string(), "{table}");
     assert_eq!(world.get(&format!("{CLUSTERS}/{A}")).await?["metadata"]["labels"]["size"], "big");
 
+    restart(&mut world, &[A]).await?;
+    world.until(&path(&entry), "it is well still", ok("True")).await?;
     world.client.delete(&path(&credential)).await?;
     let lost = world.until(&path(&entry), "its credential is missed", ok("False")).await?;
     let message = condition(&lost, "OK")["message"].to_string();
@@ -103,7 +105,7 @@ const KUBEFED: &str = "kube-federation-system";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_02_clusters_that_were_joined_show_how_they_are() -> Result<()> {
-    let world = World::start(&[A, B]).await?;
+    let mut world = World::start(&[A, B]).await?;
     world.namespace(KUBEFED).await?;
     let list = format!("/apis/core.kubefed.io/v1beta1/namespaces/{KUBEFED}/kubefedclusters");
     let all_ready = |it: &Value| {
@@ -117,14 +119,17 @@ async fn scenario_02_clusters_that_were_joined_show_how_they_are() -> Result<()>
     let first = world.get(&format!("{list}/{B}")).await?;
 
     world.cut(B)?;
-    let lost = |it: &Value| condition(it, "Offline")["status"] == "True";
-    let lost = world.until(&format!("{list}/{B}"), "it is lost", lost).await?;
+    let is_lost = |it: &Value| condition(it, "Offline")["status"] == "True";
+    let lost = world.until(&format!("{list}/{B}"), "it is lost", is_lost).await?;
     let ready = condition(&lost, "Ready");
     assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ClusterNotReachable")));
     assert!(!ready["message"].as_str().unwrap_or_default().is_empty());
     assert!(
         ready["lastTransitionTime"].as_str() >= condition(&first, "Ready")["lastTransitionTime"].as_str()
     );
+    restart(&mut world, &[A]).await?;
+    let still = world.until(&format!("{list}/{B}"), "it is lost still", is_lost).await?;
+    assert_eq!(condition(&still, "Ready")["lastTransitionTime"], ready["lastTransitionTime"]);
     world.heal(B)?;
     world.until(&list, "both are ready again", all_ready).await?;
 
@@ -138,7 +143,7 @@ async fn scenario_02_clusters_that_were_joined_show_how_they_are() -> Result<()>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Result<()> {
-    let (world, access) = stranger(A).await?;
+    let (mut world, access) = stranger(A).await?;
     world.namespace(KUBEFED).await?;
     world.namespace(NS).await?;
     create(&world, &secret(KUBEFED, "a-cred", &access)).await?;
@@ -152,6 +157,7 @@ async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Resu
     create(&world, &entry).await?;
     world.until(&path(&entry), "it is ready", |it| condition(it, "Ready")["status"] == "True").await?;
     world.until_ready(A).await?;
+    restart(&mut world, &[A]).await?;
     world.barrier(NS, 0, &[A]).await?;
     world.client.delete(&path(&entry)).await?;
     world.until_gone(&path(&entry)).await?;
@@ -184,7 +190,7 @@ async fn unjoined(
 /// The policy to delete: what was placed there goes first, and what others made there stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_19_unjoining_can_take_what_was_placed_with_it() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     world.apply(&settings()).await?;
     until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
     let b = world.member(B).await?;
@@ -197,6 +203,9 @@ async fn scenario_19_unjoining_can_take_what_was_placed_with_it() -> Result<()> 
     assert!(b.has("/api/v1/namespaces/theirs").await?);
     until_told(&world, &settings(), &[(A, "")], "True").await?;
 
+    restart(&mut world, &[A]).await?;
+    until_told(&world, &settings(), &[(A, "")], "True").await?;
+
     // At once, under the same name.
     world.join(B).await?;
     until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await.map(drop)
@@ -205,7 +214,7 @@ async fn scenario_19_unjoining_can_take_what_was_placed_with_it() -> Result<()> 
 /// What cannot be deleted is named, one by one, and all else goes.
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_19_what_cannot_be_deleted_is_listed() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     let (b, kept) = (world.member(B).await?, ["kept-1", "kept-2"]);
     for name in kept {
         world.namespace(name).await?;
@@ -241,6 +250,7 @@ async fn scenario_19_what_cannot_be_deleted_is_listed() -> Result<()> {
     })
     .await?;
 
+    restart(&mut world, &[A, B]).await?;
     let refused = unjoined(&world, B, false, true).await;
     let why = refused.err().context("all of them went")?.to_string();
     assert!(kept.iter().all(|name| why.contains(name)) && why.contains("it is kept"), "{why}");
@@ -253,7 +263,7 @@ async fn scenario_19_what_cannot_be_deleted_is_listed() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_19_unjoining_leaves_what_runs_and_takes_what_is_hanses() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     world.apply(&settings()).await?;
     until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
     let b = world.member(B).await?;
@@ -273,6 +283,7 @@ async fn scenario_19_unjoining_leaves_what_runs_and_takes_what_is_hanses() -> Re
     let secrets = items(&world.client, "/api/v1/namespaces/hanse-system/secrets").await?;
     assert!(!secrets.iter().any(|it| it["metadata"]["name"] == "cluster-b"));
 
+    restart(&mut world, &[A]).await?;
     // It comes back under the same name, and what it had is taken up as it is.
     world.join(B).await?;
     until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
@@ -294,7 +305,7 @@ async fn scenario_19_unjoining_leaves_what_runs_and_takes_what_is_hanses() -> Re
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_19_a_cluster_that_is_dead_can_be_forgotten() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     world.apply(&settings()).await?;
     until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await?;
     world.cut(B)?;
@@ -303,6 +314,7 @@ async fn scenario_19_a_cluster_that_is_dead_can_be_forgotten() -> Result<()> {
     assert!(forgotten.was_joined);
     until_told(&world, &settings(), &[(A, "")], "True").await?;
 
+    restart(&mut world, &[A]).await?;
     // If it is not dead after all, it can be joined again, at once and under that name.
     world.heal(B)?;
     world.join(B).await?;

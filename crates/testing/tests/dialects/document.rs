@@ -4,13 +4,13 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::{
-    words::{create, documents, label_cluster, until_told},
-    world::{World, path},
+    words::{create, documents, label_cluster, restart, until_told, until_warned},
+    world::{World, assignment_path, condition, path, text},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn template_placement_and_override_make_five_replicas_here_and_ten_there() -> Result<()> {
-    let world = World::start(&["cluster1", "cluster2", "cluster3"]).await?;
+    let mut world = World::start(&["cluster1", "cluster2", "cluster3"]).await?;
     let documents = documents(include_str!("data/federated-replica-set.yaml"))?;
     for object in &documents {
         create(&world, object).await?;
@@ -29,6 +29,7 @@ async fn template_placement_and_override_make_five_replicas_here_and_ten_there()
     until_told(&world, &documents[0], &[("cluster1", ""), ("cluster2", "")], "True").await?;
     assert!(!world.member("cluster3").await?.has(&path(&set)).await?);
 
+    restart(&mut world, &["cluster1", "cluster2", "cluster3"]).await?;
     // Without its placement it is nowhere, and without its override as the template says.
     let overrides = path(&documents[2]);
     world.client.delete(&overrides).await?;
@@ -37,6 +38,22 @@ async fn template_placement_and_override_make_five_replicas_here_and_ten_there()
     world.client.delete(&path(&documents[1])).await?;
     member.until_gone(&path(&set)).await?;
     until_told(&world, &documents[0], &[], "True").await.map(drop)
+}
+
+/// Of federated services: it says by which name they are looked up, in each cluster of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_settings_of_kube_dns_are_taken_as_they_stand_and_go_nowhere() -> Result<()> {
+    let world = World::start(&["a"]).await?;
+    let settings = documents(include_str!("data/kube-dns.yaml"))?.remove(0);
+    create(&world, &settings).await?;
+    assert_eq!(
+        world.get(&path(&settings)).await?["data"],
+        json!({"federations": "federation=${DNS_ZONE_NAME}"})
+    );
+    world.namespace("shop").await?;
+    world.barrier("shop", 0, &["a"]).await?;
+    assert!(!world.member("a").await?.has(&path(&settings)).await?);
+    Ok(())
 }
 
 /// `kubectl get clusters` takes the first group that has them.
@@ -60,7 +77,7 @@ async fn kinds_of_dialects_are_served_everywhere_and_come_last() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_03_a_cluster_selector_is_followed_as_labels_change() -> Result<()> {
-    let world = World::start(&["a", "b"]).await?;
+    let mut world = World::start(&["a", "b"]).await?;
     label_cluster(&world, "a", json!({"location": "europe", "environment": "prod"})).await?;
     label_cluster(&world, "b", json!({"location": "usa"})).await?;
     let mut config = documents(include_str!("data/cluster-selector.yaml"))?.remove(0);
@@ -71,15 +88,20 @@ async fn scenario_03_a_cluster_selector_is_followed_as_labels_change() -> Result
     a.until(&path(&config), "it is there", |it| it["data"]["myconfigkey"] == "myconfigdata").await?;
     assert!(!b.has(&path(&config)).await?);
 
+    restart(&mut world, &["a", "b"]).await?;
     label_cluster(&world, "a", json!({"environment": "test"})).await?;
     a.until_gone(&path(&config)).await?;
     label_cluster(&world, "b", json!({"location": "europe", "environment": "prod"})).await?;
     b.until_there(&path(&config)).await.map(drop)
 }
 
+fn bad_selector() -> serde_json::Value {
+    json!({"federation.alpha.kubernetes.io/cluster-selector": r#"[{"key": "location", "operator": "~", "values": ["x"]}]"#})
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_04_a_bad_selector_is_harmless() -> Result<()> {
-    let world = World::start(&["a", "b"]).await?;
+    let mut world = World::start(&["a", "b"]).await?;
     label_cluster(&world, "a", json!({"location": "europe", "environment": "prod"})).await?;
     let mut config = documents(include_str!("data/cluster-selector.yaml"))?.remove(0);
     create(&world, &config).await?;
@@ -87,21 +109,31 @@ async fn scenario_04_a_bad_selector_is_harmless() -> Result<()> {
     let a = world.member("a").await?;
     let copy = a.until_there(&path(&config)).await?;
 
-    let bad = json!({"federation.alpha.kubernetes.io/cluster-selector": r#"[{"key": "location", "operator": "~", "values": ["x"]}]"#});
-    let edited = json!({"metadata": {"annotations": bad}, "data": {"myconfigkey": "edited"}});
+    let edited = json!({"metadata": {"annotations": bad_selector()}, "data": {"myconfigkey": "edited"}});
     world.patch(&path(&config), edited).await?;
-    let events = "/api/v1/namespaces/default/events";
-    let says = |list: &serde_json::Value| {
-        let items = list["items"].as_array().into_iter().flatten();
-        items.filter(|it| it["involvedObject"]["name"] == "myconfig").any(|it| {
-            it["type"] == "Warning"
-                && it["message"].as_str().unwrap_or_default().contains("not a valid operator")
-        })
+    until_warned(&world, &config, "not a valid operator").await?;
+    // What has no conditions of its own has them in its Assignment.
+    let failed = |it: &serde_json::Value| {
+        let message = it["spec"]["decision"]["message"].as_str().unwrap_or_default();
+        message.contains("not a valid operator")
     };
-    world.until(events, "a warning says what is wrong", says).await?;
+    world.until(&assignment_path(&config), "its Assignment says so", failed).await?;
+    restart(&mut world, &["a", "b"]).await?;
     world.barrier("default", 0, &["a", "b"]).await?;
+    world.until(&assignment_path(&config), "its Assignment says so still", failed).await?;
     let kept = a.get(&path(&config)).await?;
     assert_eq!(kept["metadata"]["resourceVersion"], copy["metadata"]["resourceVersion"], "{kept}");
+
+    // What has conditions has a failed one.
+    let mut web = crate::app::deployment("web", 1);
+    web["metadata"]["namespace"] = json!("default");
+    web["metadata"]["annotations"] = bad_selector();
+    world.apply(&web).await?;
+    let failed = |it: &serde_json::Value| {
+        let synced = condition(it, "Synced");
+        synced["status"] == "False" && text(&synced, "/message").contains("not a valid operator")
+    };
+    world.until(&path(&web), "it has a failed condition", failed).await?;
 
     // Fixing it resumes.
     let all = json!({"federation.alpha.kubernetes.io/cluster-selector": "[]"});

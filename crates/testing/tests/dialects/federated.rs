@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::NS,
-    words::{A, B, federated, named, plain, start, template, until_replicas, until_told},
+    words::{A, B, federated, named, plain, restart, start, template, until_replicas, until_told},
     world::{World, apply, path},
 };
 
@@ -24,7 +24,7 @@ fn override_of(cluster: &str, changes: Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_13_template_placement_and_override() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     let ten = override_of(B, json!([{"path": "/spec/replicas", "value": 10}]));
     world.apply(&web(ten)).await?;
     let copy = plain(&web(json!([])));
@@ -42,6 +42,8 @@ async fn scenario_13_template_placement_and_override() -> Result<()> {
     until_told(&world, &missing, &[(A, ""), (B, "ApplyOverridesFailed")], "FalseCheckClusters").await?;
     until_replicas(&b, &copy, 10).await?;
 
+    restart(&mut world, &[A, B]).await?;
+    until_told(&world, &missing, &[(A, ""), (B, "ApplyOverridesFailed")], "FalseCheckClusters").await?;
     let renamed = web(override_of(B, json!([{"path": "/metadata/name", "value": "other"}])));
     let refused = apply(&world.client, "", &renamed).await?;
     assert_eq!(refused.code, 422, "{}", refused.text());
@@ -53,6 +55,8 @@ async fn scenario_13_template_placement_and_override() -> Result<()> {
     alone["spec"]["placement"] = named(&[A]);
     world.apply(&alone).await?;
     until_told(&world, &alone, &[(A, ""), (B, "WaitingForRemoval")], "FalseCheckClusters").await?;
+    restart(&mut world, &[A, B]).await?;
+    until_told(&world, &alone, &[(A, ""), (B, "WaitingForRemoval")], "FalseCheckClusters").await?;
     assert!(b.has(&path(&copy)).await?);
     b.client.merge_patch(&path(&copy), &json!({"metadata": {"finalizers": null}})).await?;
     b.until_gone(&path(&copy)).await?;
@@ -61,7 +65,7 @@ async fn scenario_13_template_placement_and_override() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_13_the_form_with_dotted_paths() -> Result<()> {
-    let world = World::start(&[A, B]).await?;
+    let mut world = World::start(&[A, B]).await?;
     world.namespace(NS).await?;
     let mk = |kind: &str, spec: Value| {
         json!({
@@ -80,7 +84,12 @@ async fn scenario_13_the_form_with_dotted_paths() -> Result<()> {
     world.apply_all(&objects).await?;
     let copy = plain(&objects[0]);
     until_replicas(&world.member(A).await?, &copy, 5).await?;
-    until_replicas(&world.member(B).await?, &copy, 10).await.map(drop)
+    until_replicas(&world.member(B).await?, &copy, 10).await?;
+    restart(&mut world, &[A, B]).await?;
+    let fewer = json!({"overrides": override_of(B, json!([{"path": "spec.replicas", "value": 7}]))});
+    world.apply(&mk("FederatedDeploymentOverride", fewer)).await?;
+    until_replicas(&world.member(B).await?, &copy, 7).await?;
+    until_replicas(&world.member(A).await?, &copy, 5).await.map(drop)
 }
 
 fn config(placement: Value) -> Value {
@@ -93,7 +102,7 @@ fn config(placement: Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_12_drift_is_repaired_and_what_members_add_stays() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     world.apply(&config(named(&[A, B]))).await?;
     let copy = path(&plain(&config(json!({}))));
     let (a, b) = (world.member(A).await?, world.member(B).await?);
@@ -103,6 +112,7 @@ async fn scenario_12_drift_is_repaired_and_what_members_add_stays() -> Result<()
 
     a.client.merge_patch(&copy, &json!({"data": {"key": "other"}})).await?;
     a.until(&copy, "it is restored", |it| it["data"]["key"] == "value").await?;
+    restart(&mut world, &[A, B]).await?;
     a.client.delete(&copy).await?;
     a.until(&copy, "it is made again", |it| it["data"]["key"] == "value").await?;
     let added = json!({"metadata": {"annotations": {"x": "y"}, "labels": {"team": "z"}}});
@@ -119,7 +129,7 @@ async fn scenario_12_drift_is_repaired_and_what_members_add_stays() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_14_a_namespace_says_where_things_in_it_may_be() -> Result<()> {
-    let world = World::start(&[A, B]).await?;
+    let mut world = World::start(&[A, B]).await?;
     world.namespace(NS).await?;
     let (a, b) = (world.member(A).await?, world.member(B).await?);
     let copy = path(&plain(&config(json!({}))));
@@ -133,6 +143,7 @@ async fn scenario_14_a_namespace_says_where_things_in_it_may_be() -> Result<()> 
     assert!(!b.has(&copy).await?);
     until_told(&world, &namespace(json!({})), &[(A, "")], "True").await?;
 
+    restart(&mut world, &[A, B]).await?;
     world.apply(&namespace(named(&[A, B]))).await?;
     b.until_there(&copy).await?;
 
@@ -169,7 +180,7 @@ async fn scenario_14_a_namespace_says_where_things_in_it_may_be() -> Result<()> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     let a = world.member(A).await?;
     // The hub may have been faster: whose the namespace is makes no difference here.
     let made = a.client.post("/api/v1/namespaces", &crate::app::namespace(NS)).await?;
@@ -190,6 +201,8 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     let untouched = a.get(&path(&theirs)).await?;
     assert_eq!((&untouched["spec"]["replicas"], untouched["metadata"].get("labels")), (&json!(2), None));
 
+    restart(&mut world, &[A, B]).await?;
+    until_told(&world, &web(json!([])), &[(A, "AlreadyExists"), (B, "")], "FalseCheckClusters").await?;
     world.apply(&config("Enabled")).await?;
     let adopted = until_replicas(&a, &theirs, 5).await?;
     assert_eq!(adopted["metadata"]["labels"]["kubefed.io/managed"], "true");
@@ -204,6 +217,8 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     more["spec"]["template"]["spec"]["replicas"] = json!(8);
     world.apply(&more).await?;
     until_replicas(&world.member(B).await?, &theirs, 8).await?;
+    until_told(&world, &more, &[(A, "ManagedLabelFalse"), (B, "")], "FalseCheckClusters").await?;
+    restart(&mut world, &[A, B]).await?;
     until_told(&world, &more, &[(A, "ManagedLabelFalse"), (B, "")], "FalseCheckClusters").await?;
     assert_eq!(a.get(&path(&theirs)).await?["spec"]["replicas"], 5);
     a.client

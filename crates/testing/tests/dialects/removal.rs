@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::NS,
-    words::{A, B, federated, named, plain, start, template, until_replicas, until_told},
+    words::{A, B, federated, named, plain, restart, start, template, until_replicas, until_told},
     world::{World, items, path, text},
 };
 
@@ -36,7 +36,7 @@ async fn scenario_16_copies_go_before_the_federated_object() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_16_orphans_stay_and_are_nobodys() -> Result<()> {
-    let world = settled().await?;
+    let mut world = settled().await?;
     let copy = path(&plain(&web()));
     let (a, b) = (world.member(A).await?, world.member(B).await?);
     let before = a.get(&copy).await?;
@@ -56,9 +56,31 @@ async fn scenario_16_orphans_stay_and_are_nobodys() -> Result<()> {
         );
         assert!(left["metadata"]["annotations"].get("hanse.io/source-uid").is_none());
     }
-    // One of the same name takes it over, as configured.
-    world.apply(&web()).await?;
-    until_told(&world, &web(), &[(A, ""), (B, "")], "True").await?;
+    // One of the same name leaves them alone or takes them over, as configured.
+    let config = |adopts: &str| {
+        json!({
+            "apiVersion": "core.kubefed.io/v1beta1", "kind": "KubeFedConfig",
+            "metadata": {"name": "kubefed", "namespace": "kube-federation-system"},
+            "spec": {"scope": "Cluster", "syncController": {"adoptResources": adopts}},
+        })
+    };
+    world.namespace("kube-federation-system").await?;
+    world.apply(&config("Disabled")).await?;
+    let mut more = web();
+    more["spec"]["template"]["spec"]["replicas"] = json!(3);
+    world.apply(&more).await?;
+    let refused = [(A, "AlreadyExists"), (B, "AlreadyExists")];
+    until_told(&world, &more, &refused, "FalseCheckClusters").await?;
+    restart(&mut world, &[A, B]).await?;
+    until_told(&world, &more, &refused, "FalseCheckClusters").await?;
+    for member in [&a, &b] {
+        let left = member.get(&copy).await?;
+        assert_eq!(left["spec"]["replicas"], 2);
+        assert!(left["metadata"]["labels"].get("kubefed.io/managed").is_none());
+    }
+    world.apply(&config("Enabled")).await?;
+    until_told(&world, &more, &[(A, ""), (B, "")], "True").await?;
+    until_replicas(&b, &plain(&web()), 3).await?;
     assert_eq!(a.get(&copy).await?["metadata"]["uid"], before["metadata"]["uid"]);
     Ok(())
 }
@@ -161,9 +183,7 @@ async fn a_restart_of_the_hub_in_between_changes_nothing() -> Result<()> {
     let mut world = settled().await?;
     let copy = plain(&web());
     let uid = world.member(A).await?.get(&path(&copy)).await?["metadata"]["uid"].clone();
-    world.restart_hub(true).await?;
-    world.until_ready(A).await?;
-    world.until_ready(B).await?;
+    restart(&mut world, &[A, B]).await?;
     let mut more = web();
     more["spec"]["template"]["spec"]["replicas"] = json!(3);
     world.apply(&more).await?;

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::{
     app::NS,
     federated::web,
-    words::{A, B, federated, named, plain, start, until_replicas, until_told},
+    words::{A, B, federated, named, plain, restart, start, until_replicas, until_told},
     world::{World, path},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_15_members_keep_what_is_theirs() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     let service = |label: &str| {
         let spec = json!({
             "type": "LoadBalancer", "externalTrafficPolicy": "Local", "selector": {"app": "web"},
@@ -36,6 +36,7 @@ async fn scenario_15_members_keep_what_is_theirs() -> Result<()> {
         assert!(made["spec"]["healthCheckNodePort"].as_u64() > Some(0), "{made}");
         before.push(theirs(&made));
     }
+    restart(&mut world, &[A, B]).await?;
     world.apply(&service("two")).await?;
     for (member, before) in members.iter().zip(before) {
         let after =
@@ -55,6 +56,9 @@ async fn scenario_15_members_keep_what_is_theirs() -> Result<()> {
     let changed = |it: &Value| it["metadata"]["labels"]["tier"] == "new";
     let kept = members[0].until(&path(&deployment), "it is changed", changed).await?;
     assert_eq!(kept["spec"]["replicas"], 7);
+    restart(&mut world, &[A, B]).await?;
+    world.barrier(NS, 0, &[A, B]).await?;
+    assert_eq!(members[0].get(&path(&deployment)).await?["spec"]["replicas"], 7);
     web["spec"]["retainReplicas"] = json!(false);
     world.apply(&web).await?;
     until_replicas(&members[0], &deployment, 5).await.map(drop)
@@ -78,7 +82,7 @@ fn what_members_decide() -> [Kept; 3] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_15_of_every_kind_members_keep_what_they_decide() -> Result<()> {
-    let world = start(&[A, B]).await?;
+    let mut world = start(&[A, B]).await?;
     let members = [world.member(A).await?, world.member(B).await?];
     for member in &members {
         member.provide_volumes().await?;
@@ -102,6 +106,7 @@ async fn scenario_15_of_every_kind_members_keep_what_they_decide() -> Result<()>
             before.push(theirs(&made));
         }
         until_told(&world, &whole(""), &[(A, ""), (B, "")], "True").await?;
+        restart(&mut world, &[A, B]).await?;
         world.apply(&whole("two")).await?;
         for (member, before) in members.iter().zip(before) {
             let is_new = |it: &Value| it["metadata"]["labels"]["tier"] == "two";
@@ -116,7 +121,7 @@ async fn scenario_15_of_every_kind_members_keep_what_they_decide() -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_15_tokens_never_leave_the_hub_and_members_keep_theirs() -> Result<()> {
     const TOKEN: &str = "kubernetes.io/service-account-token";
-    let world = World::start(&[A, B]).await?;
+    let mut world = World::start(&[A, B]).await?;
     let (a, b) = (world.member(A).await?, world.member(B).await?);
     let of_kept = json!({"kubernetes.io/service-account.name": "kept"});
     let secret = json!({
@@ -137,6 +142,7 @@ async fn scenario_15_tokens_never_leave_the_hub_and_members_keep_theirs() -> Res
     let told = until_told(&world, &whole, &failed, "FalseCheckClusters").await?;
     let message = crate::world::condition(&told, "Propagation")["message"].to_string();
     assert!(message.contains(TOKEN), "{message}");
+    restart(&mut world, &[A, B]).await?;
     // What else is in that namespace goes on, and passes.
     let other =
         federated("ConfigMap", "other", json!({"template": {"data": {}}, "placement": named(&[A, B])}));
