@@ -421,8 +421,7 @@ impl World {
             |text: &str| object.metadata_member().windows(text.len()).any(|window| window == text.as_bytes());
         !self.policies(space.id()).is_empty()
             || !self.policies(&root_id()).is_empty()
-            || mentions(CLUSTERS)
-            || mentions(PLACEMENT)
+            || [CLUSTERS, PLACEMENT, placement::dialect::FEDERATED].into_iter().any(mentions)
     }
 
     /// An Assignment is as it is in `after`; `object` is it, or what it was last.

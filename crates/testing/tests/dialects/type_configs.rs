@@ -135,7 +135,6 @@ async fn with_widgets(world: &World, name: &str) -> Result<Member> {
 async fn a_kind_of_ones_own_is_federated_and_its_status_collected() -> Result<()> {
     let mut world = start(&[]).await?;
     let (a, b) = (with_widgets(&world, A).await?, with_widgets(&world, B).await?);
-    world.apply(&federation(true)).await?;
     world.namespace(SYSTEM).await?;
     for (group, kind) in [("example.com", "Widget"), ("types.kubefed.io", "FederatedWidget")] {
         world.apply(&definition(group, kind)).await?;
