@@ -187,9 +187,16 @@ fn compare(
     let now = controllers.hub.now().as_second();
     for (item, object) in quotas.iter(Some(key.item.namespace()), None) {
         let Some(quota) = controllers.hub.quotas.read(workspace, item, object) else { continue };
+        let key = Key { collection: collection().clone(), item: item.clone() };
+        if quota.wanted != quota.hard {
+            // It is charged with nothing before it was counted, and the count that is under way may have looked earlier.
+            if quota.wanted.keys().any(|name| measure.has(name)) {
+                changed.grown.push(key);
+            }
+            continue;
+        }
         let before = quota.usage(&measure, old.as_ref(), now);
         let after = quota.usage(&measure, new.as_ref(), now);
-        let key = Key { collection: collection().clone(), item: item.clone() };
         if has_more(&before, &after) {
             changed.shrunk.push(key);
         } else if has_more(&after, &before) {

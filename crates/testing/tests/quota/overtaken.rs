@@ -13,14 +13,14 @@ use store::{
     Change, Collection, Commit, Committed, Error, Expect, Key, Store, WorkspaceId, Write, memory::MemoryStore,
 };
 use testing::{
-    hub::{TestHub, eventually},
+    hub::{TestHub, eventually, outfitted},
     interposed::{Between, Interposed},
 };
 use tokio::sync::watch;
 
 use crate::{NAMESPACE, eventually_used, mk, mk_quota, used};
 
-/// A store that holds counts back: commits of a quota alone wait until they may pass.
+/// A store that holds counts back: commits that change a quota alone wait until they may pass.
 struct Gate {
     open: watch::Receiver<bool>,
     waiting: watch::Sender<usize>,
@@ -30,7 +30,10 @@ struct Gate {
 
 impl Gate {
     fn is_count(commit: &Commit) -> bool {
-        matches!(&commit.writes[..], [one] if one.key.collection == Collection::new("", "resourcequotas"))
+        let is_count = |one: &Write| {
+            one.key.collection == Collection::new("", "resourcequotas") && matches!(one.expect, Expect::At(_))
+        };
+        matches!(&commit.writes[..], [one] if is_count(one))
     }
 }
 
@@ -95,6 +98,27 @@ async fn a_count_that_was_overtaken_by_a_charge_is_made_again() -> Result<()> {
     assert_eq!(seen(changes.expect().await?), "3");
     assert_eq!(seen(changes.expect().await?), "2");
     Ok(())
+}
+
+#[tokio::test]
+async fn what_is_made_while_a_quota_is_counted_for_the_first_time_is_not_missed() -> Result<()> {
+    // Given a quota whose first count has seen no secret, and is not written down yet
+    let (gate, open) = watch::channel(false);
+    let (waiting, mut held) = watch::channel(0);
+    let store = Interposed::new(Gate { open, waiting, before_list: Arc::default() });
+    let hub = TestHub::start_on(store, Default::default()).await?;
+    let client = hub.admin().await?;
+    mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await?;
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"secrets": "10"}}});
+    mk(&client, &format!("{NAMESPACE}/resourcequotas"), quota).await?;
+    held.wait_for(|count| *count > 0).await?;
+    // When a secret is made meanwhile, which is not charged, and whoever counts has heard of it: what comes after it is done
+    mk(&client, &format!("{NAMESPACE}/secrets"), json!({"metadata": {"name": "a"}})).await?;
+    mk(&client, "/api/v1/namespaces", json!({"metadata": {"name": "later"}})).await?;
+    outfitted(&client, "/api/v1/namespaces/later").await?;
+    gate.send(true)?;
+    // Then it counts
+    eventually_used(&client, "q", json!({"secrets": "1"})).await
 }
 
 #[tokio::test]
