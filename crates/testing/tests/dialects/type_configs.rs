@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use crate::{
     app::NS,
     federated::web,
-    scheduling::federation,
     words::{A, B, federated, named, plain, restart, start, until_replicas, until_told},
     world::{Member, World, path, text},
 };
