@@ -4,7 +4,7 @@
 use std::{fmt::Write, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::bundle::Bundle;
 
@@ -16,10 +16,12 @@ pub struct Chart {
     pub path: &'static str,
     /// Other values than its own.
     pub values: &'static [&'static str],
+    /// Secrets that Jobs among its hooks make, with their keys, which its pods mount: whoever installs it without hooks has to.
+    pub secrets: &'static [(&'static str, &'static [&'static str])],
 }
 
 const fn chart(name: &'static str, module: &'static str, path: &'static str) -> Chart {
-    Chart { name, module, path, values: &[] }
+    Chart { name, module, path, values: &[], secrets: &[] }
 }
 
 pub const CHARTS: &[Chart] = &[
@@ -38,6 +40,7 @@ pub const CHARTS: &[Chart] = &[
     Chart {
         // Clusters have a class of its usual name already.
         values: &["controller.ingressClassResource.name=chart-ingress-nginx"],
+        secrets: &[("chart-ingress-nginx-admission", &["ca", "cert", "key"])],
         ..chart(
             "chart-ingress-nginx",
             "k8s.io/ingress-nginx@v0.0.0-20240708192948-52c50467d67d",
@@ -53,7 +56,7 @@ pub const CHARTS: &[Chart] = &[
     chart("chart-sealed-secrets", "github.com/bitnami-labs/sealed-secrets@v0.40.0", "helm/sealed-secrets"),
 ];
 
-/// Manifests as helm renders them, without webhooks: those are called at Services, and no container runs behind them.
+/// Manifests as helm renders them, without hooks and webhooks: those are called at Services, and no container runs behind them.
 pub fn render(chart: &Chart) -> Result<Bundle> {
     let helm = testing::real::build(&["helm"])?.join("helm");
     let output = Command::new(helm)
@@ -70,6 +73,11 @@ pub fn render(chart: &Chart) -> Result<Bundle> {
         chart.name
     );
     let mut bundle = Bundle::of(chart.name, &[namespace, text])?;
+    bundle.objects.extend(chart.secrets.iter().map(|(name, keys)| {
+        let data: Map<String, Value> =
+            keys.iter().map(|key| ((*key).to_owned(), json!("made by hand"))).collect();
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data})
+    }));
     bundle.objects.retain(|it| {
         !matches!(
             it["kind"].as_str(),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `HANSE_CORPUS=a,b` tries only these. `HANSE_CORPUS_RECORD=1` writes down what the cluster that stands alone says;
-//! `HANSE_CORPUS_WRITE=1` writes `docs/compatibility.md`.
+//! `HANSE_CORPUS_WRITE=1` writes `docs/compatibility.md`, and notes when all were tried and found as they should be.
 
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
@@ -33,7 +33,7 @@ use self::{
     bundle::Bundle,
     charts::CHARTS,
     course::{Expected, Outcome, Plain},
-    report::Known,
+    report::{Known, Ran},
     side::Side,
     tending::Tended,
     worlds::World,
@@ -49,7 +49,7 @@ fn the_page_says_what_is_tried_and_missed() -> Result<()> {
     }
     let bundles = bundle::all()?;
     let controllers = controller::all()?;
-    let page = report::page(&Known::read()?, &bundles, CHARTS, &controllers);
+    let page = report::page(&Known::read()?, &Ran::read()?, &bundles, CHARTS, &controllers);
     if std::env::var_os("HANSE_CORPUS_WRITE").is_some() {
         return Ok(std::fs::write(report::page_file(), page)?);
     }
@@ -73,7 +73,7 @@ async fn applications_run_in_simulated_members() -> Result<()> {
     let bundles = bundle::all()?;
     let expected = recorded(&bundles)?;
     let world = World::simulated().await?;
-    compare(&world.side, &bundles, &expected).await
+    compare(&world.side, report::APPLICATIONS, &bundles, &expected).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,7 +82,7 @@ async fn applications_run_in_real_members() -> Result<()> {
     let bundles = bundle::all()?;
     let expected = recorded(&bundles)?;
     let world = World::real().await?;
-    compare(&world.side, &bundles, &expected).await
+    compare(&world.side, report::APPLICATIONS, &bundles, &expected).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,10 +114,10 @@ async fn charts_of_others_run_in_members() -> Result<()> {
         on_plain(&world.side, &bundles, false).await?
     };
     let simulated = World::simulated().await?;
-    let first = compare(&simulated.side, &bundles, &expected).await;
+    let first = compare(&simulated.side, report::CHARTS, &bundles, &expected).await;
     drop(simulated);
     let real = World::real().await?;
-    compare(&real.side, &bundles, &expected).await.and(first)
+    compare(&real.side, report::CHARTS, &bundles, &expected).await.and(first)
 }
 
 fn recorded(bundles: &[Bundle]) -> Result<Expected> {
@@ -152,7 +152,7 @@ async fn on_plain(side: &Side, bundles: &[Bundle], records: bool) -> Result<Expe
 }
 
 /// All of them on a hub; fails if anything differs that is not known to, or does not any more.
-async fn compare(side: &Side, bundles: &[Bundle], expected: &Expected) -> Result<()> {
+async fn compare(side: &Side, group: &str, bundles: &[Bundle], expected: &Expected) -> Result<()> {
     let before = side.inventory().await?;
     let run = |bundle: &Bundle| {
         let (bundle, plain) = (bundle.clone(), expected[&bundle.name].clone());
@@ -171,7 +171,7 @@ async fn compare(side: &Side, bundles: &[Bundle], expected: &Expected) -> Result
         side.name
     );
     ensure!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
-    Ok(())
+    Ran::note(group, side.name)
 }
 
 /// Whether what is left in the end is of an application that was said already not to go.

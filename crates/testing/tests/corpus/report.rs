@@ -1,8 +1,14 @@
 //! What is known to be different, and the page that says so.
 
-use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+    path::PathBuf,
+    process::Command,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{
@@ -13,6 +19,9 @@ use super::{
     course::Outcome,
 };
 
+pub const APPLICATIONS: &str = "applications";
+pub const CHARTS: &str = "charts that others wrote";
+pub const CONTROLLERS: &str = "controllers";
 /// Where applications are compared with a cluster that stands alone.
 pub const SIDES: [(&str, &str); 2] = [("simulated", "simulated members"), ("real", "real members")];
 /// How controllers run.
@@ -96,14 +105,8 @@ impl Miss {
         self.sides.iter().any(|it| it == side) && self.bundles.iter().any(|it| it == bundle)
     }
 
-    /// It may happen to any of them, by chance: nobody's own miss.
-    fn is_anyones(&self, side: &str) -> bool {
-        self.sides.iter().any(|it| it == side) && self.bundles.iter().any(|it| it == "any")
-    }
-
     fn fits(&self, side: &str, bundle: &str, line: &str) -> bool {
-        let concerns = self.concerns(side, bundle) || self.is_anyones(side);
-        concerns && self.what.iter().any(|it| line.starts_with(it))
+        self.concerns(side, bundle) && self.what.iter().any(|it| line.starts_with(it))
     }
 }
 
@@ -111,19 +114,58 @@ pub fn page_file() -> PathBuf {
     corpus().join("../../docs/compatibility.md")
 }
 
+/// When all of a group were tried last on a side, and with what: `tests/corpus/runs.txt`.
+#[derive(Default)]
+pub struct Ran(BTreeMap<String, String>);
+
+impl Ran {
+    fn file() -> PathBuf {
+        corpus().join("runs.txt")
+    }
+
+    pub fn read() -> Result<Ran> {
+        let lines = fs::read_to_string(Self::file()).context("runs.txt")?;
+        let lines = lines.lines().filter_map(|line| line.split_once(": "));
+        Ok(Ran(lines.map(|(what, when)| (what.to_owned(), when.to_owned())).collect()))
+    }
+
+    /// Notes that it was now, where a page is to be written and nothing was left out.
+    pub fn note(group: &str, side: &str) -> Result<()> {
+        let is_asked = |name| std::env::var_os(name).is_some();
+        if is_asked("HANSE_CORPUS") || !is_asked("HANSE_CORPUS_WRITE") {
+            return Ok(());
+        }
+        let git = Command::new("git").args(["describe", "--always", "--dirty=+"]).output().context("git")?;
+        ensure!(git.status.success(), "{}", String::from_utf8_lossy(&git.stderr));
+        let commit = String::from_utf8_lossy(&git.stdout).trim().to_owned();
+        let mut ran = Ran::read()?;
+        let day = jiff::Timestamp::now().strftime("%Y-%m-%d");
+        ran.0.insert(format!("{group}, {side}"), format!("{day}, {commit}"));
+        let lines: String = ran.0.iter().map(|(what, when)| format!("{what}: {when}\n")).collect();
+        Ok(fs::write(Self::file(), lines)?)
+    }
+}
+
 /// `docs/compatibility.md`
-pub fn page(known: &Known, bundles: &[Bundle], charts: &[Chart], controllers: &[Described]) -> String {
+pub fn page(
+    known: &Known,
+    ran: &Ran,
+    bundles: &[Bundle],
+    charts: &[Chart],
+    controllers: &[Described],
+) -> String {
     let names: Vec<&str> = bundles.iter().map(|it| it.name.as_str()).collect();
     let chart_names: Vec<&str> = charts.iter().map(|it| it.name).collect();
     let controller_names: Vec<&str> = controllers.iter().map(|it| it.name.as_str()).collect();
     let groups = [
-        ("applications", SIDES, names),
-        ("charts that others wrote", SIDES, chart_names),
-        ("controllers", RUNS, controller_names),
+        ("applications and charts", SIDES, [names.clone(), chart_names.clone()].concat()),
+        (APPLICATIONS, SIDES, names),
+        (CHARTS, SIDES, chart_names),
+        (CONTROLLERS, RUNS, controller_names),
     ];
     let mut page = include_str!("page.md").to_owned();
     let put = |page: &mut String, mark: &str, text: &str| *page = page.replace(mark, text.trim_end());
-    put(&mut page, "{rates}", &rates(known, &groups));
+    put(&mut page, "{rates}", &rates(known, ran, &groups));
     put(&mut page, "{misses}", &misses(known));
     put(&mut page, "{hidden}", &hidden(known));
     put(&mut page, "{apps}", &apps(known, bundles));
@@ -134,13 +176,16 @@ pub fn page(known: &Known, bundles: &[Bundle], charts: &[Chart], controllers: &[
 
 type Columns = [(&'static str, &'static str); 2];
 
-fn rates(known: &Known, groups: &[(&str, Columns, Vec<&str>)]) -> String {
-    let mut text = String::from("| | tried | pass | rate |\n| --- | --- | --- | --- |\n");
+fn rates(known: &Known, ran: &Ran, groups: &[(&str, Columns, Vec<&str>)]) -> String {
+    let mut text =
+        String::from("| | tried | pass | rate | last run, commit |\n| --- | --- | --- | --- | --- |\n");
     for (group, sides, names) in groups {
         for (side, words) in sides {
             let passed = names.iter().filter(|name| known.of(side, name).next().is_none()).count();
             let rate = 100.0 * passed as f64 / names.len().max(1) as f64;
-            let _ = writeln!(text, "| {group}, {words} | {} | {passed} | {rate:.1} % |", names.len());
+            let when = ran.0.get(&format!("{group}, {side}")).map_or("", String::as_str);
+            let _ =
+                writeln!(text, "| {group}, {words} | {} | {passed} | {rate:.1} % | {when} |", names.len());
         }
     }
     text
