@@ -177,7 +177,7 @@ func (k *kit) furnish(ctx context.Context, wanted *unstructured.Unstructured, na
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}
 	quota := &corev1.ResourceQuota{ObjectMeta: meta}
 	if err := k.ensure(ctx, wanted, quota, func() {
-		quota.Spec.Hard = corev1.ResourceList{"count/secrets": resource.MustParse(text(wanted, "spec", "secrets"))}
+		quota.Spec.Hard = corev1.ResourceList{"count/configmaps": resource.MustParse(text(wanted, "spec", "configMaps"))}
 	}); err != nil {
 		return err
 	}
