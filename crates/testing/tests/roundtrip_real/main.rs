@@ -6,12 +6,15 @@
 #[path = "../roundtrip/app.rs"]
 #[allow(dead_code)] // Others use the rest of it.
 mod app;
+mod leaving;
+mod refusals;
+mod tenants;
 mod world;
 
 use serde_json::{Value, json};
 use testing::operator::eventually;
 
-use world::{MEMBERS, World, told};
+use world::{MEMBERS, World, condition, told};
 
 /// One world for all of them, since control planes take their time to start; each has a namespace of its own.
 #[test]
@@ -23,7 +26,15 @@ fn scenarios_on_three_real_clusters() {
     scenario_07_honest_status(&world);
     scenario_10_deletion_in_all_ways(&world);
     d05_x2_the_same_name_is_not_the_same_object(&world);
+    s1_1_assignments_are_written_by_hanse_alone(&world);
+    refusals::u1_7_d09_x4_what_a_member_refuses_is_told_until_it_is_put_right(&world);
+    refusals::bad_input_unknown_clusters_and_names_too_long(&world);
+    tenants::scenario_19_d11_s2_1_two_workspaces_with_equal_names(&world);
     scenario_12_a_partition_with_restarts(&mut world);
+    leaving::x6_members_go_on_without_the_hub(&mut world);
+    leaving::d14_deleting_a_workspace_with_a_dead_member(&world);
+    leaving::scenario_11_deleting_a_namespace_with_a_dead_member(&world);
+    leaving::x1_an_older_backup_deletes_nothing(&mut world);
     x2_every_delete_names_the_uid(&world);
 }
 
@@ -74,7 +85,6 @@ fn scenario_01_first_apply_without_placement_objects(world: &World) {
 
 fn scenario_02_applying_the_same_again_writes_nothing(world: &World) {
     let file = world.file("app.json", &in_namespace("shop", app::web()));
-    world.k(&["apply", "--server-side", "--force-conflicts", "-f", &file]).ok();
     world.barrier("shop", 1, &MEMBERS);
     let member = home(world, "shop", "web");
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
@@ -82,14 +92,17 @@ fn scenario_02_applying_the_same_again_writes_nothing(world: &World) {
         let here = world.until_in("shop", "deploy", "web", "it is there", |it| it["spec"].is_object());
         (version(&here), version(&world.there(&member, "shop", "deploy", "web")))
     };
-    let before = versions();
     let writes: Vec<usize> = world.members.iter().map(|it| it.session_writes().len()).collect();
-    for round in 0..20 {
-        world.k(&["apply", "-f", &file]).ok();
-        world.k(&["apply", "--server-side", "--force-conflicts", "-f", &file]).ok();
-        if round % 5 == 0 {
+    // After the first of its kind, which may say who manages what.
+    for way in [&["apply"][..], &["apply", "--server-side", "--force-conflicts"]] {
+        let apply = || world.k(&[way, &["-f", &file]].concat()).ok();
+        apply();
+        let before = versions();
+        for _ in 0..20 {
+            apply();
             world.k(&["diff", "-f", &file]).ok();
         }
+        assert_eq!(versions(), before, "{way:?}: in the hub, and of the copy");
     }
     world.barrier("shop", 2, &MEMBERS);
     for (member, before) in world.members.iter().zip(writes) {
@@ -97,8 +110,6 @@ fn scenario_02_applying_the_same_again_writes_nothing(world: &World) {
         new.retain(|it| it["objectRef"]["name"] != "barrier-2" && it["objectRef"]["resource"] != "events");
         assert!(new.is_empty(), "{}: {:?}", member.name, told(&new));
     }
-    // A client-side apply after a server-side one writes its annotation once: what is stored is what both say.
-    assert_eq!(versions().1, before.1, "the copy");
 }
 
 fn two_to_one(namespace: &str) -> Value {
@@ -129,6 +140,49 @@ fn scenario_06_spread_two_to_one_and_scale(world: &World) {
         counts if counts == [5, 2, 0] => Ok(()),
         counts => Err(format!("{counts:?}")),
     });
+    // The same each time.
+    let names: Vec<String> = (0..10).map(|round| format!("again-{round}")).collect();
+    let again = names.iter().map(|name| app::deployment(name, 7)).collect();
+    world.apply("again-and-again.json", &in_namespace("spread", again));
+    for name in &names {
+        let name = format!("deployments.apps.{name}");
+        world.until_in("spread", "assignment", &name, "five and two", |it| {
+            let shares = it["spec"]["clusters"].as_array().into_iter().flatten();
+            let shares: Vec<(&Value, &Value)> = shares.map(|it| (&it["name"], &it["replicas"])).collect();
+            shares == [(&json!("m1"), &json!(5)), (&json!("m2"), &json!(2))]
+        });
+    }
+    let file = world.file(
+        "again-and-again.json",
+        &in_namespace("spread", names.iter().map(|name| app::deployment(name, 7)).collect()),
+    );
+    world.k(&["delete", "-f", &file]).ok();
+}
+
+/// Also U1.5: what each cluster says of it is there to be read, and which cluster a pod is in (U1.6).
+fn s1_1_assignments_are_written_by_hanse_alone(world: &World) {
+    let patch = json!({"spec": {"clusters": []}}).to_string();
+    let write = ["patch", "assignment", "deployments.apps.web", "-n", "spread", "--type=merge", "-p", &patch];
+    let said = world.k(&write);
+    assert!(
+        !said.done && (said.text.contains("orbidden") || said.text.contains("not allowed")),
+        "{}",
+        said.text
+    );
+    let found =
+        world.k(&["get", "assignments", "-n", "spread", "-l", "cluster.hanse.io/m2", "-o", "name"]).ok();
+    assert!(found.contains("deployments.apps.web"), "{found}");
+    world.until_in("spread", "assignment", "deployments.apps.web", "each says what it has", |it| {
+        let mut reports = it["status"]["clusters"].as_array().cloned().unwrap_or_default();
+        reports.sort_by_key(|it| it["name"].to_string());
+        let ready: Vec<(&Value, &Value)> =
+            reports.iter().map(|it| (&it["name"], &it["status"]["readyReplicas"])).collect();
+        ready == [(&json!("m1"), &json!(5)), (&json!("m2"), &json!(2))]
+    });
+    let path = "jsonpath={range .items[*]}{.metadata.labels.hanse\\.io/cluster}:{.metadata.ownerReferences[0].kind} {end}";
+    let pods = world.k(&["get", "pods", "-n", "spread", "-l", "app=web", "-o", path]).ok();
+    assert_eq!(pods.matches("m1:ReplicaSet").count(), 5, "{pods}");
+    assert_eq!(pods.matches("m2:ReplicaSet").count(), 2, "{pods}");
 }
 
 /// Nodes that kwok pretends to be pull no images: in m2 no node is good enough instead.
@@ -144,10 +198,6 @@ fn scenario_07_honest_status(world: &World) {
     });
     world.apply("honest-policy.json", &[two_to_one("honest"), broken]);
     world.apply("honest.json", &in_namespace("honest", vec![app::deployment("web", 7)]));
-    let condition = |it: &Value, kind: &str| -> Value {
-        let all = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        all.into_iter().find(|it| it["type"] == kind).unwrap_or_default()
-    };
     world.until_in("honest", "deploy", "web", "five of seven, and m2 is named", |it| {
         let progressing = condition(it, "Progressing");
         it["status"]["readyReplicas"] == 5
@@ -176,9 +226,18 @@ fn scenario_10_deletion_in_all_ways(world: &World) {
         world.m("m1", &["get", "pods,rs,deploy", "-n", "ends", "-l", &of("foreground"), "-o", "name"]).ok();
     assert_eq!(left.trim().replace("No resources found in ends namespace.", ""), "", "it returned only then");
 
+    let path = "jsonpath={.metadata.uid}";
+    let uid = world.k(&["get", "-n", "ends", "deploy/background", "-o", path]).ok();
     world.k(&["delete", "-n", "ends", "deploy/background"]).ok();
     world.until_gone_there("m1", "ends", &["pods,rs,deploy", "-l", &of("background")]);
     world.until_gone_there("m1", "ends", &["deploy/background"]);
+    for member in MEMBERS {
+        let all = ["get", "deploy,rs,pods,svc,cm,secret,sa", "-A", "-o", "json"];
+        let all: Value = serde_json::from_str(&world.m(member, &all).ok()).expect("a list");
+        let mut all = all["items"].as_array().into_iter().flatten();
+        let marked = all.find(|it| it["metadata"]["annotations"]["hanse.io/source-uid"] == uid);
+        assert_eq!(marked, None, "{member}");
+    }
 
     let uids = || {
         world

@@ -3,14 +3,17 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    process::Command,
     thread,
 };
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testing::{
     link::Link,
     operator::{Operator, Said, eventually},
+    process::{Admin, binary},
     real::{Options, RealCluster},
 };
 
@@ -49,16 +52,26 @@ impl World {
         });
         let operator = Operator::start(members[0].cluster.kubectl()).expect("the hub starts");
         let world = World { operator, members, directory };
-        for member in &world.members {
-            let kubeconfig = member.kubeconfig_by_link(world.directory.path()).display().to_string();
-            world.operator.hanse(&["join", member.name, "--kubeconfig", &kubeconfig, "--region", "eu"]).ok();
-        }
-        for name in MEMBERS {
-            world.until("cluster", name, "it is known", |it| {
-                it["status"]["nodes"]["ready"] == 1 && it["status"]["apis"][0].is_object()
-            });
-        }
+        MEMBERS.iter().for_each(|name| world.begin_join(name));
+        MEMBERS.iter().for_each(|name| world.until_known(name));
         world
+    }
+
+    fn begin_join(&self, name: &str) {
+        let kubeconfig = self.member(name).kubeconfig_by_link(self.directory.path()).display().to_string();
+        self.operator.hanse(&["join", name, "--kubeconfig", &kubeconfig, "--region", "eu"]).ok();
+    }
+
+    fn until_known(&self, name: &str) {
+        self.until("cluster", name, "it is known", |it| {
+            it["status"]["nodes"]["ready"] == 1 && it["status"]["apis"][0].is_object()
+        });
+    }
+
+    /// A member joins again.
+    pub fn join(&self, name: &str) {
+        self.begin_join(name);
+        self.until_known(name);
     }
 
     pub fn member(&self, name: &str) -> &Member {
@@ -68,6 +81,62 @@ impl World {
     /// kubectl with the hub.
     pub fn k(&self, args: &[&str]) -> Said {
         self.operator.hub(args)
+    }
+
+    /// kubectl with a workspace, as a platform admin.
+    pub fn w(&self, workspace: &str, args: &[&str]) -> Said {
+        let server = format!("--server={}/clusters/{workspace}", self.admin().url);
+        let args: Vec<&str> = std::iter::once(server.as_str()).chain(args.iter().copied()).collect();
+        self.k(&args)
+    }
+
+    pub fn create_workspace(&self, name: &str) {
+        let workspace =
+            json!({"apiVersion": "hanse.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}});
+        self.w("root", &["create", "-f", &self.file("workspace.json", &[workspace])]).ok();
+    }
+
+    pub fn delete_workspace(&self, name: &str) {
+        self.w("root", &["delete", "workspace", name, "--timeout=180s"]).ok();
+    }
+
+    fn admin(&self) -> Admin {
+        Admin::read(&self.operator.kubeconfig()).expect("a kubeconfig")
+    }
+
+    /// A kubeconfig of a workspace for somebody who has nothing but what they say.
+    pub fn without_certificate(&self, workspace: &str) -> PathBuf {
+        let admin = self.admin();
+        let authority = BASE64_STANDARD.encode(&admin.ca_pem);
+        let server = format!("{}/clusters/{workspace}", admin.url);
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": server, "certificate-authority-data": authority}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it"}}],
+        });
+        let path = self.directory.path().join(format!("{workspace}.plain"));
+        std::fs::write(&path, config.to_string()).expect("a file");
+        path
+    }
+
+    /// Writes a backup of the hub, which is stopped for that.
+    pub fn back_up(&mut self, name: &str) -> PathBuf {
+        let file = self.directory.path().join(name);
+        self.operator.stop_hub().expect("it runs");
+        hanse(&["backup", "--data", &text(&self.operator.data), &text(&file)]);
+        self.operator.restart_hub().expect("it starts again");
+        file
+    }
+
+    /// The hub goes on with what a backup has.
+    pub fn restore(&mut self, backup: &Path) {
+        self.operator.stop_hub().expect("it runs");
+        let (data, old) = (&self.operator.data, self.directory.path().join("before-restore"));
+        std::fs::rename(data, &old).expect("it is moved");
+        hanse(&["restore", "--data", &text(data), &text(backup)]);
+        // Who trusts whom is no part of it.
+        std::fs::rename(old.join("pki"), data.join("pki")).expect("it is moved");
+        self.operator.restart_hub().expect("it starts again");
     }
 
     /// kubectl with a member, as its own admin.
@@ -212,6 +281,23 @@ impl Member {
             })
             .collect()
     }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The program of this repository, without any hub.
+fn hanse(args: &[&str]) {
+    let mut command = Command::new(binary().expect("hanse is built"));
+    let output = command.args(args).output().expect("hanse starts");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A condition of an object.
+pub fn condition(object: &Value, kind: &str) -> Value {
+    let all = object["status"]["conditions"].as_array().into_iter().flatten();
+    all.into_iter().find(|it| it["type"] == kind).cloned().unwrap_or_default()
 }
 
 /// In words, for failures.
