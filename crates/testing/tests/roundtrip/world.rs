@@ -65,6 +65,7 @@ pub struct World {
     store: Arc<dyn Store>,
     views: TempDir,
     audit: AuditOptions,
+    pace: sync::Options,
 }
 
 impl World {
@@ -74,22 +75,33 @@ impl World {
 
     /// A hub that keeps its objects there.
     pub async fn start_on(store: Arc<dyn Store>, members: &[&str]) -> Result<World> {
-        Self::start_with(store, members, AuditOptions::default()).await
+        Self::start_with(store, members, AuditOptions::default(), brisk()).await
+    }
+
+    /// Without members yet, and with sessions as they are by default: of very many, brisk ones would do nothing but ask.
+    pub async fn start_calm() -> Result<World> {
+        let store = Arc::new(MemoryStore::new());
+        Self::start_with(store, &[], AuditOptions::default(), sync::Options::default()).await
     }
 
     /// A hub that records what is done.
     pub async fn start_audited(members: &[&str], log: &Path) -> Result<World> {
         let audit = AuditOptions { log: Some(LogOptions::at(log)), ..AuditOptions::default() };
-        Self::start_with(Arc::new(MemoryStore::new()), members, audit).await
+        Self::start_with(Arc::new(MemoryStore::new()), members, audit, brisk()).await
     }
 
-    async fn start_with(store: Arc<dyn Store>, members: &[&str], audit: AuditOptions) -> Result<World> {
+    async fn start_with(
+        store: Arc<dyn Store>,
+        members: &[&str],
+        audit: AuditOptions,
+        pace: sync::Options,
+    ) -> Result<World> {
         let clusters = TestClusters::start_with(members, Pace::default(), ClusterOptions::default()).await?;
         let there = History::begin(&*clusters.simulation.hub().store);
         let (cuts, views) = (Cuts::default(), tempfile::tempdir()?);
         let here = History::begin(&*store);
-        let (hub, client) = start_hub(&cuts, store.clone(), views.path(), &audit).await?;
-        let world = World { hub, client, clusters, there, here, cuts, store, views, audit };
+        let (hub, client) = start_hub(&cuts, store.clone(), views.path(), &audit, &pace).await?;
+        let world = World { hub, client, clusters, there, here, cuts, store, views, audit, pace };
         for name in members {
             world.join(name).await?;
         }
@@ -139,7 +151,7 @@ impl World {
         std::mem::replace(&mut self.hub, spare).stop().await;
         self.here = History::begin(&*store);
         (self.hub, self.client) =
-            start_hub(&self.cuts, store.clone(), self.views.path(), &self.audit).await?;
+            start_hub(&self.cuts, store.clone(), self.views.path(), &self.audit, &self.pace).await?;
         self.store = store;
         Ok(())
     }
@@ -268,6 +280,7 @@ async fn start_hub(
     store: Arc<dyn Store>,
     views: &Path,
     audit: &AuditOptions,
+    pace: &sync::Options,
 ) -> Result<(TestHub, Client)> {
     let env = Env { network: Arc::new(cuts.clone()), ..Env::real() };
     let server = Options {
@@ -279,7 +292,7 @@ async fn start_hub(
     };
     let hub = TestHub::start_in(&env, store, server, LoginOptions::default()).await?;
     assign::start(&hub.peer.hub);
-    sync::start(&hub.peer.hub, brisk());
+    sync::start(&hub.peer.hub, pace.clone());
     let client = hub.admin().await?;
     Ok((hub, client))
 }
