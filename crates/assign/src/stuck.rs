@@ -59,9 +59,8 @@ pub async fn follow(hub: Arc<Hub>, mut feed: store::Feed) {
 
 /// What is to be told of a pod: its cluster, and the news.
 fn told(pod: &Object) -> Option<(String, News)> {
-    let mentions = |text: &str| pod.body_slice().windows(text.len()).any(|it| it == text.as_bytes());
     // Hardly any waits, and none else need be taken apart.
-    if !mentions(r#""waiting""#) {
+    if !std::str::from_utf8(pod.body_slice()).is_ok_and(|text| text.contains(r#""waiting""#)) {
         return None;
     }
     let pod = Value::Object(pod.tree().ok()?);
