@@ -267,9 +267,11 @@ pub fn compare(one: &[Snapshot], other: &[Snapshot]) -> Result<Totals, String> {
             Some(there) => (&one[at], &other[*there]),
             None => return Err(format!("workspace {id} is missing")),
         };
-        let position = |snapshot: &Snapshot| (snapshot.state().head, snapshot.state().epochs.clone());
-        if position(left) != position(right) {
+        if left.state().head != right.state().head {
             return Err(format!("workspace {id} stands at {} and {}", left.state().head, right.state().head));
+        }
+        if left.state().epochs != right.state().epochs {
+            return Err(format!("workspace {id} had other epochs"));
         }
         let full = |snapshot: &Snapshot| {
             let mut collections = snapshot.collections();

@@ -18,9 +18,9 @@ use jiff::Timestamp;
 use machinery::Revision;
 use store::{
     Change, Commit, Error, Expect, Key, Store, WorkspaceId, Write,
-    backup::{Backup, BackupFile, Entry, Export, export, import},
+    backup::{Backup, BackupFile, Entry, Export, compare, export, import},
     embedded::{EmbeddedStore, OpenError, check, restore},
-    live::Expiry,
+    live::{Expiry, Snapshot},
     memory::MemoryStore,
     suite::{draft, value_of},
 };
@@ -305,4 +305,59 @@ async fn many_histories_are_forgotten_at_once() {
         assert!(matches!(store.watch(&workspace(number), span(), position), Err(Error::Expired { .. })));
     }
     mk_env(&disk).clock.sleep(Duration::from_secs(1)).await;
+}
+
+/// Two workspaces, the second of which began these epochs, and has an object that expires.
+async fn mk_pair(value: &str, expires: i64, epochs: &[u32]) -> MemoryStore {
+    let store = MemoryStore::new();
+    for number in 0..2 {
+        write(&store, &workspace(number), &[("a", "1")]).await;
+    }
+    for epoch in epochs {
+        store.begin_epoch(&workspace(1), *epoch).await.expect("begins");
+    }
+    let expires = Timestamp::from_second(expires).ok();
+    let change = Change::Put { draft: draft("b", value), expires };
+    let put = Write { key: thing("b"), expect: Expect::Anything, change };
+    store.commit(&workspace(1), Commit { guards: Vec::new(), writes: vec![put] }).await.expect("commits");
+    store
+}
+
+fn snapshots(store: &dyn Store) -> Vec<Snapshot> {
+    store.workspaces().iter().filter_map(|id| store.snapshot(id)).collect()
+}
+
+#[tokio::test]
+async fn whatever_differs_between_two_stores_is_found() {
+    const LATER: i64 = 4_000_000_000;
+    let one = snapshots(&mk_pair("1", LATER, &[7]).await);
+    let same = compare(&one, &snapshots(&mk_pair("1", LATER, &[7]).await)).expect("they are the same");
+    assert_eq!((same.workspaces, same.objects), (2, 3));
+    for (what, other, said) in [
+        ("a value", mk_pair("2", LATER, &[7]).await, "has other objects of"),
+        ("an expiry", mk_pair("1", LATER + 1, &[7]).await, "has other objects of"),
+        ("an epoch", mk_pair("1", LATER, &[8]).await, "stands at"),
+        ("a past epoch", mk_pair("1", LATER, &[5, 7]).await, "had other epochs"),
+    ] {
+        let other = snapshots(&other);
+        for (left, right) in [(&one, &other), (&other, &one)] {
+            let why = compare(left, right).expect_err(what);
+            assert!(
+                why.contains(&format!("workspace {}", workspace(1))) && why.contains(said),
+                "{what}: {why}"
+            );
+        }
+    }
+    // A workspace that is missing, also where there is another one in its place.
+    let few = mk_pair("1", LATER, &[7]).await;
+    few.remove_workspace(&workspace(1)).await.expect("removes");
+    assert_eq!(compare(&one, &snapshots(&few)).expect_err("one is missing"), "2 workspaces are not 1");
+    assert_eq!(compare(&snapshots(&few), &one).expect_err("one is too much"), "1 workspaces are not 2");
+    write(&few, &workspace(2), &[("b", "1")]).await;
+    let why = compare(&one, &snapshots(&few)).expect_err("another one in its place");
+    assert_eq!(why, format!("workspace {} is missing", workspace(1)));
+    // An object more.
+    let more = mk_pair("1", LATER, &[7]).await;
+    write(&more, &workspace(0), &[("b", "1")]).await;
+    assert!(compare(&one, &snapshots(&more)).is_err());
 }
