@@ -24,6 +24,7 @@ use super::{
     plan::{Action, There, Wish, plan},
     reporter::{self, News, bounded_status},
     seen::{Known, Seen, Type},
+    tell,
     work::{Errand, Outcome, Taken},
 };
 use crate::{
@@ -636,8 +637,10 @@ impl Session {
             && (is_late || !is_early(error));
         self.shared.hub.metrics.copies.wrote(if is_refusal { "refused" } else { "failed" });
         if is_refusal {
-            let advice = self.rights.advice(&case.ty).filter(|_| error.code() == Some(403));
-            let message = advice.map_or_else(|| error.to_string(), |advice| format!("{error}; {advice}"));
+            let said = error.to_string();
+            let rights = self.rights.advice(&case.ty).filter(|_| error.code() == Some(403));
+            let advice = tell::advice(&said).map(str::to_owned).or(rights);
+            let message = advice.map_or_else(|| said.clone(), |advice| format!("{said}; {advice}"));
             return Upshot::retry(Some(case.failed(reason::REFUSED, message, seen)));
         }
         if !error.is_answer() {

@@ -20,6 +20,32 @@ const AGAIN_AFTER: Duration = Duration::from_secs(600);
 /// More are forgotten, and said once more.
 const MOST: usize = 10_000;
 
+/// What members say when something of their own stands in the way, and what can be done about it. The first that is said
+/// counts.
+const ADVICE: [(&str, &str); 4] = [
+    (
+        "exceeded quota",
+        "raise the ResourceQuota in the cluster or free some of it there, or have it run elsewhere by hanse.io/clusters",
+    ),
+    (
+        "failed calling webhook",
+        "the webhook does not answer: repair or remove it in the cluster, or have it run elsewhere by hanse.io/clusters",
+    ),
+    (
+        "admission webhook",
+        "change the object as the webhook of the cluster asks, or have it run elsewhere by hanse.io/clusters",
+    ),
+    (
+        "ValidatingAdmissionPolicy",
+        "change the object as the policy of the cluster asks, or have it run elsewhere by hanse.io/clusters",
+    ),
+];
+
+/// What to do about a refusal, by the member's words; `None`: they say it themselves.
+pub fn advice(said: &str) -> Option<&'static str> {
+    ADVICE.iter().find(|(words, _)| said.contains(words)).map(|(_, advice)| *advice)
+}
+
 /// What was said, and when.
 #[derive(Default)]
 pub struct Told(Mutex<HashMap<Errand, (u64, Duration)>>);
@@ -103,6 +129,33 @@ mod tests {
     use store::WorkspaceId;
 
     use super::*;
+
+    #[test]
+    fn what_stands_in_the_way_comes_with_what_to_do() {
+        // As kube-apiserver words them.
+        let rows = [
+            (
+                "deployments.apps \"web\" is forbidden: exceeded quota: strict, requested: count/deployments.apps=1",
+                "ResourceQuota",
+            ),
+            (
+                "admission webhook \"mondays.example.com\" denied the request: not on a Monday",
+                "as the webhook",
+            ),
+            (
+                "Internal error occurred: failed calling webhook \"mondays.example.com\": connection refused",
+                "does not answer",
+            ),
+            (
+                "ValidatingAdmissionPolicy 'few' with binding 'few' denied request: at most two replicas here",
+                "as the policy",
+            ),
+        ];
+        for (said, expected) in rows {
+            assert!(advice(said).is_some_and(|it| it.contains(expected)), "{said}");
+        }
+        assert_eq!(advice("Deployment.apps \"web\" is invalid: spec.replicas: must not be negative"), None);
+    }
 
     #[test]
     fn the_same_is_said_again_only_after_a_while() {

@@ -66,8 +66,10 @@ async fn u1_7_bad_input_a_quota_of_the_member_is_told_and_cleared() -> Result<()
     member.until(&path(&quota("0")), "it is in force", is_counted).await?;
     world.apply(&app::deployment("web", 3)).await?;
 
-    until_synced_is(&world, &deployment_path("web"), "Refused", &["m1", "exceeded quota"]).await?;
+    until_synced_is(&world, &deployment_path("web"), "Refused", &["m1", "exceeded quota", "raise the"])
+        .await?;
     until_event(&world, "web", "Refused", "exceeded quota").await?;
+    until_event(&world, "web", "Refused", "raise the ResourceQuota in the cluster").await?;
 
     member
         .client
@@ -164,6 +166,8 @@ async fn d09_x4_bad_input_a_webhook_that_refuses_is_told_once_however_often_it_i
     world.apply(&settings).await?;
 
     until_event(&world, "settings", "Refused", "not on a Monday").await?;
+    until_event(&world, "settings", "Refused", "change the object as the webhook of the cluster asks")
+        .await?;
     // A ConfigMap has no conditions; its Assignment says it: `kubectl get assignment configmaps.settings -o yaml`.
     let is_told = |it: &Value| {
         let report = &it["status"]["clusters"][0];
