@@ -152,8 +152,8 @@ fn cluster() -> Value {
             "name": word("Its name."),
             "uid": word("The UID of its Cluster: another of that name is another cluster."),
             "state": choice(
-                "Assigned: it is to run there. Ready: it does. Draining: it is to go once it is not needed.",
-                &["Assigned", "Ready", "Draining"],
+                "Assigned: it is to run there; that it does, its report says. Draining: it is to go once it is not needed.",
+                &["Assigned", "Draining"],
                 Some("Assigned"),
             ),
             "replicas": count("How many replicas."),
@@ -163,7 +163,6 @@ fn cluster() -> Value {
             "firstOrdinal": count("Of a StatefulSet: the number of its first pod there."),
             "min": count("Of an autoscaler: at least so many replicas."),
             "max": count("Of an autoscaler: at most so many."),
-            "admitted": flag("Whether the cluster has promised the room for it."),
         }),
     );
     cluster["required"] = json!(["name", "uid"]);
@@ -211,6 +210,7 @@ fn reported() -> Value {
                 "type": "integer", "format": "int64", "description": "The generation of the copy.",
             },
             "applied": flag("Whether the copy is there as it should be."),
+            "ready": flag("Whether it does well, too: what is assigned is ready."),
             "revision": word("The resourceVersion of the object when the copy was last made of something else."),
             "rendered": word("The hash of what was sent to the cluster."),
             "reason": word("Why it is not, in one word; Gone: there is none any more."),

@@ -18,7 +18,8 @@ use server::{
 use store::{Change, Commit, Error, Expect, FeedItem, Write};
 
 use crate::{
-    audited, place,
+    audited,
+    place::{self, Problem},
     queue::{Aspect, Haste, Id, Task},
     scale::{self, Scale},
     status, stuck,
@@ -141,13 +142,15 @@ impl Controller {
             }
             let Some(task) = self.world.queue.take() else { break };
             let world = &mut self.world;
-            let step = guarded(|| match task.1 {
-                Aspect::Place => {
-                    metrics.decisions.inc();
-                    place::look(world, &task.0).map(|it| it.map(Deed::Commit))
+            let step = guarded(|| -> Result<Option<Deed>, Problem> {
+                match task.1 {
+                    Aspect::Place => {
+                        metrics.decisions.inc();
+                        place::look(world, &task.0).map(|it| it.map(Deed::Commit))
+                    }
+                    Aspect::Status => Ok(sum(world, &task.0)?.map(Deed::Commit)),
+                    Aspect::Scale => Ok(scale::wanted(world, &task.0)?.map(Deed::Scale)),
                 }
-                Aspect::Status => sum(world, &task.0).map(|it| it.map(Deed::Commit)),
-                Aspect::Scale => scale::wanted(world, &task.0).map(|it| it.map(Deed::Scale)),
             });
             match step {
                 Some(Ok(None)) => self.idle(task),

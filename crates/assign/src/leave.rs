@@ -10,8 +10,9 @@ use store::{Change, Commit, Expect, Key, WorkspaceId, Write};
 
 use crate::{
     events::{self, News},
-    place::{Step, is_going, is_pod, metadata, put, removed, replaced, tell},
+    place::{Step, is_going, is_pod, metadata, put, refuse_illegal, removed, replaced, tell},
     queue::Id,
+    record::{self, Left},
     world::World,
 };
 
@@ -112,6 +113,12 @@ pub fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) ->
     new.spec.clusters.retain(is_left);
     let names: BTreeSet<String> = new.spec.clusters.iter().map(|target| target.uid.clone()).collect();
     new.status.clusters.retain(|report| names.contains(&report.uid));
+    refuse_illegal(Some(&old), &new, true, |target| {
+        match world.clusters.is_ready(space.id(), &target.name) {
+            false if workspace_goes => Left::Nobodys,
+            _ => record::left(&old, target, world.clusters.is_joined(&target.uid)),
+        }
+    })?;
     let is_first = new.spec.propagation.is_none();
     if is_first {
         let owner = space.get(&id.key).filter(|owner| owner.head.uid == old.spec.object.uid.as_str());

@@ -19,7 +19,8 @@ use crate::{
     events::{self, News},
     leave,
     queue::{Aspect, Id},
-    record, scale,
+    record::{self, Left},
+    scale,
     world::{World, account, kind_of, namespace_of},
 };
 
@@ -27,7 +28,17 @@ use crate::{
 const CLUSTER_LABELS: &str = "cluster.hanse.io/";
 
 /// What is to be committed; `None`: all is as it should be.
-pub type Step = Result<Option<Commit>, ObjectError>;
+pub type Step = Result<Option<Commit>, Problem>;
+
+/// Why nothing can be committed.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// An error of the one who decides: nothing of the kind is ever written.
+    #[error("a cluster of its Assignment would change as none may: {0}")]
+    Illegal(String),
+}
 
 /// Looks at one object.
 pub fn look(world: &mut World, id: &Id) -> Step {
@@ -109,6 +120,11 @@ fn assign(
     };
     let Some(mut new) = new else { return Ok(None) };
     new.spec.propagation = keeps_copies(object)?.then_some(Propagation::Keep);
+    new.status = old.map(|old| known(old, &new.spec.clusters)).unwrap_or_default();
+    refuse_illegal(old, &new, false, |target| {
+        let is_joined = world.clusters.is_joined(&target.uid);
+        old.map_or(Left::Something, |old| record::left(old, target, is_joined))
+    })?;
     if new.spec.clusters.is_empty() && new.spec.decision.message.is_empty() {
         // It is nowhere, which is where it should be: there is nothing to write down.
         let Some(stored) = stored else { return Ok(None) };
@@ -116,13 +132,7 @@ fn assign(
         tell(world, id, &new.spec.object, old.and_then(events::removal), &mut commit)?;
         return Ok(Some(commit));
     }
-    new.status = old.map(|old| old.status.clone()).unwrap_or_default();
     let targets = &new.spec.clusters;
-    new.status.clusters.retain(|report| {
-        let target = targets.iter().find(|target| target.uid == report.uid);
-        // That it was gone once, or what another one did, says nothing of a copy that is to be made.
-        target.is_some_and(|it| it.run == report.run && (it.state == State::Draining || !report.is_gone()))
-    });
     let returned = world.holds.dropped(id, |uid| targets.iter().any(|target| target.uid == uid));
     world.give_back(returned);
     let commit = match (&stored, old) {
@@ -135,6 +145,31 @@ fn assign(
     let news = events::news(old, &new, |uid| world.clusters.is_joined(uid));
     tell(world, id, &new.spec.object, news, &mut commit)?;
     Ok(Some(commit))
+}
+
+/// What is known of copies that stay, or are on their way out.
+fn known(old: &Assignment, targets: &[Target]) -> assignment::Status {
+    let mut status = old.status.clone();
+    status.clusters.retain(|report| {
+        let is_it = |target: &&Target| target.uid == report.uid;
+        let was_there = old.spec.clusters.iter().any(|it| is_it(&it));
+        // That it was gone once, or what another one did, says nothing of a copy that is to be made.
+        let stays = |it: &Target| it.run == report.run && (it.state == State::Draining || !report.is_gone());
+        was_there && targets.iter().find(is_it).is_some_and(stays)
+    });
+    status
+}
+
+/// What must not be is not written, whoever has decided it.
+pub fn refuse_illegal(
+    old: Option<&Assignment>,
+    new: &Assignment,
+    deleting: bool,
+    left: impl Fn(&Target) -> Left,
+) -> Result<(), Problem> {
+    let Some(why) = record::illegal(old, new, deleting, left) else { return Ok(()) };
+    tracing::error!(object = ?new.spec.object, why, "a decision was refused");
+    Err(Problem::Illegal(why))
 }
 
 /// Has what is news told by the same commit that makes it so.
@@ -168,7 +203,7 @@ fn is_as_it_was(old: &Assignment, new: &Assignment) -> bool {
             == (&is.layer, &is.policy, is.strategy, is.pending, &is.message)
 }
 
-fn reference(id: &Id, object: &Object) -> Option<Reference> {
+pub fn reference(id: &Id, object: &Object) -> Option<Reference> {
     let (_, api_version, kind) = kind_of(object)?;
     Some(Reference {
         api_version: api_version.to_owned(),

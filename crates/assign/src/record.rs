@@ -132,7 +132,6 @@ pub fn targets(
             first_ordinal: share.ordinals,
             min: share.min,
             max: share.max,
-            admitted: true,
         });
     }
     for was in before {
@@ -147,6 +146,61 @@ pub fn targets(
     }
     targets.sort_by(|a, b| a.name.cmp(&b.name));
     targets
+}
+
+/// What there may be of a copy where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// All of it.
+    Something,
+    /// The cluster says that it is gone.
+    Nothing,
+    /// Whatever it is, it is nobody's: the cluster was unjoined, or is not waited for as the whole workspace goes.
+    Nobodys,
+}
+
+/// Whether a cluster that had an object in one state may have it in the other; `None`: it has not. Everything begins as
+/// assigned, may be called back as long as it is there, and ends by draining.
+pub fn is_legal(from: Option<State>, to: Option<State>, left: Left) -> bool {
+    match (from, to) {
+        (None, Some(to)) => to == State::Assigned,
+        (Some(State::Draining), None) => left != Left::Something,
+        (Some(State::Assigned | State::Ready), None) => left == Left::Nobodys,
+        (Some(_), Some(_)) | (None, None) => true,
+    }
+}
+
+/// The first cluster whose state would change as it must not, in words. All of an Assignment that is being deleted drains.
+pub fn illegal(
+    old: Option<&Assignment>,
+    new: &Assignment,
+    deleting: bool,
+    left: impl Fn(&Target) -> Left,
+) -> Option<String> {
+    let state = |assignment: &Assignment, target: &Target| match deleting {
+        true => State::Draining,
+        false => assignment.state(target),
+    };
+    let before: &[Target] = old.map(|old| old.spec.clusters.as_slice()).unwrap_or_default();
+    let find = |targets: &[Target], uid: &str| targets.iter().position(|target| target.uid == uid);
+    let steps = before.iter().map(|was| {
+        let is = find(&new.spec.clusters, &was.uid).map(|at| state(new, &new.spec.clusters[at]));
+        (was, old.map(|old| state(old, was)), is)
+    });
+    let begun = new.spec.clusters.iter().filter(|is| find(before, &is.uid).is_none());
+    let mut steps = steps.chain(begun.map(|is| (is, None, Some(state(new, is)))));
+    let found = steps.find(|(target, from, to)| !is_legal(*from, *to, left(target)));
+    let word = |state: Option<State>| state.map_or_else(|| "Absent".to_owned(), |state| format!("{state:?}"));
+    found.map(|(target, from, to)| format!("{} cannot go from {} to {}", target.name, word(from), word(to)))
+}
+
+/// What there may be of a copy, by what its cluster says of it.
+pub fn left(old: &Assignment, target: &Target, is_joined: bool) -> Left {
+    match old.report(&target.uid) {
+        _ if !is_joined => Left::Nobodys,
+        Some(report) if report.is_gone() => Left::Nothing,
+        _ => Left::Something,
+    }
 }
 
 /// Whether shares of an object say how many replicas a cluster has.
@@ -283,6 +337,71 @@ mod tests {
             named(&[("a", Draining), ("b", Assigned)]),
             "it may be made anew"
         );
+    }
+
+    #[test]
+    fn states_change_along_their_arrows_only() {
+        use Left::{Nobodys, Nothing, Something};
+        use State::{Assigned, Draining, Ready};
+        const ABSENT: Option<State> = None;
+        let states = [ABSENT, Some(Assigned), Some(Ready), Some(Draining)];
+        // from, to, what may be left there
+        let legal = [
+            (ABSENT, Some(Assigned), Something),
+            (Some(Assigned), Some(Ready), Something),
+            (Some(Ready), Some(Assigned), Something),
+            (Some(Assigned), Some(Draining), Something),
+            (Some(Ready), Some(Draining), Something),
+            // Called back, whether it runs still or not.
+            (Some(Draining), Some(Assigned), Something),
+            (Some(Draining), Some(Ready), Something),
+            (Some(Draining), ABSENT, Nothing),
+            (Some(Draining), ABSENT, Nobodys),
+            (Some(Assigned), ABSENT, Nobodys),
+            (Some(Ready), ABSENT, Nobodys),
+        ];
+        for from in states {
+            for to in states {
+                for left in [Something, Nothing, Nobodys] {
+                    let is_row = |row: &(Option<State>, Option<State>, Left)| {
+                        (row.0, row.1) == (from, to) && (row.2 == left || row.2 == Something)
+                    };
+                    let expected = from == to || legal.iter().any(is_row);
+                    assert_eq!(is_legal(from, to, left), expected, "{from:?} to {to:?}, {left:?} left");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_would_skip_a_state_is_named() {
+        let something = |_: &Target| Left::Something;
+        let ready = |name: &str| {
+            let mut there = assignment(&[(name, State::Assigned)], &[]);
+            let target = &there.spec.clusters[0];
+            there.status.clusters.push(Report {
+                name: target.name.clone(),
+                uid: target.uid.clone(),
+                ready: true,
+                ..Report::default()
+            });
+            there
+        };
+        let nowhere = Assignment::default();
+        let told = |old: &Assignment, new: &Assignment| illegal(Some(old), new, false, something);
+        assert_eq!(told(&ready("a"), &nowhere).as_deref(), Some("a cannot go from Ready to Absent"));
+        assert_eq!(told(&nowhere, &ready("a")).as_deref(), Some("a cannot go from Absent to Ready"));
+        let draining = assignment(&[("a", State::Draining)], &[]);
+        assert_eq!(told(&draining, &nowhere).as_deref(), Some("a cannot go from Draining to Absent"));
+        assert_eq!(told(&draining, &ready("a")), None);
+        let assigned = assignment(&[("a", State::Assigned)], &[]);
+        assert_eq!(illegal(None, &assigned, false, something), None);
+        // Of what is being deleted, each goes when it is gone, and none before.
+        let gone = |target: &Target| left(&assignment(&[], &["a"]), target, true);
+        assert_eq!(illegal(Some(&assigned), &nowhere, true, gone), None);
+        assert!(illegal(Some(&assigned), &nowhere, true, something).is_some());
+        assert!(illegal(Some(&assigned), &nowhere, false, gone).is_some(), "it is to be there");
+        assert_eq!(left(&assigned, &assigned.spec.clusters[0], false), Left::Nobodys);
     }
 
     #[test]

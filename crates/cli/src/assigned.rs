@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{anyhow, bail};
-use api::assignment::{self, Report, Spec, State, Status, Target};
+use api::assignment::{self, Assignment, Report, Spec, State, Status, Target};
 use env::Env;
 use http::Method;
 use kinds::Health;
@@ -102,6 +102,8 @@ fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
     }
     let spec = Spec::deserialize(&assignment["spec"])?;
     let status = Status::deserialize(&assignment["status"]).unwrap_or_default();
+    let assigned = Assignment { spec, status };
+    let Assignment { spec, status } = &assigned;
     let decision = &spec.decision;
     let policy = if decision.policy.is_empty() { String::new() } else { format!(" ({})", decision.policy) };
     let strategy = decision.strategy.map(|it| format!(", {it:?}")).unwrap_or_default();
@@ -115,7 +117,7 @@ fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
         let report = status.clusters.iter().find(|report| report.uid == target.uid);
         rows.push([
             target.name.clone(),
-            state(target).to_owned(),
+            word(assigned.state(target)).to_owned(),
             share(target),
             copy(report, object),
             says(object, target, report),
@@ -135,8 +137,8 @@ fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
     Ok(told)
 }
 
-fn state(target: &Target) -> &'static str {
-    match target.state {
+fn word(state: State) -> &'static str {
+    match state {
         State::Assigned => "Assigned",
         State::Ready => "Ready",
         State::Draining => "Draining",
@@ -221,10 +223,14 @@ mod tests {
                 "clusters": [
                     {"name": "eu-1", "uid": "1", "state": "Assigned", "replicas": 3},
                     {"name": "us-1", "uid": "2", "state": "Assigned", "replicas": 2},
+                    {"name": "us-2", "uid": "3", "state": "Assigned", "replicas": 0},
+                    {"name": "us-3", "uid": "4", "state": "Draining", "replicas": 1},
                 ],
             },
             "status": {"clusters": [
                 {"name": "us-1", "uid": "2", "generation": 2, "applied": false, "reason": "Refused", "message": "quota exceeded"},
+                {"name": "us-2", "uid": "3", "generation": 2, "applied": true, "ready": true},
+                {"name": "us-3", "uid": "4", "generation": 2, "applied": true, "ready": true},
             ]},
         });
         let told = tell(&object, &assignment).unwrap();
@@ -238,6 +244,12 @@ mod tests {
             "it is cordoned",
         ] {
             assert!(told.contains(part), "{part} in\n{told}");
+        }
+        let row = |name: &str| told.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
+        for (name, state) in
+            [("eu-1", "Assigned"), ("us-1", "Assigned"), ("us-2", "Ready"), ("us-3", "Draining")]
+        {
+            assert_eq!(row(name).split_whitespace().nth(1), Some(state), "{told}");
         }
         assert!(tell(&object, &Value::Null).unwrap().contains("in the hub alone"));
     }

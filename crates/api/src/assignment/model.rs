@@ -39,6 +39,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 /// The object that is assigned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -95,15 +99,16 @@ pub struct Target {
     pub min: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
-    pub admitted: bool,
 }
 
+/// How far an object is in a cluster. What is decided is one of two, `Assigned` or `Draining`; that it is ready is what
+/// comes of it, and is told by the report: see [`Assignment::state`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// It is to run there.
     #[default]
     Assigned,
-    /// It does.
+    /// It does. Never in a decision.
     Ready,
     /// It is to go once it is not needed.
     Draining,
@@ -174,6 +179,9 @@ pub struct Report {
     /// Of the copy.
     pub copy_generation: i64,
     pub applied: bool,
+    /// The copy does well, as far as its status says.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ready: bool,
     /// The revision of the object, epoch and number in one, of which was sent what the copy was last made of. An older one
     /// than was told before, or one that this history does not have, is told by somebody who is behind.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -237,6 +245,16 @@ impl Assignment {
         tree.insert("spec".into(), serde_json::to_value(&self.spec)?);
         tree.insert("status".into(), serde_json::to_value(&self.status)?);
         Ok(())
+    }
+
+    /// How far it is in one of its clusters: what was decided, and what the cluster says of the copy that it is to have now.
+    pub fn state(&self, target: &Target) -> State {
+        let is_ready = || self.report(&target.uid).is_some_and(|it| it.ready && it.run == target.run);
+        match target.state {
+            State::Draining => State::Draining,
+            State::Assigned | State::Ready if is_ready() => State::Ready,
+            State::Assigned | State::Ready => State::Assigned,
+        }
     }
 
     /// The report of the cluster whose `Cluster` has this UID.

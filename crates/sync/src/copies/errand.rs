@@ -206,6 +206,17 @@ fn health(kind: &Kind, object: &Value, target: &Target, report: &Report) -> Heal
     kind.member_health(object, &member)
 }
 
+/// Whether it is as it should be and does what it is for.
+fn does_well(kind: &Kind, object: &Value, target: &Target, report: &Report) -> bool {
+    report.applied
+        && match health(kind, object, target, report) {
+            Health::Healthy => true,
+            // A Deployment that is paused has pods, of which that says nothing.
+            Health::Suspended => kind.kind != "Deployment",
+            _ => false,
+        }
+}
+
 /// What came of a run, and what is to be said of it.
 pub(super) struct Upshot {
     pub outcome: Outcome,
@@ -252,6 +263,7 @@ impl Session {
                 report.fits = self.fits(&case, &report);
                 self.say_of_what(&case, &mut report);
             }
+            report.ready = self.is_ready_by(&case, &report);
             if report.is_gone() {
                 self.copies.note_gone(&errand);
                 self.place(&case, None);
@@ -330,18 +342,20 @@ impl Session {
         };
         let kind = self.kind(case);
         let does_well = |target: &Target| {
-            let Some(report) = case.assignment.report(&target.uid).filter(|it| it.applied) else {
-                return false;
-            };
-            match health(&kind, &object, target, report) {
-                Health::Healthy => true,
-                // A Deployment that is paused has pods, of which that says nothing.
-                Health::Suspended => kind.kind != "Deployment",
-                _ => false,
-            }
+            let report = case.assignment.report(&target.uid);
+            report.is_some_and(|report| does_well(&kind, &object, target, report))
         };
         // What a cluster said last is worth nothing while it does not answer.
         staying.all(|target| self.is_ready(case, target) && does_well(target))
+    }
+
+    /// Whether the copy here does well by what is to be said of it. It is said along with it, and is never news of its own.
+    fn is_ready_by(&self, case: &Case, report: &Report) -> bool {
+        match case.object.as_ref().and_then(|it| it.tree().ok()).map(Value::Object) {
+            Some(object) => does_well(&self.kind(case), &object, &case.own, report),
+            // On its way out: what was said of it stays.
+            None => report.applied && case.known_report().is_some_and(|known| known.ready),
+        }
     }
 
     /// How soon a report is to be known.

@@ -127,46 +127,75 @@ async fn s1_1_assignments_are_written_by_hanse_alone() -> Result<()> {
     Ok(())
 }
 
-/// A move, seen by somebody who watches: along the arrows, and the old one goes when the new one is available.
+/// From the first to the last, seen by somebody who watches: along the arrows, and the old one goes when the new one is
+/// available.
 #[tokio::test(flavor = "multi_thread")]
 async fn s1_2_states_change_along_their_arrows_only() -> Result<()> {
-    let world = in_m1(&["m1", "m2"]).await?;
+    let world = World::start(&["m1", "m2"]).await?;
+    world.namespace(NS).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m1"})).await?;
     let list = format!("/apis/hanse.io/v1alpha1/namespaces/{NS}/assignments");
     let version = text(&world.get(&list).await?, "/metadata/resourceVersion").to_owned();
     let mut watch = world.client.watch(&format!("{list}?watch=true&resourceVersion={version}")).await?;
-    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m2"})).await?;
-    let states = |it: &Value| -> Vec<(String, String)> {
-        let clusters = it["spec"]["clusters"].as_array().into_iter().flatten();
-        clusters.map(|it| (text(it, "/name").to_owned(), text(it, "/state").to_owned())).collect()
+    let mut seen: Vec<Vec<(String, &str)>> = Vec::new();
+    let mut next = async |seen: &mut Vec<Vec<(String, &'static str)>>| -> Result<Value> {
+        loop {
+            let event = watch.expect().await?;
+            if event["object"]["spec"]["object"]["kind"] != "Deployment" {
+                continue;
+            }
+            let now = if event["type"] == "DELETED" { Vec::new() } else { states(&event["object"]) };
+            if seen.last() != Some(&now) {
+                seen.push(now);
+            }
+            return Ok(event["object"].clone());
+        }
     };
-    let mut seen: Vec<Vec<(String, String)>> = Vec::new();
-    loop {
-        let event = watch.expect().await?;
-        if event["object"]["spec"]["object"]["kind"] != "Deployment" {
-            continue;
-        }
-        let now = states(&event["object"]);
-        if seen.last() != Some(&now) {
-            seen.push(now.clone());
-        }
-        if now.iter().all(|(name, _)| name == "m2") {
-            break;
-        }
+    let ready = |name: &str| vec![(name.to_owned(), "Ready")];
+    world.apply_all(&app::web()).await?;
+    while seen.last() != Some(&ready("m1")) {
+        next(&mut seen).await?;
     }
-    let runs = |state: &str| state == "Assigned" || state == "Ready";
-    for step in &seen {
-        for (name, state) in step {
-            let fits = if name == "m2" { runs(state) } else { state == "Draining" };
-            assert!(fits, "{seen:?}");
-        }
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m2"})).await?;
+    while seen.last() != Some(&ready("m2")) {
+        let assignment = next(&mut seen).await?;
+        // m1 lets go of it only when m2 has it all.
+        let is_ready = states(&assignment).contains(&("m2".to_owned(), "Ready"));
+        let has_all = report(&assignment, "m2")["status"]["availableReplicas"] == 3;
+        assert!(!is_ready || has_all, "{assignment}");
     }
-    let first = seen.first().map(Vec::len);
-    assert_eq!(first, Some(2), "both at once, in one write: {seen:?}");
-    // m1 let go of it only when m2 had it all, by their own records.
-    let m2_web = world.member("m2").await?.get(&deployment_path("web")).await?;
-    assert_eq!(m2_web["status"]["availableReplicas"], 3);
-    world.member("m1").await?.until_gone(&deployment_path("web")).await?;
-    Ok(())
+    world.client.call(Method::DELETE, &deployment_path("web"), &[], "").await?;
+    while seen.last().is_some_and(|it| !it.is_empty()) {
+        next(&mut seen).await?;
+    }
+    let both = |new| vec![("m1".to_owned(), "Draining"), ("m2".to_owned(), new)];
+    let assigned = |name: &str| vec![(name.to_owned(), "Assigned")];
+    let mut expected =
+        vec![assigned("m1"), ready("m1"), both("Assigned"), both("Ready"), ready("m2"), Vec::new()];
+    // What is deleted drains, whatever it was.
+    expected.insert(5, vec![("m2".to_owned(), "Draining")]);
+    assert_eq!(seen, expected);
+    world.member("m1").await?.until_gone(&deployment_path("web")).await
+}
+
+/// What a cluster says of its copy.
+fn report<'a>(assignment: &'a Value, cluster: &str) -> &'a Value {
+    let mut reports = assignment["status"]["clusters"].as_array().into_iter().flatten();
+    reports.find(|it| it["name"] == cluster).unwrap_or(&Value::Null)
+}
+
+/// How far an object is in each cluster.
+fn states(assignment: &Value) -> Vec<(String, &'static str)> {
+    let is_deleted = assignment["metadata"]["deletionTimestamp"].is_string();
+    let state = |target: &Value| match text(target, "/state") {
+        _ if is_deleted => "Draining",
+        "Draining" => "Draining",
+        "Assigned" if report(assignment, text(target, "/name"))["ready"] == true => "Ready",
+        "Assigned" => "Assigned",
+        other => panic!("{other:?} is no state"),
+    };
+    let clusters = assignment["spec"]["clusters"].as_array().into_iter().flatten();
+    clusters.map(|it| (text(it, "/name").to_owned(), state(it))).collect()
 }
 
 /// A cluster that something has left leaves no trace on it.
