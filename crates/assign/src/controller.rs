@@ -18,7 +18,7 @@ use server::{
 use store::{Change, Commit, Error, Expect, FeedItem, Write};
 
 use crate::{
-    audited,
+    audited, failing,
     place::{self, Problem},
     queue::{Aspect, Haste, Id, Task},
     scale::{self, Scale},
@@ -157,17 +157,19 @@ impl Controller {
                 Some(Ok(Some(Deed::Commit(commit)))) => self.commit(task, commit),
                 Some(Ok(Some(Deed::Scale(scale)))) => self.scale(task, scale),
                 Some(Err(error)) => self.rest(task, &error.to_string()),
-                None => self.rest(task, "it panicked; the log says where"),
+                None => self.rest(task, "an error of Hanse's own"),
             }
         }
         metrics.pending.set(self.world.waiting.pending() as i64);
         metrics.waiting.set(self.world.queue.len() as i64);
+        metrics.failing.set(self.world.failing.len() as i64);
         self.world.queue.len() > 0
     }
 
     /// There is nothing to write down; those that waited for what failed to be written wait no longer.
     fn idle(&mut self, task: Task) {
         let (id, aspect) = task.clone();
+        self.settle(&task);
         if self.world.queue.done(task) && aspect == Aspect::Place {
             self.world.wake_waiting_for(&id);
         }
@@ -207,6 +209,7 @@ impl Controller {
         match outcome {
             Outcome::Committed => {
                 self.hub.metrics.placement.writes.inc();
+                self.settle(&task);
                 self.world.queue.done(task);
             }
             Outcome::Overtaken => {
@@ -231,13 +234,44 @@ impl Controller {
     }
 
     fn rest(&mut self, task: Task, why: &str) {
-        let pause = self.world.queue.failed(&task);
+        let (failures, pause) = self.world.queue.failed(&task);
         tracing::warn!(key = ?task.0.key, workspace = %task.0.workspace, why, ?pause, "cannot be placed now");
+        if failures >= failing::TOLD_AFTER {
+            self.tell(&task, why);
+        }
         let clock = self.hub.env.clock.clone();
         self.resting.push(Box::pin(async move {
             clock.sleep(pause).await;
             task
         }));
+    }
+}
+
+impl Controller {
+    /// Says that something fails; the condition is written with whatever else there is to say of the object.
+    fn tell(&mut self, task: &Task, why: &str) {
+        let (id, aspect) = task;
+        let news = failing::news(*aspect, why);
+        if self.world.failing.note(task, &news.2) && *aspect != Aspect::Status {
+            self.world.queue.add(id.clone(), Aspect::Status, Haste::Now);
+        }
+        // Whoever cannot be understood may not be told of, either.
+        let world = &self.world;
+        let Some(Ok(Some(commit))) = guarded(|| failing::event(world, id, &news)) else { return };
+        let told = self.hub.store.commit(&id.workspace, commit);
+        let key = id.key.clone();
+        self.hub.env.tasks.spawn(Box::pin(async move {
+            if let Err(error) = told.await {
+                tracing::warn!(?key, %error, "cannot tell that something fails");
+            }
+        }));
+    }
+
+    /// It does not fail any more.
+    fn settle(&mut self, task: &Task) {
+        if self.world.failing.is_over(task) {
+            self.world.queue.add(task.0.clone(), Aspect::Status, Haste::Now);
+        }
     }
 }
 
@@ -252,10 +286,11 @@ fn sum(world: &mut World, id: &Id) -> Result<Option<Commit>, ObjectError> {
         return Ok(None);
     };
     let Some(object) = space.get(&id.key) else { return Ok(None) };
+    let failing = world.failing.of(id);
     let assignment = match space.get(&id.assignment()) {
         Some(stored) => world.hub.assignments.read(&stored)?,
-        // What was said of it before is not so any more.
-        None if status::is_told(&object) => Arc::default(),
+        // There is something to say all the same, or what was said of it before is not so any more.
+        None if failing.is_some() || status::is_told(&object) => Arc::default(),
         None => return Ok(None),
     };
     let source = assignment.spec.object.uid.as_str();
@@ -266,7 +301,7 @@ fn sum(world: &mut World, id: &Id) -> Result<Option<Commit>, ObjectError> {
     let kind = world.kind(&space, &id.key.collection, group, name);
     let tree = Value::Object(object.tree()?);
     let is_ready = |cluster: &str| world.clusters.is_ready(space.id(), cluster);
-    let Some(status) = status::of(&kind, &tree, &assignment, is_ready, &world.hub.now_text()) else {
+    let Some(status) = status::of(&kind, &tree, &assignment, failing, is_ready, &world.hub.now_text()) else {
         return Ok(None);
     };
     if tree.get("status") == Some(&status) {

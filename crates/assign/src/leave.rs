@@ -170,7 +170,7 @@ fn waits_for(
 }
 
 /// A namespace that is being deleted takes nothing new.
-fn takes_events(space: &Space, id: &Id) -> bool {
+pub fn takes_events(space: &Space, id: &Id) -> bool {
     let namespace = space.get(&Key::new("", "namespaces", "", id.namespace()));
     namespace.is_some_and(|namespace| !namespace.head.deleting)
 }

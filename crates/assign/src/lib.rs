@@ -15,6 +15,7 @@ mod audited;
 mod clusters;
 mod controller;
 mod events;
+mod failing;
 mod holds;
 mod leave;
 mod namespace;

@@ -149,11 +149,11 @@ impl Queue {
         had_failed
     }
 
-    /// How long to wait before [`Queue::retry`].
-    pub fn failed(&mut self, task: &Task) -> Duration {
+    /// How often it has failed in a row, and how long to wait before [`Queue::retry`].
+    pub fn failed(&mut self, task: &Task) -> (u32, Duration) {
         let failures = self.failures.entry(task.clone()).or_default();
         *failures = failures.saturating_add(1);
-        FIRST_PAUSE.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_PAUSE)
+        (*failures, FIRST_PAUSE.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_PAUSE))
     }
 
     /// What failed is looked at again.
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(queue.len(), 2);
         assert_eq!(queue.take().unwrap().1, Aspect::Status);
         let task = queue.take().unwrap();
-        assert_eq!(queue.failed(&task), FIRST_PAUSE);
-        assert_eq!(queue.failed(&task), FIRST_PAUSE * 2);
+        assert_eq!(queue.failed(&task), (1, FIRST_PAUSE));
+        assert_eq!(queue.failed(&task), (2, FIRST_PAUSE * 2));
         queue.retry(task.clone());
         assert_eq!(queue.take(), Some(task));
     }

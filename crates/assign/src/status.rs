@@ -18,11 +18,13 @@ pub const SYNCED: &str = "Synced";
 /// What pods say instead, while they have no place.
 const SCHEDULED: &str = "PodScheduled";
 
-/// The status that `object` should have; `None`: nobody but its user has anything to say there.
+/// The status that `object` should have; `None`: nobody but its user has anything to say there. `failing`: what cannot be
+/// done about it, reason and message.
 pub fn of(
     kind: &Kind,
     object: &Value,
     assignment: &Assignment,
+    failing: Option<(String, String)>,
     is_ready: impl Fn(&str) -> bool,
     now: &str,
 ) -> Option<Value> {
@@ -50,7 +52,7 @@ pub fn of(
         true => old.clone(),
         false => kind.aggregate(object, &members),
     };
-    let trouble = trouble(assignment);
+    let trouble = failing.or_else(|| trouble(assignment));
     if has_conditions(object) && (status.is_object() || trouble.is_some()) {
         if !status.is_object() {
             status = json!({});
@@ -189,7 +191,7 @@ mod tests {
 
     fn status(assignment: &Assignment, object: &Value) -> Value {
         let kind = kinds::of("apps", "Deployment");
-        of(&kind, object, assignment, |_| true, "2026-01-01T00:00:00Z").unwrap()
+        of(&kind, object, assignment, None, |_| true, "2026-01-01T00:00:00Z").unwrap()
     }
 
     #[test]
@@ -234,6 +236,6 @@ mod tests {
         let status = status(&assignment, &deployment());
         assert_eq!(status["conditions"][0]["reason"], "Unplaced");
         let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-        assert!(of(&kinds::of("", "ConfigMap"), &config, &assignment, |_| true, "").is_none());
+        assert!(of(&kinds::of("", "ConfigMap"), &config, &assignment, None, |_| true, "").is_none());
     }
 }

@@ -23,6 +23,7 @@ use store::{Collection, Event, Key, WorkspaceId};
 
 use crate::{
     clusters::{Clusters, Turn, is_platform},
+    failing::Failing,
     holds::{Holds, Returned},
     leave::Leaving,
     namespace::Namespace,
@@ -63,6 +64,7 @@ pub struct World {
     pub holds: Holds,
     pub leaving: Leaving,
     pub queue: Queue,
+    pub failing: Failing,
     /// When what is tolerated for a time is over.
     pub alarms: Alarms<Id>,
     /// There is no cluster and there never was: nothing is looked at, and nothing written.
@@ -97,6 +99,7 @@ impl World {
             holds: Holds::default(),
             leaving: Leaving::default(),
             queue: Queue::default(),
+            failing: Failing::default(),
             alarms: Alarms::default(),
             asleep: true,
             workspaces: HashMap::new(),

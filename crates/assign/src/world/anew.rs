@@ -21,9 +21,10 @@ impl World {
     /// Everything anew.
     pub async fn look_at_everything(&mut self) {
         let (hub, queue) = (self.hub.clone(), std::mem::take(&mut self.queue));
+        let failing = std::mem::take(&mut self.failing);
         // What is being written down is not in the store yet.
         let promised = std::mem::take(&mut self.holds).of(|id| queue.is_busy(id, Aspect::Place));
-        *self = World { queue, ..World::new(hub) };
+        *self = World { queue, failing, ..World::new(hub) };
         let store = self.hub.store.clone();
         let clusters = Collection::new(api::GROUP, api::cluster::PLURAL);
         let workspaces = store.workspaces();

@@ -15,6 +15,8 @@ pub struct PlacementMetrics {
     pub pending: Gauge,
     /// Objects that are to be looked at.
     pub waiting: Gauge,
+    /// What has failed again and again, and is tried still.
+    pub failing: Gauge,
 }
 
 impl PlacementMetrics {
@@ -39,6 +41,11 @@ impl PlacementMetrics {
             "hanse_placement_queue",
             "Objects that wait to be looked at",
             metrics.waiting.clone(),
+        );
+        registry.register(
+            "hanse_placement_failing",
+            "What cannot be placed, summed up or scaled, again and again; the objects say why",
+            metrics.failing.clone(),
         );
         metrics
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod app;
+mod failing;
 mod history;
 mod interleavings;
 mod isolation;
