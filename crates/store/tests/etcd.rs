@@ -1,6 +1,7 @@
 //! The engine on etcd, on a simulated cluster: the contract of a store, several servers, and faults.
 
 mod etcd {
+    mod bounds;
     mod contract;
     mod faults;
     mod servers;

@@ -73,11 +73,15 @@ impl World {
 
     /// With the link `link` to etcd.
     pub async fn server_on(&self, name: &str, link: &str) -> EtcdStore {
+        self.server_with(name, link, Options::default()).await
+    }
+
+    pub async fn server_with(&self, name: &str, link: &str, options: Options) -> EtcdStore {
         let carrier = Arc::new(Carrier(Arc::downgrade(&self.post.0)));
         let mut attempts = 0;
         let store = loop {
             let opened =
-                EtcdStore::open(&self.env, self.etcd.client(link), carrier.clone(), Options::default()).await;
+                EtcdStore::open(&self.env, self.etcd.client(link), carrier.clone(), options.clone()).await;
             match opened {
                 Ok(store) => break store,
                 Err(error) => {
