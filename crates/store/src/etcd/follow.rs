@@ -30,8 +30,10 @@ use crate::{
 
 /// A page of a range is about this large.
 const PAGE_BYTES: usize = 4 << 20;
-/// A start goes back by so many revisions of etcd, if it still has them.
+/// A start goes back by so many revisions of etcd, if it still has them, or to where history is noted to begin.
 const GO_BACK: [EtcdRevision; 4] = [10_000, 2_000, 200, 0];
+/// No start goes back further, however long nobody has noted anything: everything since then has to be read.
+const FURTHEST: EtcdRevision = 500_000;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Everything, at one revision.
@@ -154,8 +156,12 @@ fn registration(value: &[u8]) -> Result<Registration, Error> {
 /// What a start reads.
 pub(super) async fn start(etcd: &dyn Etcd, layout: &Layout) -> Result<Everything, ReadError> {
     let now = etcd.range(Range { keys_only: true, ..Range::now(Keys::one(layout.meta())) }).await?;
+    let noted = noted(etcd, layout).await?.filter(|at| (1..now.revision).contains(at));
+    let mut ways: Vec<EtcdRevision> = GO_BACK.to_vec();
+    ways.extend(noted.map(|at| (now.revision - at).min(FURTHEST)));
+    ways.sort_unstable_by(|one, other| other.cmp(one));
     let mut last = EtcdError::Compacted(0);
-    for back in GO_BACK {
+    for back in ways {
         let at = (now.revision - back).max(1);
         match read_all(etcd, layout, at).await {
             Err(ReadError::Etcd(error @ EtcdError::Compacted(_))) => last = error,
@@ -167,6 +173,13 @@ pub(super) async fn start(etcd: &dyn Etcd, layout: &Layout) -> Result<Everything
         }
     }
     Err(ReadError::Etcd(last))
+}
+
+/// Where the history that is kept begins, if a server has noted it. What cannot be read is not worth a start.
+async fn noted(etcd: &dyn Etcd, layout: &Layout) -> Result<Option<EtcdRevision>, EtcdError> {
+    let found = etcd.range(Range::now(Keys::one(layout.history()))).await?;
+    let text = found.kvs.first().and_then(|kv| std::str::from_utf8(&kv.value).ok());
+    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 impl Everything {

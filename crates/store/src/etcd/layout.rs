@@ -7,7 +7,7 @@
 //!   PREFIX/l/<workspace>                           who leads it; goes with the leader's lease
 //!   PREFIX/s/<server>                              a server that is alive, and how it is reached; goes with its lease
 //!   PREFIX/b/<blob>/<part>                         an object that is larger than a transaction may be, in parts
-//!   PREFIX/k/<name>                                what all servers share: keys and certificates
+//!   PREFIX/k/<name>                                what all servers share: keys and certificates, and how far history goes
 //! ```
 //!
 //! An object is its JSON, as clients get it, unless it expires or is large. The head says what the transaction that
@@ -127,6 +127,11 @@ impl Layout {
     pub fn blob_of<'k>(&self, key: &'k [u8]) -> Option<&'k str> {
         let rest = std::str::from_utf8(key).ok()?.strip_prefix(&format!("/{}/b/", self.prefix))?;
         Some(rest.rsplit_once('/')?.0)
+    }
+
+    /// A revision of etcd as old as the history that is kept, for those who start.
+    pub fn history(&self) -> Bytes {
+        self.shared("history")
     }
 
     pub fn shared(&self, name: &str) -> Bytes {

@@ -226,6 +226,7 @@ pub(super) async fn stand_by(shared: Arc<Shared>) {
 /// While on duty: lets etcd forget history that is older than what is kept, and parts that nothing refers to.
 pub(super) async fn tidy(shared: Arc<Shared>) {
     let mut suspects = HashSet::new();
+    let mut noted_at = 0;
     loop {
         tokio::select! {
             biased;
@@ -245,12 +246,17 @@ pub(super) async fn tidy(shared: Arc<Shared>) {
         if !shared.on_duty() {
             continue;
         }
-        if let Some((_, revision)) = old
-            && let Err(error) = shared.etcd.compact(revision).await
-            && !matches!(error, EtcdError::Compacted(_))
-        {
-            // It grows until somebody notices, so this says so.
-            tracing::warn!(%error, "cannot let etcd forget history");
+        if let Some((_, revision)) = old {
+            if let Err(error) = shared.etcd.compact(revision).await
+                && !matches!(error, EtcdError::Compacted(_))
+            {
+                // It grows until somebody notices, so this says so.
+                tracing::warn!(%error, "cannot let etcd forget history");
+            }
+            // Not if nothing was written since the last note but that.
+            if revision > noted_at {
+                noted_at = note(&shared, revision).await.unwrap_or(noted_at);
+            }
         }
         match sweep(&shared, &mut suspects).await {
             Ok(0) => {}
@@ -258,6 +264,14 @@ pub(super) async fn tidy(shared: Arc<Shared>) {
             Err(error) => tracing::debug!(%error, "cannot look for parts that nothing refers to"),
         }
     }
+}
+
+/// Tells those who start how far back the history goes that is kept; when that was written.
+async fn note(shared: &Shared, revision: EtcdRevision) -> Result<EtcdRevision, EtcdError> {
+    let value = revision.to_string().into();
+    let put = Op::Put { key: shared.layout.history(), value, lease: None };
+    let answer = shared.etcd.txn(Txn { then: vec![put], ..Txn::default() }).await?;
+    Ok(answer.revision)
 }
 
 /// Removes blobs that nothing referred to, twice in a row: a server that died between writing parts and referring to

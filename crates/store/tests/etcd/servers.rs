@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use store::{Commit, Error, Expect, FeedItem, Store, WorkspaceId, etcd::Options};
+use store::{Collection, Commit, Error, Expect, FeedItem, Span, Store, WorkspaceId, etcd::Options};
 
 use super::world::{World, home, put, run, set, thing, value};
 
@@ -389,5 +389,40 @@ fn a_commit_behind_a_compaction_that_changes_nothing_is_written() {
         once_more.await.expect("nothing to do");
         commit_at.await.expect("continues");
         assert_eq!((value(&a, "x").as_deref(), value(&a, "y").as_deref()), (Some("2"), Some("1")));
+    });
+}
+
+#[test]
+fn a_start_resumes_all_history_that_is_kept_however_much_it_is() {
+    run(async || {
+        const WRITES: usize = 10_500;
+        // Given a server that has run for longer than history is kept
+        let world = World::new(31);
+        let first = world.server("first").await;
+        set(&first, "x", "old").await.expect("commits");
+        world.env.clock.sleep(2 * Options::default().history).await;
+        // and many revisions of etcd in less time than that
+        let began = world.env.clock.elapsed();
+        let before = set(&first, "x", "new").await.expect("commits");
+        for number in 0..WRITES {
+            set(&first, "x", &number.to_string()).await.expect("commits");
+        }
+        assert!(world.env.clock.elapsed() - began < Options::default().history);
+        // When another starts, then whoever followed the first goes on there
+        let second = world.server("second").await;
+        let span = Span { collection: Collection::new("", "things"), namespace: None };
+        let mut watch = second.watch(&home(), span, before).expect("history is resumed");
+        let mut told = 0;
+        while told < WRITES {
+            let batch = watch.take(1000).expect("takes");
+            assert!(!batch.events.is_empty(), "{told} are missing some");
+            told += batch.events.len();
+        }
+        assert_eq!(told, WRITES);
+        // And nothing is written while nothing happens
+        world.env.clock.sleep(4 * Options::default().history).await;
+        let idle = second.standing().followed;
+        world.env.clock.sleep(4 * Options::default().history).await;
+        assert_eq!(second.standing().followed, idle);
     });
 }
