@@ -14,6 +14,14 @@ const NAMES: u64 = 40;
 const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
+/// What the write under way is to bring about, if it is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Meant {
+    Nothing,
+    Value(String),
+    Absence,
+}
+
 pub struct Owner {
     session: Session,
     random: SeededRandom,
@@ -21,6 +29,7 @@ pub struct Owner {
     collection: String,
     /// What was acknowledged: the value and version of each object there is.
     known: BTreeMap<String, (String, String)>,
+    meant: Meant,
     count: u64,
 }
 
@@ -32,6 +41,7 @@ impl Owner {
             label: format!("owner-{number}"),
             collection: format!("/clusters/{}/api/v1/namespaces/default/configmaps", staying(number)),
             known: BTreeMap::new(),
+            meant: Meant::Nothing,
             count: 0,
         }
     }
@@ -46,6 +56,7 @@ impl Owner {
             let Some(_busy) = world.turn().await else { break };
             let name = format!("{}-{}", self.label, self.random.below(NAMES));
             let act = self.random.below(20);
+            self.meant = Meant::Nothing;
             if let Err(Gone::Lost) = self.act(&name, act).await {
                 self.resolve(&name).await;
             }
@@ -69,6 +80,7 @@ impl Owner {
             }
             (None, 1..=3) => self.session.get(&path, &[404]).await.map(drop),
             (Some(_), 4..=6) => {
+                self.meant = Meant::Absence;
                 self.session.ask(Method::DELETE, &path, &[], &Value::Null, &[200]).await?;
                 self.known.remove(name);
                 Ok(())
@@ -115,6 +127,7 @@ impl Owner {
         object: &Value,
     ) -> Result<(), Gone> {
         let headers = [("content-type", content_type)];
+        self.meant = Meant::Value(value.clone());
         let answer = self.session.ask(method, path, &headers, object, &[200, 201]).await?.json();
         self.session.world.ledger.count("writes");
         self.compare(name, &answer, &value);
@@ -129,26 +142,32 @@ impl Owner {
         }
     }
 
-    /// After a write without an answer: what is there now is what is known.
+    /// After a write without an answer: it happened, or what was acknowledged before is still there.
     async fn resolve(&mut self, name: &str) {
         let path = format!("{}/{name}", self.collection);
         self.session.world.ledger.count("writes without an answer");
-        loop {
+        let answer = loop {
             match self.session.get(&path, &[200, 404]).await {
-                Ok(answer) if answer.code == 404 => {
-                    self.known.remove(name);
-                    return;
-                }
-                Ok(answer) => {
-                    let object = answer.json();
-                    let value = object["data"]["value"].as_str().unwrap_or_default().to_owned();
-                    self.known.insert(name.to_owned(), (value, version(&object)));
-                    return;
-                }
+                Ok(answer) => break answer,
                 Err(Gone::Lost) => {}
                 Err(Gone::Wrong) => return,
             }
+        };
+        let found = (answer.code == 200).then(|| {
+            let object = answer.json();
+            (object["data"]["value"].as_str().unwrap_or_default().to_owned(), version(&object))
+        });
+        if !is_accounted_for(found.as_ref(), self.known.get(name), &self.meant) {
+            self.session.world.ledger.problem(format!(
+                "{name} is {found:?}, was acknowledged as {:?}, and {:?} was meant without an answer",
+                self.known.get(name),
+                self.meant
+            ));
         }
+        match found {
+            Some(found) => self.known.insert(name.to_owned(), found),
+            None => self.known.remove(name),
+        };
     }
 
     /// A list has all that was acknowledged, as it was acknowledged, and nothing else.
@@ -172,4 +191,49 @@ impl Owner {
 
 fn version(object: &Value) -> String {
     object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// Whether what is there is what was acknowledged, untouched, or what a write after that was to make of it.
+fn is_accounted_for(
+    found: Option<&(String, String)>,
+    acknowledged: Option<&(String, String)>,
+    meant: &Meant,
+) -> bool {
+    found == acknowledged
+        || match (found, meant) {
+            (Some((value, version)), Meant::Value(new)) => {
+                value == new && acknowledged.is_none_or(|(_, old)| old != version)
+            }
+            (None, Meant::Absence) => true,
+            _ => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_without_an_answer_hides_no_other_loss() {
+        let state = |value: &str, version: &str| Some((value.to_owned(), version.to_owned()));
+        let (new, old) = (Meant::Value("8".to_owned()), state("7", "70"));
+        for (found, acknowledged, meant, is_good) in [
+            (state("7", "70"), &old, &new, true),
+            (state("8", "80"), &old, &new, true),
+            (state("8", "80"), &None, &new, true),
+            (None, &None, &new, true),
+            (None, &old, &Meant::Absence, true),
+            (state("7", "70"), &old, &Meant::Absence, true),
+            (state("6", "60"), &old, &new, false),
+            (state("7", "75"), &old, &new, false),
+            (state("8", "70"), &old, &new, false),
+            (None, &old, &new, false),
+            (state("7", "70"), &None, &new, false),
+            (None, &old, &Meant::Nothing, false),
+            (state("8", "80"), &old, &Meant::Absence, false),
+        ] {
+            let verdict = is_accounted_for(found.as_ref(), acknowledged.as_ref(), meant);
+            assert_eq!(verdict, is_good, "{found:?} after {acknowledged:?} and {meant:?}");
+        }
+    }
 }
