@@ -46,7 +46,8 @@ async fn two_teams() -> Result<World> {
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_19_d11_two_workspaces_with_equal_names_run_on_one_member() -> Result<()> {
     let world = two_teams().await?;
-    let mut homes = Vec::new();
+    // Of each team: the namespace of its copy in the member, and the copy itself.
+    let mut copies_of: Vec<(String, String)> = Vec::new();
     for (team, replicas) in [("blue", 1), ("red", 2)] {
         let path = format!("/clusters/{team}{}", deployment_path("web"));
         let has_own =
@@ -59,11 +60,11 @@ async fn scenario_19_d11_two_workspaces_with_equal_names_run_on_one_member() -> 
         let copy = copies.iter().find(own).context("its copy is in m1")?;
         assert_eq!(copy["metadata"]["labels"][api::WORKSPACE_LABEL], team);
         assert_eq!(copy["spec"]["replicas"], replicas);
-        homes.push(text(copy, "/metadata/namespace").to_owned());
+        copies_of
+            .push((text(copy, "/metadata/namespace").to_owned(), text(copy, "/metadata/uid").to_owned()));
     }
-    homes.sort();
-    homes.dedup();
-    assert_eq!(homes.len(), 2, "each in a namespace of its own: {homes:?}");
+    let [blue, red] = copies_of.as_slice() else { anyhow::bail!("{copies_of:?}") };
+    assert_ne!(blue.0, red.0, "each in a namespace of its own");
     // Deleting one leaves the other alone.
     let mark = world.there.mark();
     world.client.delete(&format!("/clusters/blue{}", deployment_path("web"))).await?;
@@ -71,11 +72,17 @@ async fn scenario_19_d11_two_workspaces_with_equal_names_run_on_one_member() -> 
     let gone = format!("/clusters/blue{}", assignment_path(&app::deployment("web", 1)));
     crate::world::until_gone(&world.client, &gone).await?;
     world.clusters.settled().await?;
-    let reds = homes.iter().filter(|home| home.contains("red") || home.as_str() == NS);
-    let red = format!("/clusters/red{}", deployment_path("web"));
-    assert_eq!(world.client.get(&red).await?.json()["status"]["readyReplicas"], 2);
-    let ended = world.deeds("m1", mark)?.into_iter().filter(|it| it.is_end() && it.resource == "deployments");
-    assert_eq!(ended.filter(|it| it.what == crate::history::What::Removed).count(), 1, "{reds:?}");
+    let of_red = format!("/clusters/red{}", deployment_path("web"));
+    assert_eq!(world.client.get(&of_red).await?.json()["status"]["readyReplicas"], 2);
+    let deeds = world.deeds("m1", mark)?;
+    let removed = deeds.iter().filter(|it| it.what == crate::history::What::Removed);
+    let removed: Vec<(&str, &str)> = removed
+        .filter(|it| it.resource == "deployments")
+        .map(|it| (it.namespace.as_str(), it.uid.as_str()))
+        .collect();
+    assert_eq!(removed, [(blue.0.as_str(), blue.1.as_str())]);
+    let of_red: Vec<_> = deeds.iter().filter(|it| it.is_end() && it.namespace == red.0).collect();
+    assert!(of_red.is_empty(), "{of_red:?}");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Who decides, how often it is decided, and what a decision leaves behind.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -58,10 +58,28 @@ async fn s3_1_layers_of_policy_and_the_one_that_decided_is_named() -> Result<()>
     until_decided(&world, "Namespace", "m1").await?;
     world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": "m2"})).await?;
     until_decided(&world, "Object", "m2").await?;
+    // The object may name a policy as well as clusters, also one that would not select it.
+    let mut named = on("m1", "named");
+    named["spec"]["select"] = json!([{"kinds": ["StatefulSet"]}]);
+    world.apply(&named).await?;
+    let by_name = json!({"hanse.io/clusters": null, "hanse.io/placement": "named"});
+    world.annotate(&deployment_path("web"), by_name).await?;
+    until_decided(&world, "Object", "m1").await?;
+    let assignment = world.assignment(&app::deployment("web", 1)).await?;
+    assert_eq!(assignment["spec"]["decision"]["policy"], "named");
     // And back again, layer by layer.
-    world.annotate(&deployment_path("web"), json!({"hanse.io/clusters": null})).await?;
-    until_decided(&world, "Namespace", "m1").await?;
-    Ok(())
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": "m2"})).await?;
+    world.annotate(&deployment_path("web"), json!({"hanse.io/placement": null})).await?;
+    until_decided(&world, "Namespace", "m2").await?;
+    world.apply(&on("m1", "local")).await?;
+    world.annotate(NAMESPACE, json!({"hanse.io/clusters": null})).await?;
+    until_decided(&world, "Workspace", "m1").await?;
+    apply(&world.client, "/clusters/root", &on("m2", "global")).await?;
+    world.client.delete(&path(&on("m1", "local"))).await?;
+    until_decided(&world, "Root", "m2").await?;
+    world.client.delete(&format!("/clusters/root{}", path(&on("m2", "global")))).await?;
+    // With nothing said, it stays where it is.
+    until_decided(&world, "Default", "m2").await
 }
 
 /// Clusters come and change that are no business of what runs.
@@ -301,6 +319,7 @@ async fn d07_x5_a_flapping_member_concerns_those_who_are_there_or_wait_for_it() 
     waiting["metadata"]["annotations"] = json!({"hanse.io/clusters": "m2"});
     world.barrier(NS, 0, &["m1"]).await?;
     let (here, there) = (world.here.mark(), world.there.mark());
+    let decided = decisions(&world).await?;
     let is_lost = |it: &Value| api::cluster::condition(it, "Ready").is_some_and(|it| it["status"] != "True");
     for round in 0..5 {
         world.clusters.simulation.stop("m2").await?;
@@ -319,7 +338,17 @@ async fn d07_x5_a_flapping_member_concerns_those_who_are_there_or_wait_for_it() 
     assert_eq!(deeds, [], "in the hub");
     let m1: Vec<_> = world.deeds("m1", there)?.into_iter().filter(of_others).collect();
     assert_eq!(m1, [], "in m1");
+    // Nor were they looked at: each of the ten turns would be as many decisions as there are objects.
+    let again = decisions(&world).await? - decided;
+    assert!(again < 34, "{again} decisions");
     Ok(())
+}
+
+/// How often it was decided where something is to be.
+async fn decisions(world: &World) -> Result<u64> {
+    let metrics = world.client.get("/metrics").await?.text();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("hanse_placement_decisions_total "));
+    Ok(line.context("no such metric")?.parse()?)
 }
 
 /// To another cluster and back, before and after it got there: nothing that pods need is missing.
