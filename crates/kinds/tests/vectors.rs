@@ -166,6 +166,10 @@ fn copies_keep_what_is_the_members() {
 fn overrides_change_copies_and_nothing_else() {
     let vectors = read("kubefed");
     for case in cases(&vectors["overrides"]["cases"]) {
+        if case.get("expectLabels").is_some() {
+            // Of labels that only copies have: `sync` makes those, and has this case.
+            continue;
+        }
         let entry = json!({"clusterName": "c", "clusterOverrides": case["overrides"]});
         let twice = case["duplicateClusterName"] == json!(true);
         let written = if twice { json!([entry, entry]) } else { json!([entry]) };
@@ -176,10 +180,10 @@ fn overrides_change_copies_and_nothing_else() {
                 assert!(applied.is_err(), "{case}");
                 assert_eq!(copy, case["template"], "nothing is half changed");
             }
-            None => assert_eq!(applied, Ok(()), "{case}"),
-        }
-        if let Some(expected) = case.get("expect") {
-            assert_eq!(&copy, expected);
+            None => {
+                assert_eq!(applied, Ok(()), "{case}");
+                assert_eq!(Some(&copy), case.get("expect"), "{case}");
+            }
         }
     }
     for path in cases(&vectors["overrides"]["invalidPaths"]) {

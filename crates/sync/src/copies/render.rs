@@ -101,6 +101,10 @@ fn finish(copy: &mut Value, recipe: &Recipe<'_>) {
     if has_other_name {
         labels.insert(api::NAMESPACE_LABEL.into(), recipe.object["metadata"]["name"].clone());
     }
+    if recipe.object["metadata"]["annotations"][api::FEDERATED_ANNOTATION].is_string() {
+        // As in KubeFed. A "false" is the member's to say, and whoever unjoins finds copies by a "true".
+        labels.insert(dialects::MANAGED_LABEL.into(), json!("true"));
+    }
     metadata.insert("labels".into(), Value::Object(labels));
     let mut annotations = without_own(metadata.remove("annotations"));
     annotations.insert(api::SOURCE_ANNOTATION.into(), json!(recipe.source_uid));
@@ -132,6 +136,8 @@ fn without_own(map: Option<Value>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use dialects::translate::{Namespace, World, translate};
+
     use super::*;
 
     fn target(name: &str, state: State, replicas: Option<u64>) -> Target {
@@ -221,6 +227,66 @@ mod tests {
         assert_eq!(copy["metadata"]["labels"][api::WORKSPACE_LABEL], "team");
         let missing = [change("replace", "/spec/paused", json!(true))];
         assert!(rendered(&targets, 0, &[&missing]).is_err(), "there is nothing to replace");
+    }
+
+    /// KubeFed's own case, and the ways in which an override can say so.
+    #[test]
+    fn a_federated_copy_is_managed_whatever_its_template_and_overrides_say() {
+        let vectors: Value =
+            serde_json::from_str(include_str!("../../../kinds/tests/data/kubefed.json")).unwrap();
+        let cases = vectors["overrides"]["cases"].as_array().unwrap().iter();
+        let mut rows: Vec<(Value, Value, Value)> = cases
+            .filter(|case| case.get("expectLabels").is_some())
+            .map(|case| (case["template"].clone(), case["overrides"].clone(), case["expectLabels"].clone()))
+            .collect();
+        assert_eq!(rows.len(), 1);
+        let (labelled, managed) =
+            (json!({"metadata": {"labels": {"app": "web"}}}), "/metadata/labels/kubefed.io~1managed");
+        let (both, one) =
+            (json!({"app": "web", "kubefed.io/managed": "true"}), json!({"kubefed.io/managed": "true"}));
+        rows.extend([
+            (labelled.clone(), json!([{"op": "add", "path": managed, "value": "false"}]), both.clone()),
+            (labelled.clone(), json!([{"path": managed, "value": "false"}]), both.clone()),
+            (labelled.clone(), json!([{"op": "remove", "path": managed}]), both),
+            (labelled.clone(), json!([{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]), {
+                json!({"x": "y", "kubefed.io/managed": "true"})
+            }),
+            (labelled, json!([{"op": "remove", "path": "/metadata/labels"}]), one),
+        ]);
+        let types = dialects::types::builtin();
+        let ty = types.iter().find(|it| it.is_at(dialects::TYPES_GROUP, "federatedconfigmaps")).unwrap();
+        let whole = json!({"metadata": {"name": "settings", "namespace": "shop", "uid": "u"}});
+        let targets = [target("a", State::Assigned, None)];
+        for (template, changes, mut expected) in rows {
+            let overrides = json!([{"clusterName": "a", "clusterOverrides": changes}]);
+            let federated = dialects::Federated { template, overrides, ..dialects::Federated::default() };
+            let world = World { namespace: Namespace::Anywhere, preference: None, adopts: false };
+            let object = translate(ty, &whole, &federated, &world).unwrap();
+            let changes = kinds::overrides::read(&federated.overrides).unwrap();
+            let copy = render(&Recipe {
+                kind: &kinds::of("", "ConfigMap"),
+                object: &object,
+                targets: &targets,
+                own: &targets[0],
+                changes: &[&changes["a"]],
+                workspace: ("team", "0123"),
+                namespace: "shop",
+                name: "settings",
+                source_uid: "u",
+                status: &Value::Null,
+            });
+            expected[api::WORKSPACE_LABEL] = json!("team");
+            expected[api::WORKSPACE_ID_LABEL] = json!("0123");
+            assert_eq!(copy.unwrap().unwrap()["metadata"]["labels"], expected, "{changes:?}");
+        }
+        // Of others the label is a label like any other.
+        let change = Change {
+            operation: "add".into(),
+            path: "/metadata/labels/kubefed.io~1managed".into(),
+            value: json!("x"),
+        };
+        let copy = rendered(&targets, 0, &[&[change]]).unwrap().unwrap();
+        assert_eq!(copy["metadata"]["labels"]["kubefed.io/managed"], "x");
     }
 
     #[test]
