@@ -89,9 +89,12 @@ pub fn pass(facts: &Facts<'_>) -> Pass {
             }
         }
     }
+    let observed = facts.before["observedGeneration"].as_i64().unwrap_or(0);
     if under_way {
-        pass.generation = facts.before["observedGeneration"].as_i64().unwrap_or(0);
+        pass.generation = observed;
     }
+    // What was written has come to its clusters. KubeFed says nothing of that where no status is collected.
+    pass.updated = pass.generation > observed;
     let all_well = pass.clusters.values().all(String::is_empty);
     if facts.namespace_not_federated && all_well {
         pass.reason = NAMESPACE_NOT_FEDERATED.to_owned();
@@ -252,6 +255,43 @@ mod tests {
         facts.assignment = Some(&assignment);
         let later = pass(&facts);
         assert_eq!((later.generation, shown(&later)), (3, json!({"a": "", "b": "ClusterNotReady"})));
+        assert!(!early.updated && later.updated);
+    }
+
+    /// The time of the last update moves with it, and that of the last transition does not.
+    #[test]
+    fn what_has_come_to_its_clusters_is_an_update() {
+        let (members, choice) = ([member("a", true)], Choice::names(vec!["a".into()]));
+        let assignment = |generation| Assignment {
+            spec: Spec { clusters: vec![target("a", State::Assigned)], ..Spec::default() },
+            status: Status { clusters: vec![report("a", true, "", generation)] },
+        };
+        let mut status = json!({});
+        // Of the federated object and of the plain one, what the cluster reported, and when it was last updated then.
+        let rows = [(1, 1, 1, "10:00"), (1, 1, 1, "10:00"), (2, 2, 1, "10:00"), (2, 2, 2, "10:03")];
+        for (minute, (generation, plain_generation, reported, updated)) in rows.into_iter().enumerate() {
+            let assignment = assignment(reported);
+            let before = status.clone();
+            let facts = Facts {
+                generation,
+                plain_generation,
+                choice: &choice,
+                overridden: Vec::new(),
+                assignment: Some(&assignment),
+                members: &members,
+                collects: false,
+                before: &before,
+                namespace_not_federated: false,
+            };
+            kinds::propagation::update(&mut status, &pass(&facts), &format!("10:{minute:02}"));
+            let condition = &status["conditions"][0];
+            assert_eq!(condition["status"], "True");
+            assert_eq!(
+                (&condition["lastUpdateTime"], &condition["lastTransitionTime"]),
+                (&json!(updated), &json!("10:00")),
+                "{minute}"
+            );
+        }
     }
 
     #[test]
