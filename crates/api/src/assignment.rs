@@ -11,8 +11,8 @@ use crate::{
 };
 
 pub use model::{
-    Assignment, Decision, Part, Propagation, Reference, Report, Spec, State, Status, Strategy, Target,
-    Verdict, reason,
+    Algorithm, Assignment, Decision, Part, Propagation, Reference, Report, Spec, State, Status, Strategy,
+    Target, Verdict, reason,
 };
 
 pub const KIND: &str = "Assignment";
@@ -102,6 +102,11 @@ fn shape() -> Value {
             "strategy": choice(
                 "Single: one cluster has it. Duplicate: each has all of it. Divide: each has a share.",
                 &["Single", "Duplicate", "Divide"],
+                None,
+            ),
+            "algorithm": choice(
+                "Federation: the Placement divides as federation v1 did. Not said: it does not.",
+                &["Fair", "Federation"],
                 None,
             ),
             "message": {"type": "string", "maxLength": 4096, "description": "Why it is nowhere, or not whole."},

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use api::assignment::{Assignment, FINALIZER, Propagation, Reference, Target};
+use api::assignment::{Algorithm, Assignment, FINALIZER, Propagation, Reference, Target};
 use machinery::{Draft, Object, object::ObjectError};
 use serde_json::{Value, json};
 use server::space::Space;
@@ -199,15 +199,17 @@ fn release(stored: &Object, key: &Key) -> Step {
     Ok(Some(Commit { guards: Vec::new(), writes: vec![Write { key: key.clone(), expect, change }] }))
 }
 
-/// The object is gone, and its Assignment was let go of before: copies go, and what they own stays. Of what says by
-/// annotations of federation v1 where it is, the copies stay, as they did there.
+/// The object is gone, and its Assignment was let go of before: copies go, and what they own stays. Of what is placed as
+/// by federation v1, the copies stay, as they did there.
 pub fn orphan(world: &World, id: &Id, stored: &Object) -> Step {
     // Whoever belongs to somebody is deleted by the garbage collector.
     if !stored.head.owners.is_empty() {
         return Ok(None);
     }
     let mut assignment = Assignment::read(stored)?;
-    let is_of_federation = assignment.spec.decision.policy == placement::dialect::ANNOTATIONS;
+    let decision = &assignment.spec.decision;
+    let divides_so = decision.algorithm == Some(Algorithm::Federation);
+    let is_of_federation = placement::dialect::is_of_the_first(&decision.policy, divides_so);
     let left = if is_of_federation { Propagation::Keep } else { Propagation::Orphan };
     assignment.spec.propagation = Some(left);
     let_go(world, id, stored, &assignment)

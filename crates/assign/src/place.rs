@@ -199,8 +199,8 @@ fn is_as_it_was(old: &Assignment, new: &Assignment) -> bool {
         && old.spec.clusters == new.spec.clusters
         && old.spec.finished == new.spec.finished
         && old.status == new.status
-        && (&was.layer, &was.policy, was.strategy, was.pending, &was.message)
-            == (&is.layer, &is.policy, is.strategy, is.pending, &is.message)
+        && (&was.layer, &was.policy, was.strategy, was.algorithm, was.pending, &was.message)
+            == (&is.layer, &is.policy, is.strategy, is.algorithm, is.pending, &is.message)
 }
 
 pub fn reference(id: &Id, object: &Object) -> Option<Reference> {

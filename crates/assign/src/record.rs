@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use api::assignment::{
-    Assignment, Decision as Reasons, Part, Reference, Report, Spec, State, Strategy, Target, Verdict,
+    Algorithm, Assignment, Decision as Reasons, Part, Reference, Report, Spec, State, Strategy, Target,
+    Verdict,
 };
 use kinds::{Share, Split, Subject};
 use placement::{ClusterVerdict, Decision, Explanation, Layer, Outcome};
@@ -237,6 +238,9 @@ pub fn reasons(decision: &Decision, explanation: &Explanation) -> Reasons {
             placement::Strategy::Duplicate => Strategy::Duplicate,
             placement::Strategy::Divide => Strategy::Divide,
         }),
+        // Hardly any is divided so, and what goes without saying is not written with all others.
+        algorithm: (decision.algorithm == kinds::divide::Algorithm::Federation)
+            .then_some(Algorithm::Federation),
         message,
         pending: decision.pending,
         verdicts: verdicts(explanation),

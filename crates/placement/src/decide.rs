@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kinds::{Extent, Resources, Share, Split, Subject, Travel};
+use kinds::{Extent, Resources, Share, Split, Subject, Travel, divide::Algorithm};
 use machinery::quantity::{Format, Quantity};
 
 use crate::{
@@ -46,6 +46,8 @@ pub struct Decision {
     /// The annotation, or the name of the `Placement`; empty for the default.
     pub source: String,
     pub strategy: Option<Strategy>,
+    /// Of the policy, also where it leaves nothing to divide.
+    pub algorithm: Algorithm,
     pub shares: BTreeMap<String, Share>,
     /// Replicas that no cluster can have; they are placed when there is room.
     pub pending: u64,
@@ -93,6 +95,7 @@ impl Decision {
             layer: Layer::Default,
             source: String::new(),
             strategy: None,
+            algorithm: Algorithm::default(),
             shares: BTreeMap::new(),
             pending: 0,
             is_unplaced: false,
@@ -150,6 +153,7 @@ fn by_rule(input: &Input<'_>, rule: &Rule) -> Decision {
     let is_nowhere = rule.exact && unknown.is_empty() && !verdicts.all.iter().any(is_meant);
     let mut decision = finish(input, rule, verdicts, placed, unknown, strategy);
     decision.missing = missing;
+    decision.algorithm = rule.algorithm;
     if is_nowhere {
         (decision.is_unplaced, decision.pending) = (false, 0);
     }

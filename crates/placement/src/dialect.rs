@@ -39,6 +39,12 @@ pub fn decides<'a>(kind: &str, annotation: impl Fn(&str) -> Option<&'a str>) -> 
     !by_others && (about_it || annotation(CLUSTER_SELECTOR).is_some())
 }
 
+/// Whether what decided is federation v1's: its annotations, or a `Placement` that divides as it did. What federated objects
+/// of KubeFed say is neither, however they are divided.
+pub fn is_of_the_first(source: &str, divides_so: bool) -> bool {
+    source == ANNOTATIONS || (divides_so && source != SOURCE)
+}
+
 /// Reads the value of the annotation `cluster-selector`: a list of requirements, all of which must hold.
 pub fn selector(text: &str) -> Result<LabelSelector, Problem> {
     let wrong = |reason: String| Problem::Annotation { name: CLUSTER_SELECTOR.to_owned(), reason };

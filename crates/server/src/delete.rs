@@ -161,7 +161,7 @@ impl Options {
     }
 
     /// The finalizers an object has once these options are applied to it.
-    fn finalizers(&self, now: &[String], orphans_by_default: bool) -> Vec<String> {
+    fn finalizers(&self, now: &[String], orphans_by_default: impl FnOnce() -> bool) -> Vec<String> {
         let has = |name: &str| now.iter().any(|it| it == name);
         let (orphan, foreground) = match (self.propagation, self.orphan_dependents) {
             (Some(Propagation::Orphan), _) | (None, Some(true)) => (true, false),
@@ -169,7 +169,7 @@ impl Options {
             (Some(Propagation::Background), _) | (None, Some(false)) => (false, false),
             // Nothing said: what was decided before stays.
             (None, None) if has(ORPHAN) || has(FOREGROUND) => (has(ORPHAN), has(FOREGROUND)),
-            (None, None) => (orphans_by_default, false),
+            (None, None) => (orphans_by_default(), false),
         };
         let others = now.iter().filter(|it| *it != ORPHAN && *it != FOREGROUND);
         let mut finalizers: Vec<String> = others.cloned().collect();
@@ -294,12 +294,31 @@ enum Marked {
     Changed(Draft),
 }
 
-/// Whether it says by annotations of federation v1 where it is: as there, its copies stay unless it is said otherwise.
-fn is_of_federation(tree: &Tree) -> bool {
+/// Whether it is placed as by federation v1, by its annotations or by a Placement that divides so: as there, its copies
+/// stay unless it is said otherwise.
+fn is_of_federation(context: &Context, object: &Object, tree: &Tree) -> bool {
     let kind = tree.get("kind").and_then(Value::as_str).unwrap_or_default();
     let annotations = tree.get("metadata").and_then(|it| it.get("annotations")).and_then(Value::as_object);
-    annotations
-        .is_some_and(|it| placement::dialect::decides(kind, |name| it.get(name).and_then(Value::as_str)))
+    let is_annotated = annotations
+        .is_some_and(|it| placement::dialect::decides(kind, |name| it.get(name).and_then(Value::as_str)));
+    is_annotated || is_placed_so(context, object)
+}
+
+fn is_placed_so(context: &Context, object: &Object) -> bool {
+    let collection = context.collection();
+    let (group, plural) = collection.parts();
+    // Federation had no pods: one that is deleted here must not run on there.
+    if (group, plural) == ("", "pods") {
+        return false;
+    }
+    let name = api::assignment::name_of(group, plural, &object.head.name);
+    let key = Key::new(api::GROUP, api::assignment::PLURAL, &object.head.namespace, &name);
+    let Some(stored) = context.space.get(&key) else { return false };
+    context.hub.assignments.read(&stored).is_ok_and(|assignment| {
+        let decision = &assignment.spec.decision;
+        let divides_so = decision.algorithm == Some(api::assignment::Algorithm::Federation);
+        placement::dialect::is_of_the_first(&decision.policy, divides_so)
+    })
 }
 
 /// The object marked for deletion, if something holds it.
@@ -312,7 +331,8 @@ fn marked(context: &Context, object: &Object, before: Tree, options: &Options) -
     let held = tree.get("metadata").and_then(|it| it.get("finalizers")).and_then(Value::as_array);
     let held: Vec<String> =
         held.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
-    let finalizers = options.finalizers(&held, row.orphans_by_default || is_of_federation(&tree));
+    let finalizers =
+        options.finalizers(&held, || row.orphans_by_default || is_of_federation(context, object, &tree));
     let held_by_spec = context.resource.held_by_spec(&tree);
     let grace = grace_left(context, &tree, object, options);
     if finalizers.is_empty() && !held_by_spec && grace == 0 {

@@ -131,6 +131,12 @@ pub enum Strategy {
     Divide,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Algorithm {
+    Fair,
+    Federation,
+}
+
 /// Why it is so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -140,6 +146,8 @@ pub struct Decision {
     pub policy: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<Algorithm>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     pub pending: u64,
