@@ -25,7 +25,7 @@ pub const CONTROLLERS: &str = "controllers";
 /// Where applications are compared with a cluster that stands alone.
 pub const SIDES: [(&str, &str); 2] = [("simulated", "simulated members"), ("real", "real members")];
 /// How controllers run.
-const RUNS: [(&str, &str); 2] =
+pub const RUNS: [(&str, &str); 2] =
     [("outside", "outside of the hub"), ("placed", "as workloads that are placed")];
 
 /// Something that is not in a hub as it is on a cluster that stands alone.
@@ -93,6 +93,11 @@ impl Known {
             );
         }
         problems
+    }
+
+    /// How many of these do on a side as on a cluster alone.
+    pub fn passed(&self, side: &str, names: &[&str]) -> usize {
+        names.iter().filter(|name| self.of(side, name).next().is_none()).count()
     }
 
     fn of<'a>(&'a self, side: &'a str, bundle: &'a str) -> impl Iterator<Item = &'a Miss> {
@@ -181,7 +186,7 @@ fn rates(known: &Known, ran: &Ran, groups: &[(&str, Columns, Vec<&str>)]) -> Str
         String::from("| | tried | pass | rate | last run, commit |\n| --- | --- | --- | --- | --- |\n");
     for (group, sides, names) in groups {
         for (side, words) in sides {
-            let passed = names.iter().filter(|name| known.of(side, name).next().is_none()).count();
+            let passed = known.passed(side, names);
             let rate = 100.0 * passed as f64 / names.len().max(1) as f64;
             let when = ran.0.get(&format!("{group}, {side}")).map_or("", String::as_str);
             let _ =
