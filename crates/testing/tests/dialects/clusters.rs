@@ -10,13 +10,13 @@ use sync::{
 
 use crate::{
     app::NS,
-    words::{A, B, create, federated, label_cluster, named, plain, restart, start, until_told},
+    words::{A, B, begin, create, federated, label_cluster, named, plain, restart, start, until_told},
     world::{CLUSTERS, World, access, condition, items, path, sync_client},
 };
 
 /// A hub, and a cluster that it does not know yet.
 async fn stranger(name: &str) -> Result<(World, Access)> {
-    let world = World::start(&[]).await?;
+    let world = begin(&[]).await?;
     world.clusters.simulation.add(name, sim::ClusterOptions::default()).await?;
     let access = world.member_access(name)?;
     Ok((world, access))
@@ -34,12 +34,40 @@ fn secret(namespace: &str, name: &str, access: &Access) -> Value {
     })
 }
 
+/// Credentials of an account there, as those have who are given no certificate.
+async fn with_token(world: &World, name: &str, access: Access) -> Result<(Access, String)> {
+    let member = world.member(name).await?;
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "federation", "namespace": "default"},
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "federation"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "federation", "namespace": "default"}],
+    });
+    for object in [&account, &binding] {
+        member.create(object).await?;
+    }
+    let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let given = member.client.post(&format!("{}/token", path(&account)), &asked).await?.json();
+    let token = given["status"]["token"].as_str().context("no token")?.to_owned();
+    let access = Access { identity: Identity::Token(token.clone()), ..access };
+    Ok((access, token))
+}
+
+async fn table(world: &World, list: &str) -> Result<Value> {
+    let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    Ok(world.client.call(http::Method::GET, list, &accept, String::new()).await?.json())
+}
+
 const REGISTRY: &str = "kube-multicluster-public";
 const SYSTEM: &str = "kube-multicluster-system";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_01_a_registry_without_credentials() -> Result<()> {
     let (mut world, access) = stranger(A).await?;
+    let (access, token) = with_token(&world, A, access).await?;
     for namespace in [REGISTRY, SYSTEM] {
         world.namespace(namespace).await?;
     }
@@ -61,10 +89,12 @@ async fn scenario_01_a_registry_without_credentials() -> Result<()> {
 
     let ok = |status: &'static str| move |it: &Value| condition(it, "OK")["status"] == status;
     let shown = world.until(&path(&entry), "it is well", ok("True")).await?;
-    assert!(!shown.to_string().contains("token") && !shown.to_string().contains("tls.key"), "{shown}");
-    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
-    let all = "/apis/clusterregistry.k8s.io/v1alpha1/clusters";
-    let table = world.client.call(http::Method::GET, all, &table, String::new()).await?.json();
+    assert!(!shown.to_string().contains("token"), "{shown}");
+    for shown in [shown, world.get(&format!("{CLUSTERS}/{A}")).await?] {
+        let is_shown = |it: &str| shown.to_string().contains(it);
+        assert!(!is_shown(&token) && !is_shown(&STANDARD.encode(&token)), "{shown}");
+    }
+    let table = table(&world, "/apis/clusterregistry.k8s.io/v1alpha1/clusters").await?;
     assert_eq!(
         table["rows"][0]["cells"].as_array().context("cells")?[..3],
         [json!(A), json!("0.0.0.0/0"), json!(address)]
@@ -103,9 +133,19 @@ async fn scenario_01_a_registry_without_credentials() -> Result<()> {
 
 const KUBEFED: &str = "kube-federation-system";
 
+/// By name, as `kubectl get` shows it.
+async fn ready_column(world: &World, list: &str) -> Result<Vec<(Value, Value)>> {
+    let table = table(world, list).await?;
+    let columns = table["columnDefinitions"].as_array().context("columns")?;
+    let at = |name: &str| columns.iter().position(|it| it["name"] == name).context("no such column");
+    let (name, ready) = (at("Name")?, at("Ready")?);
+    let rows = table["rows"].as_array().context("rows")?.iter();
+    Ok(rows.map(|row| (row["cells"][name].clone(), row["cells"][ready].clone())).collect())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_02_clusters_that_were_joined_show_how_they_are() -> Result<()> {
-    let mut world = World::start(&[A, B]).await?;
+    let mut world = begin(&[A, B]).await?;
     world.namespace(KUBEFED).await?;
     let list = format!("/apis/core.kubefed.io/v1beta1/namespaces/{KUBEFED}/kubefedclusters");
     let all_ready = |it: &Value| {
@@ -117,10 +157,12 @@ async fn scenario_02_clusters_that_were_joined_show_how_they_are() -> Result<()>
     };
     world.until(&list, "both are ready", all_ready).await?;
     let first = world.get(&format!("{list}/{B}")).await?;
+    assert_eq!(ready_column(&world, &list).await?, [(json!(A), json!("True")), (json!(B), json!("True"))]);
 
     world.cut(B)?;
     let is_lost = |it: &Value| condition(it, "Offline")["status"] == "True";
     let lost = world.until(&format!("{list}/{B}"), "it is lost", is_lost).await?;
+    assert_eq!(ready_column(&world, &list).await?, [(json!(A), json!("True")), (json!(B), json!("False"))]);
     let ready = condition(&lost, "Ready");
     assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ClusterNotReachable")));
     assert!(!ready["message"].as_str().unwrap_or_default().is_empty());
@@ -159,6 +201,16 @@ async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Resu
     world.until_ready(A).await?;
     restart(&mut world, &[A]).await?;
     world.barrier(NS, 0, &[A]).await?;
+
+    // Without its Secret nobody can talk to it, which is said in KubeFed's word; with it all is well again.
+    let credential = secret(KUBEFED, "a-cred", &access);
+    world.client.delete(&path(&credential)).await?;
+    let malformed = |it: &Value| condition(it, "ConfigMalformed")["status"] == "True";
+    let told = world.until(&path(&entry), "its credential is missed", malformed).await?;
+    assert!(condition(&told, "ConfigMalformed")["message"].to_string().contains("a-cred"), "{told}");
+    assert_ne!(condition(&told, "Ready")["status"], "True");
+    create(&world, &credential).await?;
+    world.until(&path(&entry), "it is ready again", |it| condition(it, "Ready")["status"] == "True").await?;
     world.client.delete(&path(&entry)).await?;
     world.until_gone(&path(&entry)).await?;
     world.until_gone(&format!("{CLUSTERS}/{A}")).await

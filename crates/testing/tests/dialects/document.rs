@@ -4,13 +4,13 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::{
-    words::{create, documents, label_cluster, restart, until_told, until_warned},
+    words::{begin, create, documents, label_cluster, restart, until_told, until_warned},
     world::{World, assignment_path, condition, path, text},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn template_placement_and_override_make_five_replicas_here_and_ten_there() -> Result<()> {
-    let mut world = World::start(&["cluster1", "cluster2", "cluster3"]).await?;
+    let mut world = begin(&["cluster1", "cluster2", "cluster3"]).await?;
     let documents = documents(include_str!("data/federated-replica-set.yaml"))?;
     for object in &documents {
         create(&world, object).await?;
@@ -77,7 +77,7 @@ async fn kinds_of_dialects_are_served_everywhere_and_come_last() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_03_a_cluster_selector_is_followed_as_labels_change() -> Result<()> {
-    let mut world = World::start(&["a", "b"]).await?;
+    let mut world = begin(&["a", "b"]).await?;
     label_cluster(&world, "a", json!({"location": "europe", "environment": "prod"})).await?;
     label_cluster(&world, "b", json!({"location": "usa"})).await?;
     let mut config = documents(include_str!("data/cluster-selector.yaml"))?.remove(0);
@@ -101,7 +101,7 @@ fn bad_selector() -> serde_json::Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_04_a_bad_selector_is_harmless() -> Result<()> {
-    let mut world = World::start(&["a", "b"]).await?;
+    let mut world = begin(&["a", "b"]).await?;
     label_cluster(&world, "a", json!({"location": "europe", "environment": "prod"})).await?;
     let mut config = documents(include_str!("data/cluster-selector.yaml"))?.remove(0);
     create(&world, &config).await?;

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::{
     app::NS,
-    words::{A, B, federated, named, plain, restart, start, template, until_replicas, until_told},
-    world::{World, apply, path},
+    clusters::leave,
+    words::{A, B, begin, federated, named, plain, restart, start, template, until_replicas, until_told},
+    world::{apply, path},
 };
 
 pub fn web(overrides: Value) -> Value {
@@ -63,9 +64,48 @@ async fn scenario_13_template_placement_and_override() -> Result<()> {
     until_told(&world, &alone, &[(A, "")], "True").await.map(drop)
 }
 
+/// The label is the hub's: whatever is written, copies go on being looked after, and are found by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_13_copies_are_managed_whatever_overrides_say() -> Result<()> {
+    const MANAGED: &str = "kubefed.io/managed";
+    let mut world = start(&[A, B]).await?;
+    let overrides = json!([
+        {"clusterName": A, "clusterOverrides": [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]},
+        {"clusterName": B, "clusterOverrides": [
+            {"op": "add", "path": "/metadata/labels/kubefed.io~1managed", "value": "false"},
+        ]},
+    ]);
+    let mut object = web(overrides);
+    object["spec"]["template"]["metadata"]["labels"][MANAGED] = json!("false");
+    world.apply(&object).await?;
+    until_told(&world, &object, &[(A, ""), (B, "")], "True").await?;
+    let copy = path(&plain(&object));
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let (of_a, of_b) = (a.get(&copy).await?, b.get(&copy).await?);
+    let labels = |it: &Value, name: &str| it["metadata"]["labels"][name].clone();
+    assert_eq!((labels(&of_a, MANAGED), labels(&of_b, MANAGED)), (json!("true"), json!("true")));
+    assert_eq!((labels(&of_a, "x"), labels(&of_a, "app")), (json!("y"), Value::Null));
+
+    restart(&mut world, &[A, B]).await?;
+    object["spec"]["template"]["spec"]["replicas"] = json!(6);
+    world.apply(&object).await?;
+    for member in [&a, &b] {
+        until_replicas(member, &plain(&object), 6).await?;
+    }
+    until_told(&world, &object, &[(A, ""), (B, "")], "True").await?;
+
+    // Whoever is left lets go of it, and what is deleted goes.
+    leave(&world, A, false).await?;
+    assert_eq!(labels(&a.get(&copy).await?, MANAGED), Value::Null);
+    world.client.delete(&path(&object)).await?;
+    world.until_gone(&path(&object)).await?;
+    assert!(!b.has(&copy).await?);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_13_the_form_with_dotted_paths() -> Result<()> {
-    let mut world = World::start(&[A, B]).await?;
+    let mut world = begin(&[A, B]).await?;
     world.namespace(NS).await?;
     let mk = |kind: &str, spec: Value| {
         json!({
@@ -129,7 +169,7 @@ async fn scenario_12_drift_is_repaired_and_what_members_add_stays() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_14_a_namespace_says_where_things_in_it_may_be() -> Result<()> {
-    let mut world = World::start(&[A, B]).await?;
+    let mut world = begin(&[A, B]).await?;
     world.namespace(NS).await?;
     let (a, b) = (world.member(A).await?, world.member(B).await?);
     let copy = path(&plain(&config(json!({}))));

@@ -140,7 +140,7 @@ async fn scenario_10_joining_a_cluster_leaves_jobs_as_they_run() -> Result<()> {
     Ok(())
 }
 
-fn autoscaler(min: u64, max: u64) -> Value {
+pub fn autoscaler(min: u64, max: u64) -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "web", "namespace": NS},

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::{
     app::NS,
-    words::{A, B, federated, named, plain, restart, start, template, until_replicas, until_told},
+    words::{
+        A, B, begin, delete, federated, named, plain, restart, start, template, until_replicas, until_told,
+    },
     world::{World, items, path, text},
 };
 
@@ -133,11 +135,11 @@ async fn scenario_16_a_cluster_that_does_not_answer_is_cleaned_up_when_it_is_bac
     b.until_gone(&copy).await
 }
 
-/// As with federation v1, for objects that say by its annotations where they are: copies go if that is said, and stay if
-/// it is not, or if they are to.
+/// As with federation v1, for objects that say by its annotations where they are, and for those that are divided as it did:
+/// copies go if that is said, and stay if it is not, or if they are to.
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_16_of_the_first_federation_copies_stay_unless_it_is_said_otherwise() -> Result<()> {
-    let world = World::start(&[A, B]).await?;
+    let mut world = begin(&[A, B]).await?;
     world.namespace(NS).await?;
     let members = [world.member(A).await?, world.member(B).await?];
     let of = |name: &str, annotations: Value| {
@@ -152,6 +154,10 @@ async fn scenario_16_of_the_first_federation_copies_stay_unless_it_is_said_other
         ("unset", selected(), json!({}), true),
         ("as-kubectl-says", selected(), json!({"propagationPolicy": "Background"}), false),
         ("of-others", json!({"hanse.io/clusters": "a,b"}), json!({}), false),
+        ("divided-said", json!({}), json!({"orphanDependents": false}), false),
+        ("divided-kept", json!({}), json!({"orphanDependents": true}), true),
+        ("divided-unset", json!({}), json!({}), true),
+        ("divided-as-kubectl-says", json!({}), json!({"propagationPolicy": "Background"}), false),
     ];
     for (name, annotations, ..) in &rows {
         let object = of(name, annotations.clone());
@@ -160,11 +166,10 @@ async fn scenario_16_of_the_first_federation_copies_stay_unless_it_is_said_other
             member.until_there(&path(&object)).await?;
         }
     }
+    restart(&mut world, &[A, B]).await?;
     for (name, _, options, _) in &rows {
         let place = path(&of(name, json!({})));
-        let json = [("content-type", "application/json")];
-        let deleted = world.client.call(http::Method::DELETE, &place, &json, options.to_string()).await?;
-        assert!(deleted.code.is_success(), "{name}: {}", deleted.text());
+        delete(&world, &place, options).await?;
         world.until_gone(&place).await?;
         world.until_gone(&crate::world::assignment_path(&of(name, json!({})))).await?;
     }
@@ -173,6 +178,30 @@ async fn scenario_16_of_the_first_federation_copies_stay_unless_it_is_said_other
             let left = member.get(&path(&of(name, json!({})))).await?;
             assert_eq!(left["data"]["key"] == "value", *stays, "{name}: {left}");
             assert!(left["metadata"]["labels"].get("hanse.io/workspace").is_none(), "{name} is nobody's");
+        }
+    }
+    Ok(())
+}
+
+/// What is divided there has its share still, and runs on.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_of_the_first_federation_shares_run_on() -> Result<()> {
+    let world = begin(&[A, B]).await?;
+    world.namespace(NS).await?;
+    let members = [world.member(A).await?, world.member(B).await?];
+    for (name, options, stays) in
+        [("unset", json!({}), true), ("said", json!({"orphanDependents": false}), false)]
+    {
+        let object = crate::app::deployment(name, 4);
+        world.apply(&object).await?;
+        world.until_rolled_out(name, 4).await?;
+        delete(&world, &path(&object), &options).await?;
+        world.until_gone(&path(&object)).await?;
+        world.until_gone(&crate::world::assignment_path(&object)).await?;
+        for member in &members {
+            let left = member.get(&path(&object)).await?;
+            assert_eq!(left["spec"]["replicas"] == 2, stays, "{name}: {left}");
+            assert_eq!(left["status"]["readyReplicas"] == 2, stays, "{name}: {left}");
         }
     }
     Ok(())

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::{
     app::NS,
     federated::web,
-    words::{A, B, federated, named, plain, restart, start, until_replicas, until_told},
-    world::{World, path},
+    words::{A, B, begin, federated, named, plain, restart, start, until_replicas, until_told},
+    world::path,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +121,7 @@ async fn scenario_15_of_every_kind_members_keep_what_they_decide() -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_15_tokens_never_leave_the_hub_and_members_keep_theirs() -> Result<()> {
     const TOKEN: &str = "kubernetes.io/service-account-token";
-    let mut world = World::start(&[A, B]).await?;
+    let mut world = begin(&[A, B]).await?;
     let (a, b) = (world.member(A).await?, world.member(B).await?);
     let of_kept = json!({"kubernetes.io/service-account.name": "kept"});
     let secret = json!({

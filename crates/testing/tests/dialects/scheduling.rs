@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::{
     app::{self, NS},
-    words::{A, B, C, federated, named, plain, restart, start, template, until_replicas},
+    words::{
+        A, B, C, begin, delete_whole, federated, named, plain, restart, start, template, until_replicas,
+    },
     world::{World, apply, assignment_path, path, shares},
 };
 
@@ -35,9 +37,8 @@ pub async fn until_divided(world: &World, object: &Value, wanted: &[(&str, u64)]
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_05_even_split_and_totals() -> Result<()> {
-    let mut world = World::start(&[A, B, C]).await?;
+    let mut world = begin(&[A, B, C]).await?;
     world.namespace(NS).await?;
-    world.apply(&federation(true)).await?;
     world.apply(&app::deployment("web", 9)).await?;
     world.until_rolled_out("web", 9).await?;
     for name in [A, B, C] {
@@ -53,7 +54,7 @@ async fn scenario_05_even_split_and_totals() -> Result<()> {
     assert_eq!(counts, [16, 17, 17]);
     assert_eq!(divided, in_hash_order("shop/web"));
     // The key decides which has sixteen, in every run.
-    world.client.delete(&path(&app::deployment("web", 50))).await?;
+    delete_whole(&world, &path(&app::deployment("web", 50))).await?;
     world.until_gone(&assignment_path(&app::deployment("web", 50))).await?;
     world.apply(&app::deployment("web", 50)).await?;
     world.until_rolled_out("web", 50).await?;
@@ -90,8 +91,12 @@ fn web() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
     let mut world = start(&[A, B, C]).await?;
-    world.apply(&web()).await?;
-    let copy = plain(&web());
+    // The plan says how many there are, and nothing else.
+    let mut object = web();
+    let kept = json!([{"op": "add", "path": "/spec/revisionHistoryLimit", "value": 3}]);
+    object["spec"]["overrides"] = json!([{"clusterName": B, "clusterOverrides": kept}]);
+    world.apply(&object).await?;
+    let copy = plain(&object);
     let (a, b, c) = (world.member(A).await?, world.member(B).await?, world.member(C).await?);
     until_replicas(&a, &copy, 1).await?;
 
@@ -99,8 +104,10 @@ async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
         A: {"weight": 1, "minReplicas": 4, "maxReplicas": 6}, B: {"weight": 2, "minReplicas": 4, "maxReplicas": 8},
     });
     world.apply(&preference(json!({"totalReplicas": 9, "rebalance": true, "clusters": bounds}))).await?;
-    until_replicas(&a, &copy, 4).await?;
-    until_replicas(&b, &copy, 5).await?;
+    let of_a = until_replicas(&a, &copy, 4).await?;
+    let of_b = until_replicas(&b, &copy, 5).await?;
+    let limit = |it: &Value| it["spec"]["revisionHistoryLimit"].clone();
+    assert_eq!((limit(&of_a), limit(&of_b)), (json!(10), json!(3)));
 
     restart(&mut world, &[A, B, C]).await?;
     let weights = json!({A: {"weight": 1}, B: {"weight": 2}});
@@ -173,8 +180,14 @@ async fn scenario_08_no_needless_moves() -> Result<()> {
     world.join(C).await?;
     world.barrier(NS, 0, &[A, B, C]).await?;
     until_divided(&world, &object, &[(A, 15), (B, 15)]).await?;
+    let third = world.member(C).await?.get(&path(&object)).await?;
+    assert!(third["code"] == 404 || third["spec"]["replicas"] == 0, "{third}");
     assert_eq!([world.member(A).await?.pods(NS).await?, world.member(B).await?.pods(NS).await?], pods);
 
     world.apply(&federation(true)).await?;
-    until_divided(&world, &object, &[(A, 10), (B, 10), (C, 10)]).await.map(drop)
+    until_divided(&world, &object, &[(A, 10), (B, 10), (C, 10)]).await?;
+    for name in [A, B, C] {
+        until_replicas(&world.member(name).await?, &object, 10).await?;
+    }
+    Ok(())
 }

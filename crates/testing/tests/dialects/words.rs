@@ -34,6 +34,19 @@ pub async fn label_cluster(world: &World, name: &str, labels: Value) -> Result<(
     world.patch(&format!("{CLUSTERS}/{name}"), json!({"metadata": {"labels": labels}})).await.map(drop)
 }
 
+/// Deletes an object of the hub with these options, in the body or nowhere.
+pub async fn delete(world: &World, place: &str, options: &Value) -> Result<()> {
+    let json = [("content-type", "application/json")];
+    let deleted = world.client.call(http::Method::DELETE, place, &json, options.to_string()).await?;
+    ensure!(deleted.code.is_success(), "{place}: {}", deleted.text());
+    Ok(())
+}
+
+/// As `kubectl delete` does, which says that all that belongs to it goes, too.
+pub async fn delete_whole(world: &World, place: &str) -> Result<()> {
+    delete(world, place, &json!({"propagationPolicy": "Background"})).await
+}
+
 /// Of the unified form, in the namespace of these tests.
 pub fn federated(kind: &str, name: &str, spec: Value) -> Value {
     json!({
@@ -47,9 +60,16 @@ pub fn named(names: &[&str]) -> Value {
     json!({"clusters": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()})
 }
 
-/// A namespace that is federated to all of them.
-pub async fn start(members: &[&str]) -> Result<World> {
+/// A workspace where what nobody says anything else of is divided as federation did.
+pub async fn begin(members: &[&str]) -> Result<World> {
     let world = World::start(members).await?;
+    world.apply(&crate::scheduling::federation(true)).await?;
+    Ok(world)
+}
+
+/// A namespace of such a workspace that is federated to all of them.
+pub async fn start(members: &[&str]) -> Result<World> {
+    let world = begin(members).await?;
     world.namespace(NS).await?;
     world.apply(&federated("Namespace", NS, json!({"placement": {"clusterSelector": {}}}))).await?;
     Ok(world)
@@ -88,8 +108,9 @@ pub fn template(replicas: u32) -> Value {
 pub fn plain(object: &Value) -> Value {
     let kind = text(object, "/kind").trim_start_matches("Federated");
     let api_version = match kind {
-        "Deployment" | "ReplicaSet" => "apps/v1",
-        "Job" => "batch/v1",
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => "apps/v1",
+        "Job" | "CronJob" => "batch/v1",
+        "Ingress" => "networking.k8s.io/v1",
         "HorizontalPodAutoscaler" => "autoscaling/v2",
         _ => "v1",
     };
