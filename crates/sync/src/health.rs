@@ -1,4 +1,4 @@
-//! Whether a member can be used, with hysteresis: one lost answer is no outage, and one answer is no recovery.
+//! Whether a member can be used, with hysteresis: one lost answer is no outage.
 
 use std::time::Duration;
 
@@ -6,8 +6,6 @@ use crate::client::Error;
 
 /// So many failures in a row make a member unusable that was usable.
 const FAILURES: u32 = 3;
-/// So many good answers in a row make it usable again.
-const SUCCESSES: u32 = 2;
 /// So often in a row it may be too busy to say how it is.
 const MOST_BUSY: u32 = 30;
 /// After so often in a row another connection is tried: others may be answered on one that is well.
@@ -61,7 +59,6 @@ pub struct Health {
     /// `None`: never asked.
     usable: Option<bool>,
     failures: u32,
-    successes: u32,
     /// How often in a row it was busy.
     busy: u32,
 }
@@ -71,16 +68,15 @@ impl Health {
     pub fn note(&mut self, outcome: &Outcome) -> bool {
         let usable = match outcome {
             Outcome::Good => {
+                // As with KubeFed one is enough: what goes on to fail is lost again after three, and no sooner.
                 (self.failures, self.busy) = (0, 0);
-                self.successes = self.successes.saturating_add(1);
-                self.usable != Some(false) || self.successes >= SUCCESSES
+                true
             }
             Outcome::Bad(trouble) if trouble.busy && self.usable == Some(true) && self.busy < MOST_BUSY => {
                 self.busy += 1;
                 true
             }
             Outcome::Bad(trouble) => {
-                self.successes = 0;
                 self.failures = self.failures.saturating_add(1);
                 self.usable == Some(true) && !trouble.definite && self.failures < FAILURES
             }
@@ -92,11 +88,6 @@ impl Health {
     /// Whether it is busy for long, so that it may be the connection which is not as it should be.
     pub fn is_busy_again(&self) -> bool {
         self.busy > 0 && self.busy.is_multiple_of(BUSY_AGAIN)
-    }
-
-    /// In between: the last answers say something else than what is held.
-    pub fn is_unsure(&self) -> bool {
-        (self.usable == Some(true) && self.failures > 0) || (self.usable == Some(false) && self.successes > 0)
     }
 }
 
@@ -116,21 +107,22 @@ mod tests {
 
     /// `+` is a good answer, `-` a bad one, `!` a definite one, `~` none while others had some; what is held after each.
     #[test]
-    fn a_member_changes_only_when_several_answers_say_so() {
+    fn a_member_is_lost_only_when_several_answers_say_so_and_back_with_one() {
         let cases = [
             ("+", "u"),
             ("-", "n"),
-            ("-+", "nn"),
-            ("-++", "nnu"),
+            ("-+", "nu"),
+            ("-++", "nuu"),
             ("+--", "uuu"),
             ("+---", "uuun"),
             ("+--+--", "uuuuuu"),
-            ("+---+-++", "uuunnnnu"),
+            ("+---+-++", "uuunuuuu"),
+            ("+---+---", "uuunuuun"),
             ("+!", "un"),
             ("+~~~~", "uuuuu"),
             ("+--~-", "uuuun"),
             ("~", "n"),
-            ("+---+~", "uuunnn"),
+            ("+---~+", "uuunnu"),
         ];
         for (answers, expected) in cases {
             let mut health = Health::default();
@@ -145,8 +137,7 @@ mod tests {
     }
 
     /// KubeFed's own cases, by what was answered up to then. It counts how often the same was published, so that a member
-    /// that was well for long is lost with one answer: here the last answers count. And one that was lost is back with
-    /// one good answer there, and with two here: all that was moved away would come back for an answer in between.
+    /// that was well for long is lost with one answer: here the last answers count.
     #[test]
     fn what_kubefed_holds_of_a_member_and_what_is_held_here() {
         let rows = [
@@ -156,7 +147,7 @@ mod tests {
             ("not ready beyond the threshold, as it counts", "+++-", (false, true)),
             ("not ready beyond the threshold", "+++---", (false, false)),
             ("the first failure after a long time", "++++++++-", (false, true)),
-            ("ready again", "+---+", (true, false)),
+            ("ready again", "+---+", (true, true)),
             ("ready again for long", "+---++", (true, true)),
         ];
         for (name, answers, (_, here)) in rows {
@@ -168,7 +159,7 @@ mod tests {
             assert_eq!(held.last(), Some(here), "{name}");
         }
         let differs = rows.iter().filter(|(.., (in_kubefed, here))| in_kubefed != here).count();
-        assert_eq!(differs, 3, "what is said above, and nothing else");
+        assert_eq!(differs, 2, "what is said above, and nothing else");
     }
 
     #[test]
@@ -177,6 +168,6 @@ mod tests {
         health.note(&Outcome::Good);
         let held: Vec<bool> = (0..MOST_BUSY + FAILURES).map(|_| health.note(&busy())).collect();
         assert_eq!(held.iter().filter(|it| !**it).count(), 1, "the last");
-        assert!(!health.note(&busy()) && !health.note(&Outcome::Good) && health.note(&Outcome::Good));
+        assert!(!health.note(&busy()) && health.note(&Outcome::Good));
     }
 }

@@ -359,8 +359,7 @@ impl Session {
                 self.homes.list_again();
             }
             let wait = match &outcome {
-                Outcome::Good if !health.is_unsure() => options.probe_every,
-                Outcome::Good => options.retry_after,
+                Outcome::Good => options.probe_every,
                 Outcome::Bad(trouble) => {
                     if !trouble.busy || health.is_busy_again() {
                         client.forget();
