@@ -65,10 +65,7 @@ async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
     let compared = backup::compare(&snapshots(&source).1, &written);
     let totals = compared.map_err(|why| differs(&place.url, &why))?;
     // From here on nobody starts on the directory by mistake, and then others may start on etcd.
-    let marker = data.join(MOVED);
-    env.files
-        .write_atomic(&marker, place.url.as_bytes(), false)
-        .with_context(|| format!("cannot write {}", marker.display()))?;
+    mark_moved(env, data, place)?;
     etcd::open_up(&*place.etcd, &place.prefix).await?;
     source.close().await?;
     let moved = aside(env, &directory)?;
@@ -86,12 +83,15 @@ async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
 }
 
 async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<()> {
-    let directory = data.join("store");
-    if env.files.list(&directory).is_ok_and(|names| !names.is_empty()) {
+    let (directory, target) = (data.join("store"), data.display().to_string());
+    let is_there = env.files.list(&directory).is_ok_and(|names| !names.is_empty());
+    let was_begun = etcd::is_leaving(&*place.etcd, &place.prefix, &target)
+        .await
+        .with_context(|| format!("cannot read {}", place.url))?;
+    if is_there && !was_begun {
         bail!("{} holds a store already; name a new directory", data.display());
     }
-    let servers = || etcd::servers(&*place.etcd, &place.prefix);
-    let (alive, _) = servers().await.with_context(|| format!("cannot read {}", place.url))?;
+    let (alive, _) = etcd::servers(&*place.etcd, &place.prefix).await?;
     if !alive.is_empty() {
         bail!(
             "servers run on {}: stop them first, or wait a moment if they were killed: {}",
@@ -99,29 +99,18 @@ async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<(
             alive.join(" ")
         );
     }
-    env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
-    // First of all, so that no server begins to lead meanwhile, not even one that was paused and wakes up.
-    let why = format!("it was moved to {}", data.display());
-    etcd::retire(&*place.etcd, &place.prefix, &why).await?;
-    let copied = async {
-        let until = env.clock.elapsed() + WAIT_FOR_LEADERS;
-        while servers().await?.1 > 0 {
-            if env.clock.elapsed() > until {
-                bail!("somebody still leads on {}; find out who, and begin again", place.url);
-            }
-            env.clock.sleep(Duration::from_millis(500)).await;
-        }
-        copy_to_directory(env, place, data, &directory).await
+    let totals = match is_there {
+        true => compare_with(env, place, &directory).await.with_context(|| {
+            format!(
+                "the move that was begun left a store in {} that is not what is in {}: set it aside, and begin again",
+                directory.display(),
+                place.url
+            )
+        })?,
+        false => copy_to_directory(env, place, data, &directory).await?,
     };
-    let totals = match copied.await {
-        Ok(totals) => totals,
-        Err(error) => {
-            etcd::open_up(&*place.etcd, &place.prefix).await?;
-            return Err(error);
-        }
-    };
-    // It may have been moved from here before.
     let _ = env.files.remove(&data.join(MOVED));
+    etcd::retire(&*place.etcd, &place.prefix, &target).await?;
     eprintln!(
         "moved {} objects of {} workspaces, and compared all of them",
         totals.objects, totals.workspaces
@@ -131,22 +120,76 @@ async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<(
     Ok(())
 }
 
+/// Closes what is in etcd, and opens it again if it cannot be copied.
 async fn copy_to_directory(
     env: &Env,
     place: &Place,
     data: &Path,
     directory: &Path,
 ) -> anyhow::Result<backup::Totals> {
-    share_authorities(env, place, &data.join("pki")).await?;
+    env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+    // Until all of it is there, nobody begins with nothing in its place.
+    mark_moved(env, data, place)?;
+    // First of all, so that no server begins to lead meanwhile, not even one that was paused and wakes up.
+    etcd::leave(&*place.etcd, &place.prefix, &data.display().to_string()).await?;
+    let copied = async {
+        nobody_leads(env, place).await?;
+        share_authorities(env, place, &data.join("pki")).await?;
+        let part = data.join("store.unfinished");
+        let totals = copy(env, place, &part).await?;
+        // It has its name when all of it is there, so that what was begun is not taken for it.
+        let named = env.files.rename(&part, directory).and_then(|()| env.files.sync_dir(data));
+        named.with_context(|| format!("cannot give {} its name", part.display()))?;
+        Ok(totals)
+    };
+    match copied.await {
+        Ok(totals) => Ok(totals),
+        Err(error) => match etcd::open_up(&*place.etcd, &place.prefix).await {
+            Ok(()) => Err(error),
+            Err(closed) => {
+                Err(error.context(format!("{} stays closed until it is begun again ({closed})", place.url)))
+            }
+        },
+    }
+}
+
+async fn nobody_leads(env: &Env, place: &Place) -> anyhow::Result<()> {
+    let until = env.clock.elapsed() + WAIT_FOR_LEADERS;
+    while etcd::servers(&*place.etcd, &place.prefix).await?.1 > 0 {
+        if env.clock.elapsed() > until {
+            bail!("somebody still leads on {}; find out who, and begin again", place.url);
+        }
+        env.clock.sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
+}
+
+/// What an unfinished move left there goes.
+async fn copy(env: &Env, place: &Place, part: &Path) -> anyhow::Result<backup::Totals> {
+    for file in env.files.list(part).unwrap_or_default() {
+        env.files.remove(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
     let (first_epoch, all) = etcd::read(&*place.etcd, &place.prefix).await?;
-    embedded::fill(env, directory, first_epoch, all)
-        .with_context(|| format!("cannot write to {}", directory.display()))?;
+    embedded::fill(env, part, first_epoch, all)
+        .with_context(|| format!("cannot write to {}", part.display()))?;
+    compare_with(env, place, part).await
+}
+
+async fn compare_with(env: &Env, place: &Place, directory: &Path) -> anyhow::Result<backup::Totals> {
     let target = EmbeddedStore::open(env, directory, Default::default())
         .with_context(|| format!("cannot open what was written to {}", directory.display()))?;
     let (_, read) = etcd::read(&*place.etcd, &place.prefix).await?;
     let compared = backup::compare(&read, &snapshots(&target).1);
     target.close().await?;
     compared.map_err(|why| differs(&directory.display().to_string(), &why))
+}
+
+/// Whoever starts on the directory is told that its objects are in etcd.
+fn mark_moved(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
+    let marker = data.join(MOVED);
+    env.files
+        .write_atomic(&marker, place.url.as_bytes(), false)
+        .with_context(|| format!("cannot write {}", marker.display()))
 }
 
 fn differs(target: &str, why: &str) -> anyhow::Error {

@@ -51,7 +51,7 @@ use crate::{
     memory::expiry_commit,
 };
 
-pub use fill::{fill, open_up, read, retire, servers};
+pub use fill::{fill, is_leaving, leave, open_up, read, retire, servers};
 pub use layout::Registration;
 pub use route::{Courier, NoCourier, Undelivered};
 

@@ -19,6 +19,8 @@ use crate::{
 const OPS: usize = 100;
 const BYTES: usize = 1 << 20;
 const UNFINISHED: &str = "a move into it was not finished";
+/// How the reason begins for which a store is closed whose move away may be begun again.
+const LEAVING: &str = "a move out of it was not finished: begin it again, to ";
 
 /// Puts all workspaces, as they are, where nothing must be. It cannot be opened before [`open_up`]; trying again begins
 /// anew.
@@ -41,7 +43,7 @@ pub async fn fill(
     Ok(totals)
 }
 
-/// Lets servers open what was filled, or retired.
+/// Lets servers open what was filled, or was to be moved away and was not.
 pub async fn open_up(etcd: &dyn Etcd, prefix: &str) -> Result<(), OpenError> {
     set_closed(etcd, prefix, None).await
 }
@@ -49,15 +51,21 @@ pub async fn open_up(etcd: &dyn Etcd, prefix: &str) -> Result<(), OpenError> {
 /// Everything that is kept below `prefix` now, and its first epoch, whoever may open it.
 pub async fn read(etcd: &dyn Etcd, prefix: &str) -> Result<(u32, Vec<Snapshot>), OpenError> {
     let layout = Layout::new(prefix);
-    let found = etcd.range(Range::now(Keys::one(layout.meta()))).await?;
-    let meta: Meta = match found.kvs.first() {
-        Some(kv) => serde_json::from_slice(&kv.value)
-            .map_err(|error| OpenError::Store(super::layout::unreadable(&error.to_string())))?,
-        None => return Err(OpenError::Empty { prefix: layout.prefix().to_owned() }),
-    };
+    let (meta, revision) = meta(etcd, &layout).await?;
     let live = Live::new(live::Options { first_epoch: meta.first_epoch, ..Default::default() });
-    super::follow::read_all(etcd, &layout, found.revision).await?.install(&live);
+    super::follow::read_all(etcd, &layout, revision).await?.install(&live);
     Ok((meta.first_epoch, live.snapshots()))
+}
+
+/// What all servers agree on, and the revision it was read at. Unlike a server, nobody who moves makes one.
+async fn meta(etcd: &dyn Etcd, layout: &Layout) -> Result<(Meta, ::etcd::Revision), OpenError> {
+    let found = etcd.range(Range::now(Keys::one(layout.meta()))).await?;
+    let Some(kv) = found.kvs.first() else {
+        return Err(OpenError::Empty { prefix: layout.prefix().to_owned() });
+    };
+    let meta = serde_json::from_slice(&kv.value)
+        .map_err(|error| OpenError::Store(super::layout::unreadable(&error.to_string())))?;
+    Ok((meta, found.revision))
 }
 
 fn put(key: Bytes, value: Bytes) -> Op {
@@ -141,15 +149,29 @@ pub async fn servers(etcd: &dyn Etcd, prefix: &str) -> Result<(Vec<String>, usiz
     Ok((found.kvs.iter().map(|kv| url(&kv.value)).collect(), led.kvs.len()))
 }
 
-/// Whoever opens the store from now on is told `why` not to; whoever has it open cannot begin to lead any more.
-pub async fn retire(etcd: &dyn Etcd, prefix: &str, why: &str) -> Result<(), OpenError> {
-    set_closed(etcd, prefix, Some(why.to_owned())).await
+/// Closes what is to be moved to `target`: whoever opens it from now on is told so, and whoever has it open cannot begin
+/// to lead any more. A move that was begun and not ended may be begun again, also to elsewhere.
+pub async fn leave(etcd: &dyn Etcd, prefix: &str, target: &str) -> Result<(), OpenError> {
+    set_closed(etcd, prefix, Some(format!("{LEAVING}{target}"))).await
+}
+
+/// All of it is at `target` now: it stays closed.
+pub async fn retire(etcd: &dyn Etcd, prefix: &str, target: &str) -> Result<(), OpenError> {
+    set_closed(etcd, prefix, Some(format!("it was moved to {target}"))).await
+}
+
+/// Whether a move to `target` was begun and not ended.
+pub async fn is_leaving(etcd: &dyn Etcd, prefix: &str, target: &str) -> Result<bool, OpenError> {
+    let (meta, _) = meta(etcd, &Layout::new(prefix)).await?;
+    Ok(meta.closed.is_some_and(|why| why.strip_prefix(LEAVING) == Some(target)))
 }
 
 async fn set_closed(etcd: &dyn Etcd, prefix: &str, closed: Option<String>) -> Result<(), OpenError> {
     let layout = Layout::new(prefix);
-    let (meta, _) = super::meta(etcd, &layout).await?;
-    if let (Some(why), Some(_)) = (&meta.closed, &closed) {
+    let (meta, _) = meta(etcd, &layout).await?;
+    if let (Some(why), Some(_)) = (&meta.closed, &closed)
+        && !why.starts_with(LEAVING)
+    {
         return Err(OpenError::Closed { prefix: layout.prefix().to_owned(), why: why.clone() });
     }
     let meta = Meta { closed, ..meta };

@@ -6,3 +6,4 @@ mod contract;
 mod members;
 mod moving;
 mod servers;
+mod unfinished;

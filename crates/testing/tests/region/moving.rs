@@ -11,26 +11,26 @@ use testing::{
     process::{HubProcess, binary, free_port},
 };
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Runs `hanse` with `args`: whether it succeeded, and what it said.
-fn hanse(args: &[String]) -> Result<(bool, String)> {
+pub fn hanse(args: &[String]) -> Result<(bool, String)> {
     let output = Command::new(binary()?).args(args).output()?;
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Ok((output.status.success(), said.concat()))
 }
 
-fn migrate(from: &str, to: &str, access: &[String]) -> Result<(bool, String)> {
+pub fn migrate(from: &str, to: &str, access: &[String]) -> Result<(bool, String)> {
     let mut args: Vec<String> = ["migrate", "--from", from, "--to", to].map(str::to_owned).to_vec();
     args.extend_from_slice(access);
     hanse(&args)
 }
 
-fn text(path: &Path) -> String {
+pub fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn secured() -> Result<(EtcdCluster, Vec<String>, tempfile::TempDir)> {
+pub fn secured() -> Result<(EtcdCluster, Vec<String>, tempfile::TempDir)> {
     let user = EtcdUser { name: "hanse".into(), password: "open sesame".into(), prefix: "/eu/".into() };
     let cluster = EtcdCluster::start(EtcdOptions { tls: true, users: vec![user], ..EtcdOptions::default() })?;
     let directory = tempfile::tempdir()?;
@@ -97,7 +97,7 @@ async fn a_peer_moves_to_etcd_and_back() -> Result<()> {
 }
 
 /// The config maps of each workspace, as they are listed.
-async fn maps(client: &Client, workspaces: &[&str]) -> Result<Vec<Value>> {
+pub async fn maps(client: &Client, workspaces: &[&str]) -> Result<Vec<Value>> {
     let mut lists = Vec::new();
     for workspace in workspaces {
         let list = client.get(&format!("/clusters/{workspace}{MAPS}")).await?;

@@ -11,10 +11,15 @@ use testing::{
     process::{HubProcess, free_port},
 };
 
+use crate::moving::{hanse, secured};
+
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 pub struct Region {
     cluster: EtcdCluster,
+    /// What servers need to get in.
+    access: Vec<String>,
+    prefix: &'static str,
     pub servers: Vec<HubProcess>,
     pub clients: Vec<Client>,
     pub directory: tempfile::TempDir,
@@ -23,8 +28,17 @@ pub struct Region {
 impl Region {
     pub async fn start() -> Result<Region> {
         let cluster = EtcdCluster::start(EtcdOptions { members: 3, ..EtcdOptions::default() })?;
-        let mut region =
-            Region { cluster, servers: Vec::new(), clients: Vec::new(), directory: tempfile::tempdir()? };
+        Self::start_on(cluster, Vec::new(), "hanse", tempfile::tempdir()?).await
+    }
+
+    async fn start_on(
+        cluster: EtcdCluster,
+        access: Vec<String>,
+        prefix: &'static str,
+        directory: tempfile::TempDir,
+    ) -> Result<Region> {
+        let (servers, clients) = (Vec::new(), Vec::new());
+        let mut region = Region { cluster, access, prefix, servers, clients, directory };
         for name in ["a", "b"] {
             region.add(name).await?;
         }
@@ -32,9 +46,10 @@ impl Region {
     }
 
     async fn add(&mut self, name: &str) -> Result<()> {
-        let url = format!("etcd://{}", self.cluster.endpoints().join(","));
+        let url = format!("etcd://{}/{}", self.cluster.endpoints().join(","), self.prefix);
         let data = self.directory.path().join(name);
-        let server = HubProcess::start_with(&data, free_port()?, &["--store".to_owned(), url])?;
+        let flags = [vec!["--store".to_owned(), url], self.access.clone()].concat();
+        let server = HubProcess::start_with(&data, free_port()?, &flags)?;
         self.clients.push(server.client().await?);
         self.servers.push(server);
         Ok(())
@@ -47,7 +62,35 @@ fn map(name: &str, value: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_servers_are_one_api() -> Result<()> {
-    let region = Region::start().await?;
+    are_one_api(&Region::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_servers_are_one_api_on_an_etcd_that_asks_who_they_are() -> Result<()> {
+    // Given an etcd that lets in who has a certificate and a password, and to one prefix only
+    let (cluster, access, directory) = secured()?;
+    let mut region = Region::start_on(cluster, access, "eu", directory).await?;
+    are_one_api(&region).await?;
+    // When one of them dies, then the other takes over as the same user
+    region.servers.remove(0).kill()?;
+    let made = region.clients[1].post(MAPS, &map("after", "1")).await?;
+    ensure!(made.code == 201, "{}", made.text());
+    // And who does not know the password does not start
+    let stranger = region.directory.path().join("stranger");
+    let wrong = region.directory.path().join("wrong");
+    std::fs::write(&wrong, "open barley")?;
+    let password = region.access.last_mut();
+    *password.ok_or_else(|| anyhow::anyhow!("no password"))? = wrong.display().to_string();
+    let url = format!("etcd://{}/eu", region.cluster.endpoints().join(","));
+    let serve = ["serve".to_owned(), "--data".to_owned(), stranger.display().to_string()];
+    let (started, said) =
+        hanse(&[serve.to_vec(), vec!["--store".to_owned(), url], region.access.clone()].concat())?;
+    ensure!(!started && said.contains("etcd refuses access"), "{said}");
+    Ok(())
+}
+
+/// What one takes, the other shows, refuses and finishes.
+async fn are_one_api(region: &Region) -> Result<()> {
     let [a, b] = [&region.clients[0], &region.clients[1]];
     for round in 0..20 {
         let (writer, reader) = if round % 2 == 0 { (a, b) } else { (b, a) };
