@@ -227,13 +227,22 @@ impl fmt::Display for Commit {
 
 impl std::error::Error for Violation {}
 
+/// How much of a history was explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Explained {
+    /// One order of all operations.
+    Whole,
+    /// One order for each object. All of them together have too many to try.
+    EachObject,
+}
+
 impl History {
     /// Checks everything. `log` are all commits of the collection since before the first operation, where watches
     /// have told them: then what is not in it never happened.
     ///
     /// # Errors
     /// The first violation found, as small as it can be made.
-    pub fn check(&self, log: Option<&[Commit]>) -> Result<(), Violation> {
+    pub fn check(&self, log: Option<&[Commit]>) -> Result<Explained, Violation> {
         let revisions = Revisions::gather(self, log)?;
         rules::check(self, &revisions)?;
         for key in self.keys() {
@@ -243,11 +252,11 @@ impl History {
             // All objects together may have too many orders. What is left undecided then is little: lists were held
             // against all known revisions, and against every object by itself.
             match shrink::explain(&self.ops, &revisions) {
-                Err(violation) if violation.rule == shrink::UNDECIDED => {}
+                Err(violation) if violation.rule == shrink::UNDECIDED => return Ok(Explained::EachObject),
                 decided => decided?,
             }
         }
-        Ok(())
+        Ok(Explained::Whole)
     }
 
     /// Checks what needs neither a search nor a watch.

@@ -21,7 +21,10 @@ pub enum Kind {
     PauseServer,
     /// `kill -9` of all servers.
     KillServers,
+    /// `kill -9` of a member that follows.
     KillMember,
+    /// `kill -9` of the member that leads.
+    KillLeader,
     PauseMember,
     /// `kill -9` of all of etcd.
     KillMembers,
@@ -56,12 +59,13 @@ pub enum Kind {
     StepClock,
 }
 
-pub const ALL_KINDS: [Kind; 22] = [
+pub const ALL_KINDS: [Kind; 23] = [
     Kind::KillServer,
     Kind::StopServer,
     Kind::PauseServer,
     Kind::KillServers,
     Kind::KillMember,
+    Kind::KillLeader,
     Kind::PauseMember,
     Kind::KillMembers,
     Kind::CutServerFromEtcd,
@@ -82,6 +86,18 @@ pub const ALL_KINDS: [Kind; 22] = [
 ];
 
 impl Kind {
+    /// Whom of etcd it happens to, the time that it comes for the `turn`th time; `otherwise` where that is all the same.
+    fn member(self, turn: u64, otherwise: Pick) -> Pick {
+        let in_turn = |turn: u64| if turn.is_multiple_of(2) { Pick::Leader } else { Pick::Follower };
+        match self {
+            Kind::KillLeader => Pick::Leader,
+            Kind::KillMember => Pick::Follower,
+            Kind::PauseMember => in_turn(turn),
+            Kind::ReplaceMember => in_turn(turn + 1),
+            _ => otherwise,
+        }
+    }
+
     /// It can happen to this subject.
     pub fn concerns(self, subject: Subject) -> bool {
         match subject {
@@ -137,19 +153,23 @@ pub fn schedule(seed: u64, subject: Subject, kinds: &[Kind], steps: usize) -> Ve
     let random = SeededRandom::new(seed);
     let kinds: Vec<Kind> = kinds.iter().copied().filter(|kind| kind.concerns(subject)).collect();
     let mut left = Vec::new();
+    // Another seed begins with the other one.
+    let mut turn = seed;
     let mut one = || {
         // Each once before any comes again.
         if left.is_empty() {
             left.clone_from(&kinds);
+            turn += 1;
         }
         let kind = left.swap_remove(random.below(left.len() as u64) as usize);
         let shortest = if matches!(kind, Kind::PauseServer | Kind::CutServerFromEtcd) { 7000 } else { 3000 };
         let pick = |count| random.below(count);
+        let any = if pick(2) == 0 { Pick::Leader } else { Pick::Follower };
         Step {
             quiet: Duration::from_millis(500 + pick(2000)),
             kind,
             server: pick(subject.servers() as u64) as usize,
-            member: if pick(2) == 0 { Pick::Leader } else { Pick::Follower },
+            member: kind.member(turn, any),
             way: [Way::Both, Way::Both, Way::Out, Way::In][pick(4) as usize],
             length: Duration::from_millis(shortest + pick(5000)),
             seconds: [-7200, -60, 60, 7200][pick(4) as usize],
@@ -211,7 +231,7 @@ fn begin(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
         Kind::StopServer => cluster.servers[step.server].terminate()?,
         Kind::PauseServer => cluster.servers[step.server].stop()?,
         Kind::KillServers => cluster.servers.iter_mut().for_each(testing::world::Server::kill),
-        Kind::KillMember => etcd(cluster)?.kill(member),
+        Kind::KillMember | Kind::KillLeader => etcd(cluster)?.kill(member),
         Kind::PauseMember => etcd(cluster)?.stop(member)?,
         Kind::KillMembers => (0..cluster.subject.members())
             .try_for_each(|member| etcd(cluster).map(|etcd| etcd.kill(member)))?,
@@ -229,7 +249,10 @@ fn begin(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
         Kind::SlowLinks => everything.iter().try_for_each(|node| cluster.net.make_slow(*node, 400))?,
         Kind::SlowDisk => cluster.disks[member].limit_writes(Some(15))?,
         Kind::HangingDisk => cluster.disks[member].freeze()?,
-        Kind::FullDisk => cluster.disks[member].fill()?,
+        Kind::FullDisk => {
+            cluster.disks[member].fill()?;
+            until_it_cannot_write(etcd(cluster)?, member)?;
+        }
         Kind::FullQuota => fill_quota(etcd(cluster)?)?,
         Kind::Compact => compact(etcd(cluster)?)?,
         Kind::ReplaceMember => etcd(cluster)?.replace(member)?,
@@ -244,6 +267,11 @@ fn end(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
         Kind::PauseServer => cluster.servers[step.server].go_on()?,
         Kind::KillServers => cluster.servers.iter_mut().try_for_each(testing::world::Server::launch)?,
         Kind::KillMember => etcd(cluster)?.launch(member)?,
+        Kind::KillLeader => {
+            let etcd = etcd(cluster)?;
+            anyhow::ensure!(etcd.leader()? != member, "who was killed leads");
+            etcd.launch(member)?;
+        }
         Kind::PauseMember => etcd(cluster)?.go_on(member)?,
         Kind::KillMembers => (0..cluster.subject.members())
             .try_for_each(|member| etcd(cluster).and_then(|etcd| etcd.launch(member)))?,
@@ -262,8 +290,8 @@ fn end(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
         Kind::HangingDisk => cluster.disks[member].thaw()?,
         Kind::FullDisk => {
             cluster.disks[member].make_room()?;
-            // It ends when it cannot write.
             etcd(cluster)?.launch(member)?;
+            recover_quota(etcd(cluster)?)?;
         }
         Kind::FullQuota => recover_quota(etcd(cluster)?)?,
         Kind::Compact | Kind::ReplaceMember => {}
@@ -318,16 +346,46 @@ const BALLAST_BYTES: usize = 700_000;
 
 /// Writes until etcd takes no more.
 fn fill_quota(etcd: &EtcdCluster) -> Result<()> {
-    let value = BASE64_STANDARD.encode(vec![b'x'; BALLAST_BYTES]);
     for number in 0..2 * QUOTA_BYTES as usize / BALLAST_BYTES {
-        let key = BASE64_STANDARD.encode(format!("{BALLAST}{number}"));
-        if let Err(error) = ask(etcd, "/v3/kv/put", &json!({"key": key, "value": value})) {
-            let text = format!("{error:#}");
-            anyhow::ensure!(text.contains("space exceeded"), "{text}");
+        if !put_ballast(etcd, number)? {
             return Ok(());
         }
     }
     anyhow::bail!("etcd took more than its quota")
+}
+
+/// Whether etcd had room for it.
+fn put_ballast(etcd: &EtcdCluster, number: usize) -> Result<bool> {
+    let value = BASE64_STANDARD.encode(vec![b'x'; BALLAST_BYTES]);
+    let key = BASE64_STANDARD.encode(format!("{BALLAST}{number}"));
+    match ask(etcd, "/v3/kv/put", &json!({"key": key, "value": value})) {
+        Ok(_) => Ok(true),
+        Err(error) if format!("{error:#}").contains("space exceeded") => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A member has room of its own in its files, and ends when it needs more than that. So it is given more to keep.
+fn until_it_cannot_write(etcd: &EtcdCluster, member: usize) -> Result<()> {
+    let mut patience = Patience::default();
+    let mut kept = 0;
+    while !has_ended(etcd, member) {
+        if put_ballast(etcd, kept)? {
+            kept += 1;
+        }
+        anyhow::ensure!(patience.lasts(()), "member {member} goes on without a disk to write to");
+        sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Whether it is gone, but for who asks how it ended.
+fn has_ended(etcd: &EtcdCluster, member: usize) -> bool {
+    let Some(pid) = etcd.pid(member) else { return true };
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('Z')),
+        Err(_) => true,
+    }
 }
 
 /// Delete, compact, defragment, disarm.

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use testing::{
     linear::{
-        Action, History, Outcome,
+        Action, Explained, History, Outcome,
         watched::{self, Stream},
     },
     patience::Patience,
@@ -23,11 +23,16 @@ use tokio::task::JoinHandle;
 use crate::{
     cluster::{CLIENT, Cluster, Subject},
     informer::{End, Informer, Progress},
-    nemesis::{self, Step},
+    nemesis::{self, Kind, Step},
     workload::{Record, Servers, Worker},
 };
 
 const WORKERS: usize = 3;
+/// Of all collections together. What hardly took a write was hardly put to the test: busy machines make five times this.
+const LEAST_WRITES_PER_STEP: usize = 30;
+/// The least that a clock is off by while it is, seen by somebody who does not know exactly when that was.
+const STEPPED_SECONDS: u64 = 30;
+
 /// What was done in a run that found nothing wrong.
 #[derive(Debug, Default)]
 pub struct Summary {
@@ -39,17 +44,21 @@ pub struct Summary {
     streams: usize,
     /// Watches that had to begin anew.
     gone: usize,
+    /// Collections whose objects had too many orders together, though each had one by itself.
+    undecided: usize,
     answers: BTreeMap<String, usize>,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { operations, acknowledged, refused, unknown, events, streams, gone, answers } = self;
+        let Summary { operations, acknowledged, refused, unknown, events, streams, gone, undecided, answers } =
+            self;
         write!(
             formatter,
             "{operations} operations: {acknowledged} writes acknowledged, {refused} refused, "
         )?;
-        write!(formatter, "{unknown} unknown; {events} events in {streams} streams, {gone} gone; answers")?;
+        write!(formatter, "{unknown} unknown; {events} events in {streams} streams, {gone} gone; ")?;
+        write!(formatter, "{undecided} collections undecided as a whole; answers")?;
         answers.iter().try_for_each(|(said, count)| write!(formatter, " {said}: {count}"))
     }
 }
@@ -137,11 +146,23 @@ async fn drive(cluster: &mut Cluster, seed: u64, steps: &[Step]) -> Result<Summa
     cluster.supervise()?;
     // A run is shorter than Hanse keeps history. A kube-apiserver's watches begin with its cache.
     let may_be_gone = cluster.subject == Subject::Kubernetes;
+    let furthest = scenes.iter().map(|scene| scene.record.furthest_clock()).max().unwrap_or(0);
     for scene in scenes {
         let collection = scene.record.collection.clone();
         scene.judge(&servers, may_be_gone, &mut summary).await.with_context(|| collection)?;
     }
     cluster.check_panics()?;
+    let least = LEAST_WRITES_PER_STEP * steps.len();
+    let acknowledged = summary.acknowledged;
+    ensure!(
+        acknowledged >= least,
+        "only {acknowledged} writes were acknowledged, less than {least}: {summary}"
+    );
+    let is_stepped = steps.iter().any(|step| step.kind == Kind::StepClock);
+    ensure!(
+        !is_stepped || furthest >= STEPPED_SECONDS,
+        "no server's clock was off by more than {furthest} s"
+    );
     Ok(summary)
 }
 
@@ -189,11 +210,13 @@ impl Scene {
         }
         let history = self.record.history();
         summary.add(&history, &streams, &self.record.answers());
-        check(&history, &streams, may_be_gone)
+        let explained = check(&history, &streams, may_be_gone)?;
+        summary.undecided += usize::from(explained == Explained::EachObject);
+        Ok(())
     }
 }
 
-fn check(history: &History, streams: &[Stream], may_be_gone: bool) -> Result<()> {
+fn check(history: &History, streams: &[Stream], may_be_gone: bool) -> Result<Explained> {
     let log = watched::check(streams, may_be_gone)?;
     for op in history.ops.iter().filter(|op| op.action == Action::List) {
         if let Outcome::Listed { revision, items } = &op.outcome {

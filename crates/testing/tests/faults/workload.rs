@@ -40,6 +40,8 @@ pub struct Record {
     history: Mutex<History>,
     /// The last that anybody was told of each object.
     known: Mutex<BTreeMap<String, Seen>>,
+    /// By how many seconds the times that servers gave to new objects were off at most.
+    furthest: AtomicU64,
     /// How often which answer was given, by action.
     answers: Mutex<BTreeMap<String, usize>>,
 }
@@ -52,6 +54,7 @@ impl Record {
             ids,
             history: Mutex::default(),
             known: Mutex::default(),
+            furthest: AtomicU64::new(0),
             answers: Mutex::default(),
         }
     }
@@ -62,6 +65,19 @@ impl Record {
 
     pub fn answers(&self) -> BTreeMap<String, usize> {
         self.answers.lock().clone()
+    }
+
+    pub fn furthest_clock(&self) -> u64 {
+        self.furthest.load(Ordering::Relaxed)
+    }
+
+    /// Looks at when a server says that it made an object, just now.
+    fn look_at_clock(&self, object: &Value) {
+        let made = object["metadata"]["creationTimestamp"].as_str().and_then(|it| it.parse().ok());
+        if let Some(made) = made.map(jiff::Timestamp::as_second) {
+            let off = jiff::Timestamp::now().as_second().abs_diff(made);
+            self.furthest.fetch_max(off, Ordering::Relaxed);
+        }
     }
 
     fn now(&self) -> u64 {
@@ -184,6 +200,11 @@ impl Worker {
         let called = self.record.now();
         let asked = tokio::time::timeout(TIMEOUT, self.ask(server, key, &action, id)).await;
         let answered = self.record.now();
+        if let (Action::Create, Ok(Ok(answer))) = (&action, &asked)
+            && answer.code == 201
+        {
+            self.record.look_at_clock(&answer.json());
+        }
         let (outcome, said) = match asked {
             Ok(Ok(answer)) => (outcome(&action, key, &answer), said(&answer)),
             Ok(Err(_)) => (Outcome::Unknown, "connection lost".to_owned()),
