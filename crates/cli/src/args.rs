@@ -131,15 +131,31 @@ pub enum Command {
         #[command(flatten)]
         hub: HubArgs,
     },
-    /// List what clusters have of Hanse's that nothing in the hub wants. It is kept, and nothing is changed.
+    /// List what clusters have of Hanse's that nothing in the hub wants. It is kept, and nothing is changed unless asked to.
     ///
-    /// For instance after an older backup was restored, or a cluster came back that had been forgotten.
+    /// For instance after an older backup was restored, or a cluster came back that had been forgotten. With --delete they
+    /// are deleted in one cluster: without --yes it is only said what would be.
     Leftovers {
         /// Of this cluster alone.
         cluster: Option<String>,
         /// As JSON, for programs.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "delete")]
         json: bool,
+        /// Delete those that are listed, as long as nothing wants them. Show what would go, unless --yes.
+        #[arg(long, requires = "cluster")]
+        delete: bool,
+        /// Do it.
+        #[arg(long, requires = "delete", conflicts_with = "dry_run")]
+        yes: bool,
+        /// Only show what would go, as without --yes.
+        #[arg(long, requires = "delete")]
+        dry_run: bool,
+        /// The kubeconfig of an admin of the cluster. Without it, the session's own credential is used.
+        #[arg(long, value_name = "FILE", requires = "delete")]
+        kubeconfig: Option<PathBuf>,
+        /// Its context; the current one unless given.
+        #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+        context: Option<String>,
         #[command(flatten)]
         hub: HubArgs,
     },
@@ -385,7 +401,15 @@ pub async fn dispatch(command: Command, env: Env, tools: Tools) -> anyhow::Resul
         }
         Command::Explain(args) => explain::run(&env, args).await,
         Command::Clusters { json, hub } => clusters::list(&env, &hub.access(&env)?, json).await,
-        Command::Leftovers { cluster, json, hub } => {
+        Command::Leftovers { cluster: Some(name), delete: true, yes, kubeconfig, context, hub, .. } => {
+            let hub = hub.access(&env)?;
+            let member = match kubeconfig {
+                Some(path) => Some(clusters::member_access(&env, &path, context.as_deref())?),
+                None => None,
+            };
+            leftovers::delete(&env, &hub, &name, member.as_ref(), yes).await
+        }
+        Command::Leftovers { cluster, json, hub, .. } => {
             leftovers::list(&env, &hub.access(&env)?, cluster.as_deref(), json).await
         }
         Command::Unjoin { name, kubeconfig, context, forget, delete_namespaces, hub } => {

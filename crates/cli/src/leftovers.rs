@@ -1,17 +1,27 @@
 //! `hanse leftovers`: copies in member clusters that nothing in the hub wants.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use env::Env;
 use serde_json::{Value, json};
-use sync::{client::Access, join::CLUSTERS};
+use sync::{
+    clear::{self, Cleared, Fate},
+    client::Access,
+    join::CLUSTERS,
+};
 
 use crate::{client, clusters::aligned};
+
+/// Of each request.
+const LIMIT: Duration = Duration::from_secs(20);
 
 const HEADINGS: [&str; 7] = ["CLUSTER", "RESOURCE", "NAMESPACE", "NAME", "WORKSPACE", "WHY", "SINCE"];
 
 const ADVICE: &str = "\
 To keep one, apply the object again, in its workspace and namespace and by its name: where it is placed it is taken over as it
 runs. If WHY is WorkspaceGone, its workspace is another one by now: set hanse.io/adopt: \"true\" on the object as well.
+To be rid of all: hanse leftovers CLUSTER --delete
 To be rid of one, delete it in the cluster itself, as its admin: kubectl --context CLUSTER delete RESOURCE NAME -n NAMESPACE";
 
 pub async fn list(env: &Env, hub: &Access, cluster: Option<&str>, as_json: bool) -> anyhow::Result<()> {
@@ -36,6 +46,50 @@ pub async fn list(env: &Env, hub: &Access, cluster: Option<&str>, as_json: bool)
     print!("{}", table(&with));
     eprintln!("\n{ADVICE}");
     Ok(())
+}
+
+/// Deletes those of one cluster that nothing wants; without `yes` it only says which.
+pub async fn delete(
+    env: &Env,
+    hub: &Access,
+    name: &str,
+    member: Option<&Access>,
+    yes: bool,
+) -> anyhow::Result<()> {
+    let own = client::client(env, hub)?;
+    let admin = member.map(|member| client::client(env, member)).transpose()?;
+    let base = hub.server.split("/clusters/").next().unwrap_or_default().trim_end_matches('/');
+    let workspace = |name: &str| {
+        let access = Access { server: format!("{base}/clusters/{name}"), ..hub.clone() };
+        sync::client::Client::new(env.clone(), &access, LIMIT)
+    };
+    let request =
+        clear::Request { name, hub: &own, workspace: &workspace, member: admin.as_ref(), dry_run: !yes };
+    let cleared = clear::clear(&request).await?;
+    if cleared.is_empty() {
+        eprintln!("nothing is left over in {name}");
+        return Ok(());
+    }
+    print!("{}", told(&cleared, yes));
+    match yes {
+        // As many as are named; others may be named next.
+        true => eprintln!("\nThe list follows within a minute or two: hanse leftovers {name}"),
+        false => eprintln!("\nNothing was changed. To do it: hanse leftovers {name} --delete --yes"),
+    }
+    Ok(())
+}
+
+fn told(cleared: &[Cleared], done: bool) -> String {
+    let mut rows = vec![["RESOURCE", "NAMESPACE", "NAME", "WHAT"].map(str::to_owned).to_vec()];
+    rows.extend(cleared.iter().map(|it| {
+        let what = match &it.fate {
+            Fate::Goes if done => "deleted".to_owned(),
+            Fate::Goes => "would be deleted".to_owned(),
+            Fate::Stays(why) => format!("stays: {why}"),
+        };
+        vec![it.resource.clone(), it.namespace.clone(), it.name.clone(), what]
+    }));
+    aligned(&rows)
 }
 
 fn count(cluster: &Value) -> u64 {
@@ -70,6 +124,22 @@ fn row(cluster: &str, item: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_goes_and_what_stays_is_said() {
+        let one = |name: &str, fate: Fate| Cleared {
+            resource: "configmaps".into(),
+            namespace: "shop".into(),
+            name: name.into(),
+            fate,
+        };
+        let cleared = [one("old", Fate::Goes), one("new", Fate::Stays("the hub wants it by now".into()))];
+        assert!(told(&cleared, false).contains("would be deleted"));
+        let done = told(&cleared, true);
+        let lines: Vec<&str> = done.lines().collect();
+        assert!(lines[1].contains("old") && lines[1].ends_with("deleted"), "{done}");
+        assert!(lines[2].ends_with("stays: the hub wants it by now"), "{done}");
+    }
 
     #[test]
     fn what_is_not_named_is_counted() {

@@ -15,6 +15,7 @@
 mod apis;
 mod capacity;
 mod claims;
+pub mod clear;
 pub mod client;
 mod conditions;
 mod copies;

@@ -73,7 +73,7 @@ async fn forget(hub: &Client, path: &str, object: &Value) -> Result<(), Refusal>
 }
 
 /// A client with the credential of the session.
-fn session_client(env: &Env, cluster: &Value, secret: Option<&Value>) -> Result<Client, String> {
+pub(crate) fn session_client(env: &Env, cluster: &Value, secret: Option<&Value>) -> Result<Client, String> {
     let token = secret.and_then(|it| it["data"]["token"].as_str()).ok_or("its credential is gone")?;
     let token = STANDARD.decode(token).ok().and_then(|it| String::from_utf8(it).ok());
     let authority = STANDARD.decode(cluster["spec"]["caBundle"].as_str().unwrap_or_default());

@@ -8,6 +8,7 @@ mod failing;
 mod history;
 mod interleavings;
 mod isolation;
+mod leftovers;
 mod many;
 mod operators;
 mod policies;
