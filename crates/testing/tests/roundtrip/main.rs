@@ -18,5 +18,6 @@ mod safety;
 mod scenarios;
 mod shared;
 mod status;
+mod strategies;
 mod transitions;
 mod world;
