@@ -1,6 +1,11 @@
 //! The hub on a machine that loses power, and as a process that is killed.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -58,7 +63,11 @@ pub struct Machine {
     clock: Arc<dyn Clock>,
     seed: u64,
     boots: u64,
+    /// How often its data was made from a backup.
+    restores: u64,
 }
+
+const BACKUP: &str = "/backup";
 
 /// A hub that runs.
 pub struct Running {
@@ -71,24 +80,44 @@ pub struct Running {
 
 impl Machine {
     pub fn new(seed: u64, net: SimNet, clock: Arc<dyn Clock>) -> Machine {
-        Machine { net, disk: SimDisk::new(seed), clock, seed, boots: 0 }
+        Machine { net, disk: SimDisk::new(seed), clock, seed, boots: 0, restores: 0 }
+    }
+
+    fn boot(&mut self) -> Env {
+        self.boots += 1;
+        // Another random sequence each time, as UIDs are made of it.
+        let simulated = Env::simulated(self.seed ^ (self.boots << 40), self.disk.clone(), self.net.clone());
+        Env { clock: self.clock.clone(), ..simulated }
+    }
+
+    /// Where a hub has what it knows; who trusts whom is elsewhere.
+    fn data(&self) -> PathBuf {
+        match self.restores {
+            0 => "/data".into(),
+            number => format!("/restored-{number}").into(),
+        }
+    }
+
+    /// The next hub that is started has what the backup of [`Running::back_up`] has.
+    pub fn restore(&mut self) -> Result<()> {
+        let env = self.boot();
+        self.restores += 1;
+        store::embedded::restore(&env, Path::new(BACKUP), &self.data().join("store"))?;
+        Ok(())
     }
 
     /// `recorder`: follows what the store has from the beginning.
     pub async fn start(&mut self, recorder: impl Fn(Arc<EmbeddedStore>) -> Recorder) -> Result<Running> {
-        self.boots += 1;
         let (kill, dead) = watch::channel(false);
         let tasks = Mortal { dead, alive: Arc::default() };
-        // Another random sequence each time, as UIDs are made of it.
-        let simulated = Env::simulated(self.seed ^ (self.boots << 40), self.disk.clone(), self.net.clone());
-        let env = Env { clock: self.clock.clone(), tasks: Arc::new(tasks.clone()), ..simulated };
-        let store = Arc::new(EmbeddedStore::open(&env, Path::new("/data/store"), Default::default())?);
+        let env = Env { tasks: Arc::new(tasks.clone()), ..self.boot() };
+        let store = Arc::new(EmbeddedStore::open(&env, &self.data().join("store"), Default::default())?);
         let recorder = recorder(store.clone());
         let options = PeerOptions {
             pki: "/data/pki".into(),
             listen: SocketAddr::new(self.net.ip(), PORT),
             advertise: None,
-            server: Options { views: Some("/data/views".into()), ..Options::default() },
+            server: Options { views: Some(self.data().join("views")), ..Options::default() },
             login: Default::default(),
             sharing: None,
         };
@@ -100,11 +129,15 @@ impl Machine {
 }
 
 impl Running {
+    pub async fn back_up(&self) -> Result<()> {
+        Ok(self.store.backup(Path::new(BACKUP)).await.map(drop)?)
+    }
+
     /// It ends here and now: nothing is finished, nobody is told.
     pub async fn kill(self) -> Result<()> {
         self.kill.send_replace(true);
         let Running { peer, store, recorder, tasks, .. } = self;
-        recorder.end().await;
+        recorder.end().await?;
         drop((peer, store));
         for _ in 0..10_000 {
             if Arc::strong_count(&tasks.alive) <= 2 {

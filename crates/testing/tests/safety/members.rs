@@ -33,7 +33,7 @@ pub struct Member {
     pub simulation: Simulation,
     pub store: Arc<MemoryStore>,
     pub workspace: WorkspaceId,
-    _recorder: Recorder,
+    pub recorder: Recorder,
 }
 
 impl Member {
@@ -53,7 +53,7 @@ impl Member {
         simulation.add(name, ClusterOptions { nodes, ..ClusterOptions::default() }).await?;
         let workspace =
             simulation.hub().space(name).map_err(|it| anyhow::anyhow!("{}", it.message()))?.id().clone();
-        Ok(Member { name, simulation, store, workspace, _recorder: recorder })
+        Ok(Member { name, simulation, store, workspace, recorder })
     }
 
     pub async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value)> {

@@ -20,7 +20,7 @@ use crate::{
     machine::{HOST, Machine, Running, answer},
     members::{Member, NAMES},
     rest, seeds, standstill,
-    wanted::{KINDS, wrong_deletions},
+    wanted::{KINDS, uid, wrong_deletions},
 };
 
 /// What users and faults do, before all is mended.
@@ -38,6 +38,19 @@ pub struct World {
     /// Namespaces that somebody has deleted: what is changed in them goes all the same.
     going: BTreeSet<String>,
     mending: Vec<(Instant, Mend)>,
+    /// At which steps a backup is made, and the hub begins again with it.
+    older: Option<(u64, u64)>,
+    /// What was known when the backup was made.
+    known_at_backup: Option<(BTreeMap<String, Option<String>>, BTreeSet<String>)>,
+    /// UIDs of copies in members.
+    pub there_at_restore: BTreeSet<String>,
+}
+
+/// For one seed in three; not by the chances of everything else, which goes its way in the other two as it always did.
+fn older(seed: u64) -> Option<(u64, u64)> {
+    let chance = Chance(SeededRandom::new(seed ^ 0xbac0));
+    let made = 5 + chance.below(STEPS / 2);
+    (chance.below(3) == 0).then(|| (made, made + 2 + chance.below(STEPS / 3)))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +110,9 @@ impl World {
             acknowledged: BTreeMap::new(),
             going: BTreeSet::new(),
             mending: Vec::new(),
+            older: older(seed),
+            known_at_backup: None,
+            there_at_restore: BTreeSet::new(),
         })
     }
 
@@ -105,14 +121,24 @@ impl World {
         for act in acts::population(&self.chance) {
             self.act(act).await;
         }
-        for _ in 0..STEPS {
+        for step in 0..STEPS {
             self.step().await?;
+            match self.older {
+                Some((made, _)) if made == step => self.back_up().await,
+                Some((_, restored)) if restored == step => self.restore().await?,
+                _ => {}
+            }
         }
         self.mend_all().await?;
         rest::settle(self).await?;
+        self.history.is_whole()?;
         let wrong = wrong_deletions(&self.history);
         ensure!(wrong.is_empty(), "deleted, and still wanted:\n  {}", wrong.join("\n  "));
-        rest::is_quiet(self).await
+        rest::is_quiet(self).await?;
+        for member in self.members.drain(..) {
+            member.recorder.end().await?;
+        }
+        self.history.is_whole()
     }
 
     fn say(&self, what: impl std::fmt::Display) {
@@ -170,7 +196,7 @@ impl World {
         let goes = |object: &Value| is_lost || !object["metadata"]["deletionTimestamp"].is_null();
         match answered {
             Some((200..300, object)) if act.method != Method::DELETE && !goes(&object) => {
-                let uid = crate::wanted::uid(&object).to_owned();
+                let uid = uid(&object).to_owned();
                 self.acknowledged.insert(path, Some(uid));
             }
             // A refusal changes nothing.
@@ -289,6 +315,30 @@ impl World {
         let lasts = Duration::from_millis(self.chance.below(30_000));
         self.say(format!("the hub is down for {lasts:?}"));
         self.mending.push((Instant::now() + lasts, Mend::Hub));
+        Ok(())
+    }
+
+    /// If it can be made now.
+    async fn back_up(&mut self) {
+        let Some(hub) = &self.hub else { return };
+        let made = hub.back_up().await;
+        self.say(format!("a backup: {made:?}"));
+        self.known_at_backup = made.is_ok().then(|| (self.acknowledged.clone(), self.going.clone()));
+    }
+
+    /// The hub begins again with what it was at the backup; members have gone on since then.
+    async fn restore(&mut self) -> Result<()> {
+        let Some((acknowledged, going)) = self.known_at_backup.take() else { return Ok(()) };
+        self.kill_hub(false).await?;
+        while let Err(error) = self.machine.restore() {
+            ensure!(!self.machine.disk.has_power(), "a backup cannot be restored: {error:#}");
+            self.machine.disk.crash();
+        }
+        self.say("the backup is restored");
+        (self.acknowledged, self.going) = (acknowledged, going);
+        self.history.note(Note::Restored);
+        let copies = rest::copies_of(self)?;
+        self.there_at_restore = copies.iter().map(|copy| uid(&copy.object).to_owned()).collect();
         Ok(())
     }
 

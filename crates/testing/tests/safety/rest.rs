@@ -3,12 +3,14 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use http::Method;
+use serde_json::{Value, json};
 use server::hub::default_id;
 use store::{Collection, EventChange, Store};
 
 use crate::{
     history::{Note, Side},
+    members::NAMES,
     play::World,
     wanted::{Hub, KINDS, Where, source, uid},
 };
@@ -77,7 +79,7 @@ pub fn assignments(world: &World) -> Vec<String> {
     lines
 }
 
-fn copies_of(world: &World) -> Result<Vec<Copy>> {
+pub fn copies_of(world: &World) -> Result<Vec<Copy>> {
     let mut copies = Vec::new();
     for member in &world.members {
         for collection in member.store.collections(&member.workspace) {
@@ -93,8 +95,33 @@ fn copies_of(world: &World) -> Result<Vec<Copy>> {
     Ok(copies)
 }
 
+/// Whom the hub has assigned what: the UID of an object and the name of a cluster.
+fn assigned(world: &World) -> Result<BTreeSet<(String, String)>> {
+    let running = world.hub.as_ref().context("the hub is down")?;
+    let collection = Collection::new(api::GROUP, api::assignment::PLURAL);
+    let mut assigned = BTreeSet::new();
+    for (_, object) in running.store.list(&default_id(), &collection, None)?.iter(None, None) {
+        let spec = &object.tree()?["spec"];
+        let source = spec["object"]["uid"].as_str().unwrap_or_default();
+        let clusters = spec["clusters"].as_array().into_iter().flatten();
+        let names = clusters.filter_map(|it| it["name"].as_str());
+        assigned.extend(names.map(|name| (source.to_owned(), name.to_owned())));
+    }
+    Ok(assigned)
+}
+
+/// What was there when an older backup was restored may be left over: it is kept, and counts for nothing.
 fn what_is_wrong(world: &World) -> Result<Vec<String>> {
-    Ok(compare(&hub_of(world)?, &copies_of(world)?))
+    let (hub, mut copies) = (hub_of(world)?, copies_of(world)?);
+    if !world.there_at_restore.is_empty() {
+        let assigned = assigned(world)?;
+        let is_known = |copy: &Copy| match copy.plural.as_str() {
+            "namespaces" => hub.placed().any(|(_, object)| uid(object) == copy.source),
+            _ => assigned.contains(&(copy.source.clone(), copy.cluster.to_owned())),
+        };
+        copies.retain(|copy| is_known(copy) || !world.there_at_restore.contains(uid(&copy.object)));
+    }
+    Ok(compare(&hub, &copies))
 }
 
 /// Where the hub and its members do not agree.
@@ -201,7 +228,7 @@ fn is_wrong(hub: &Hub, place: &(String, String, String), object: &Value, copies:
 
 /// What is written at rest by those whose work that is: leases are renewed, notes expire, and the hub says of each
 /// cluster every minute that it is heard of. Whatever else such a write changes is not at rest.
-fn is_routine(side: Side, event: &store::Event) -> bool {
+pub fn is_routine(side: Side, event: &store::Event) -> bool {
     let (group, plural) = event.key.collection.parts();
     match (group, plural) {
         ("coordination.k8s.io", "leases") => true,
@@ -224,23 +251,62 @@ fn is_heartbeat(event: &store::Event) -> bool {
     plain(old).is_some_and(|old| plain(new) == Some(old))
 }
 
+const QUIET: Duration = Duration::from_secs(3600);
+/// In each such part of it the hub is heard of: it writes a heartbeat of each cluster every minute.
+const PART: Duration = Duration::from_secs(600);
+
 /// For an hour.
 pub async fn is_quiet(world: &World) -> Result<()> {
     // What is written about the last change of all may come a little later.
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let from = world.history.len();
-    tokio::time::sleep(Duration::from_secs(3600)).await;
-    let written: Vec<String> = world.history.read(|notes| {
-        let late = notes[from..].iter().filter_map(|(time, note)| match note {
-            Note::Changed(side, event) if !is_routine(*side, event) => {
-                Some(format!("{time:?} {}", note.line()))
+    let (from, began) = (world.history.len(), world.history.now());
+    tokio::time::sleep(QUIET).await;
+    let to = world.history.len();
+    are_heard(world).await?;
+    let (written, beats) = world.history.read(|notes| {
+        let (mut written, mut beats) = (Vec::new(), BTreeSet::new());
+        for (time, note) in &notes[from..to] {
+            let Note::Changed(side, event) = note else { continue };
+            if !is_routine(*side, event) {
+                written.push(format!("{time:?} {}", note.line()));
+            } else if event.key.collection.parts().1 == api::cluster::PLURAL {
+                let part = time.saturating_sub(began).as_secs() / PART.as_secs();
+                beats.insert((event.key.item.name().to_owned(), part));
             }
-            _ => None,
-        });
-        late.take(20).collect()
+        }
+        (written, beats)
     });
-    ensure!(written.is_empty(), "written at rest:\n  {}", written.join("\n  "));
+    ensure!(written.is_empty(), "written at rest:\n  {}", written[..written.len().min(20)].join("\n  "));
+    for name in NAMES {
+        let silent =
+            (0..QUIET.as_secs() / PART.as_secs()).find(|part| !beats.contains(&(name.to_owned(), *part)));
+        ensure!(silent.is_none(), "the hub has not said of {name} that it is there: {beats:?}");
+    }
+    world.history.is_whole()?;
     let wrong = what_is_wrong(world)?;
     ensure!(wrong.is_empty(), "not at rest after all:\n  {}", wrong.join("\n  "));
+    Ok(())
+}
+
+/// Silence is of those that could be heard: something is written in each member, and is noted.
+async fn are_heard(world: &World) -> Result<()> {
+    const MARK: &str = "mark";
+    for member in &world.members {
+        let from = world.history.len();
+        let path = "/api/v1/namespaces/default/configmaps";
+        let (code, said) = member.ask(Method::POST, path, Some(json!({"metadata": {"name": MARK}}))).await?;
+        ensure!(code == 201, "{} takes no mark: {said}", member.name);
+        // Whoever records it has its turn.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let is_noted = world.history.read(|notes| {
+            notes[from..].iter().any(|(_, note)| match note {
+                Note::Changed(side, event) => {
+                    *side == Side::Member(member.name) && event.key.item.name() == MARK
+                }
+                _ => false,
+            })
+        });
+        ensure!(is_noted, "{} is quiet because nobody listens", member.name);
+    }
     Ok(())
 }

@@ -14,6 +14,10 @@ use crate::history::{History, Note, Side};
 /// A deletion may have been under way for so long when it stopped being right: a request takes no longer than this.
 const UNDER_WAY: Duration = Duration::from_secs(20);
 
+/// What is divided anew is so when those that take part are heard of: none of them is away for longer, and the hub is not
+/// either.
+const DIVIDED_ANEW: Duration = Duration::from_secs(180);
+
 /// What users write, by group and plural.
 pub const KINDS: [(&str, &str); 5] =
     [("", "configmaps"), ("apps", "deployments"), ("apps", "statefulsets"), ("batch", "jobs"), ("", "pods")];
@@ -30,6 +34,34 @@ pub enum Where {
     With(BTreeSet<String>),
     /// As long as it lives.
     Everywhere,
+    /// The hub has forgotten it, and nobody has said that it is to go: where it is.
+    Left,
+}
+
+/// What is wanted of an object from some moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wish {
+    place: Where,
+    parts: Parts,
+}
+
+/// How an object is shared among the clusters that are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parts {
+    /// Each has all of it.
+    Each,
+    /// One of them has all of it.
+    One,
+    /// Each has some of so many, unless there are too few.
+    Divided(u64),
+}
+
+fn parts(plural: &str, object: &Value) -> Parts {
+    match plural {
+        "deployments" => Parts::Divided(object["spec"]["replicas"].as_u64().unwrap_or(1)),
+        "statefulsets" | "jobs" | "pods" => Parts::One,
+        _ => Parts::Each,
+    }
 }
 
 type Objects = BTreeMap<(String, String, String), Value>;
@@ -127,8 +159,12 @@ impl Hub {
         self.objects.iter().filter(move |(place, _)| !stays(place))
     }
 
-    fn all(&self) -> HashMap<String, Where> {
-        self.placed().map(|(place, object)| (uid(object).to_owned(), self.place_of(place, object))).collect()
+    fn all(&self) -> HashMap<String, Wish> {
+        let wish = |place: &(String, String, String), object: &Value| Wish {
+            place: self.place_of(place, object),
+            parts: parts(&place.0, object),
+        };
+        self.placed().map(|(place, object)| (uid(object).to_owned(), wish(place, object))).collect()
     }
 }
 
@@ -142,13 +178,17 @@ pub fn source(object: &machinery::Object) -> Option<String> {
 #[derive(Default)]
 struct Judge {
     hub: Hub,
-    /// Since when each is to be where, in order.
-    wanted: HashMap<String, Vec<(Duration, Where)>>,
+    /// Since when what is wanted of each, in order.
+    wanted: HashMap<String, Vec<(Duration, Wish)>>,
     /// Where there is a copy that is not on its way out, by its source.
     copies: HashMap<String, BTreeSet<String>>,
-    /// Where there ever was one.
-    ever: HashMap<String, BTreeSet<String>>,
+    /// Where there was one that went: when, and whether somebody deleted it by hand.
+    went: HashMap<(String, String), (Duration, bool)>,
     by_hand: HashSet<String>,
+    /// Namespaces of members that are on their way out: whatever is in them goes, too, and their own end was judged.
+    ending: HashSet<(String, String)>,
+    /// The hub that begins next has forgotten things.
+    is_restored: bool,
     verdicts: Vec<String>,
 }
 
@@ -162,6 +202,7 @@ pub fn wrong_deletions(history: &History) -> Vec<String> {
                     judge.hub.objects.clear();
                     objects.iter().for_each(|(key, object)| judge.hub.put(key, Some(object)));
                     judge.note(*time);
+                    judge.is_restored = false;
                 }
                 Note::Changed(Side::Hub, event)
                     if event.workspace == default_id() && is_users(&event.key) =>
@@ -171,6 +212,7 @@ pub fn wrong_deletions(history: &History) -> Vec<String> {
                 }
                 Note::Changed(Side::Hub, _) => {}
                 Note::Changed(Side::Member(name), event) => judge.member(*time, name, event),
+                Note::Restored => judge.is_restored = true,
                 Note::ByHand(uid) => drop(judge.by_hand.insert(uid.clone())),
             }
         }
@@ -181,70 +223,266 @@ pub fn wrong_deletions(history: &History) -> Vec<String> {
 impl Judge {
     fn note(&mut self, time: Duration) {
         let now = self.hub.all();
-        for uid in self.wanted.keys().filter(|uid| !now.contains_key(*uid)).cloned().collect::<Vec<_>>() {
-            self.since(time, uid, Where::Nowhere);
+        let gone: Vec<String> = self.wanted.keys().filter(|uid| !now.contains_key(*uid)).cloned().collect();
+        for uid in gone {
+            let last = self.wanted.get(&uid).and_then(|known| known.last()).map(|(_, wish)| &wish.place);
+            let place = match last {
+                Some(Where::Left) => continue,
+                // Those that had gone before are not wanted either way, and may be left over, too.
+                _ if self.is_restored => Where::Left,
+                _ => Where::Nowhere,
+            };
+            self.since(time, uid, Wish { place, parts: Parts::Each });
         }
-        for (uid, place) in now {
-            self.since(time, uid, place);
+        for (uid, wish) in now {
+            self.since(time, uid, wish);
         }
     }
 
-    fn since(&mut self, time: Duration, uid: String, place: Where) {
+    fn since(&mut self, time: Duration, uid: String, wish: Wish) {
         let known = self.wanted.entry(uid).or_default();
-        if known.last().is_none_or(|(_, last)| *last != place) {
-            known.push((time, place));
+        if known.last().is_none_or(|(_, last)| *last != wish) {
+            known.push((time, wish));
         }
     }
 
     fn member(&mut self, time: Duration, name: &str, event: &store::Event) {
+        if event.key.collection.parts() == ("", "namespaces") {
+            let place = (name.to_owned(), event.key.item.name().to_owned());
+            match event.after() {
+                Some(after) if after.head.deleting => drop(self.ending.insert(place)),
+                Some(_) => drop(self.ending.remove(&place)),
+                None => {}
+            }
+        }
         let live = |object: &&std::sync::Arc<machinery::Object>| !object.head.deleting;
         let was = event.old.as_ref().filter(live).and_then(|old| source(old));
         let is = event.after().filter(live).and_then(|new| source(new));
         if let Some(source) = &is {
             self.copies.entry(source.clone()).or_default().insert(name.to_owned());
-            self.ever.entry(source.clone()).or_default().insert(name.to_owned());
         }
         let Some(source) = was.filter(|was| is.as_ref() != Some(was)) else { return };
         self.copies.entry(source.clone()).or_default().remove(name);
+        let by_hand = self.by_hand.contains(event.object().head.uid.as_str());
+        self.went.insert((source.clone(), name.to_owned()), (time, by_hand));
         if event.after().is_some_and(|after| !after.head.deleting) {
             // It is there still, as a copy of another or of none.
             return;
         }
-        if self.by_hand.contains(event.object().head.uid.as_str()) {
+        let place = (name.to_owned(), event.key.item.namespace().to_owned());
+        if by_hand || self.ending.contains(&place) {
             return;
         }
-        let is_whole = event.key.collection.parts().1 == "configmaps";
-        if let Some(why) = self.is_wrong(time, name, &source, is_whole) {
+        if let Some(why) = self.is_wrong(time, name, &source) {
             let what = format!("{:?} in {name} at {time:?}, a copy of {source}: {why}", event.key);
             self.verdicts.push(what);
         }
     }
 
-    /// `is_whole`: each cluster that is named has all of it.
-    fn is_wrong(&self, time: Duration, name: &str, source: &str, is_whole: bool) -> Option<String> {
-        let Some(known) = self.wanted.get(source) else {
+    /// What was wanted of it at any time since then, in order.
+    fn lately(&self, source: &str, begin: Duration) -> Option<&[(Duration, Wish)]> {
+        let known = self.wanted.get(source)?;
+        let first = known.iter().rposition(|(since, _)| *since <= begin).unwrap_or(0);
+        Some(&known[first..])
+    }
+
+    /// Whether a cluster has a copy, or had when a request was sent that is answered by `time`; what somebody deleted by
+    /// hand after it was to be there (`since`) had arrived, too.
+    fn is_there(&self, source: &str, cluster: &str, time: Duration, since: Duration) -> bool {
+        let has = self.copies.get(source).is_some_and(|copies| copies.contains(cluster));
+        let went = self.went.get(&(source.to_owned(), cluster.to_owned()));
+        has || went.is_some_and(|(went, by_hand)| *went + UNDER_WAY >= time || (*by_hand && *went >= since))
+    }
+
+    fn is_wrong(&self, time: Duration, name: &str, source: &str) -> Option<String> {
+        let Some(lately) = self.lately(source, time.saturating_sub(UNDER_WAY)) else {
             return Some("its source was never there".to_owned());
         };
-        let begin = time.saturating_sub(UNDER_WAY);
-        let first = known.iter().rposition(|(since, _)| *since <= begin).unwrap_or(0);
-        let lately: Vec<&Where> = known[first..].iter().map(|(_, place)| place).collect();
         let others = self.copies.get(source).map_or(0, BTreeSet::len);
-        let ever = self.ever.get(source);
-        for place in &lately {
-            match place {
+        let mut never_arrived = None;
+        for (since, wish) in lately {
+            match &wish.place {
                 Where::Nowhere => return None,
                 Where::Anywhere if others > 0 => return None,
-                Where::In(clusters) if !clusters.contains(name) => {
-                    let arrived = ever.is_some_and(|ever| clusters.iter().any(|it| ever.contains(it)));
-                    return (!arrived && lately.len() == 1)
-                        .then(|| format!("it was to move to {clusters:?}, and never was there"));
-                }
                 Where::With(clusters) if !clusters.contains(name) => return None,
-                // One of them has it, or each has a share.
-                Where::In(clusters) if !is_whole && clusters.len() > 1 && others > 0 => return None,
-                Where::Anywhere | Where::Everywhere | Where::In(_) | Where::With(_) => {}
+                Where::In(clusters) if !clusters.contains(name) => {
+                    if clusters.iter().any(|it| self.is_there(source, it, time, *since)) {
+                        return None;
+                    }
+                    never_arrived = Some(format!("it was to move to {clusters:?}, and is not there"));
+                }
+                Where::In(clusters) if others > 0 && self.may_lose(time, source, clusters) => return None,
+                Where::Anywhere | Where::Everywhere | Where::In(_) | Where::With(_) | Where::Left => {}
             }
         }
-        Some(format!("it was to be {lately:?}"))
+        never_arrived.or_else(|| Some(format!("it was to be {lately:?}")))
+    }
+
+    /// Whether one of the clusters that are named may be left without a copy, while others have one: there are fewer parts
+    /// than clusters, or it was another number of parts or clusters a while ago.
+    fn may_lose(&self, time: Duration, source: &str, clusters: &BTreeSet<String>) -> bool {
+        let lately = self.lately(source, time.saturating_sub(DIVIDED_ANEW)).unwrap_or_default();
+        let places: Vec<&Where> = lately.iter().map(|(_, wish)| &wish.place).collect();
+        let is_moved = places.windows(2).any(|pair| pair[0] != pair[1]);
+        lately.iter().any(|(_, wish)| match wish.parts {
+            Parts::Each => false,
+            Parts::One => is_moved,
+            Parts::Divided(replicas) => is_moved || replicas < clusters.len() as u64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use machinery::Draft;
+    use serde_json::json;
+    use store::{Change, Commit, Expect, Store, WorkspaceId, Write, memory::MemoryStore};
+
+    use super::*;
+    use crate::history::Recorder;
+
+    const LATER: Duration = Duration::from_secs(600);
+
+    struct World {
+        history: Arc<History>,
+        hub: MemoryStore,
+        members: Vec<(&'static str, MemoryStore)>,
+        recorders: Vec<Recorder>,
+    }
+
+    fn write(store: &MemoryStore, workspace: &WorkspaceId, key: Key, change: Change) {
+        let commit =
+            Commit { guards: Vec::new(), writes: vec![Write { key, expect: Expect::Anything, change }] };
+        store.commit_now(workspace, &commit).expect("it is written");
+    }
+
+    fn put(tree: &Value) -> Change {
+        let draft = tree.as_object().map(Draft::encode).expect("an object").expect("a valid object");
+        Change::Put { draft, expires: None }
+    }
+
+    fn web_key() -> Key {
+        Key::new("apps", "deployments", "shop", "web")
+    }
+
+    impl World {
+        /// With a Deployment of so many replicas, in a namespace.
+        fn new(replicas: u64, clusters: &str) -> World {
+            let (history, hub) = (History::new(), MemoryStore::new());
+            let members = vec![("a", MemoryStore::new()), ("b", MemoryStore::new())];
+            let mut recorders = vec![history.follow(hub.feed(), Side::Hub)];
+            recorders
+                .extend(members.iter().map(|(name, store)| history.follow(store.feed(), Side::Member(name))));
+            let world = World { history, hub, members, recorders };
+            let shop =
+                json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop", "uid": "n"}});
+            write(&world.hub, &default_id(), Key::new("", "namespaces", "", "shop"), put(&shop));
+            world.wants(replicas, clusters);
+            world
+        }
+
+        fn wants(&self, replicas: u64, clusters: &str) {
+            let metadata = json!({
+                "name": "web", "namespace": "shop", "uid": "u", "annotations": {"hanse.io/clusters": clusters},
+            });
+            let web = json!({
+                "kind": "Deployment", "apiVersion": "apps/v1", "metadata": metadata, "spec": {"replicas": replicas},
+            });
+            write(&self.hub, &default_id(), web_key(), put(&web));
+        }
+
+        fn member(&self, name: &str) -> &MemoryStore {
+            self.members.iter().find(|it| it.0 == name).map(|it| &it.1).expect("it is one of them")
+        }
+
+        fn arrives(&self, name: &str) {
+            let metadata = json!({
+                "name": "web", "namespace": "shop", "uid": format!("copy-{name}"),
+                "labels": {api::WORKSPACE_LABEL: "default"}, "annotations": {api::SOURCE_ANNOTATION: "u"},
+            });
+            let copy = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": metadata});
+            write(self.member(name), &WorkspaceId(name.into()), web_key(), put(&copy));
+        }
+
+        fn goes(&self, name: &str) {
+            write(self.member(name), &WorkspaceId(name.into()), web_key(), Change::Remove);
+        }
+
+        /// So long nothing happens; whoever records has heard of everything before.
+        async fn passes(&self, time: Duration) {
+            tokio::time::sleep(time).await;
+        }
+
+        async fn verdicts(self) -> usize {
+            for recorder in self.recorders {
+                recorder.end().await.expect("it ends");
+            }
+            self.history.is_whole().expect("nothing is missing");
+            wrong_deletions(&self.history).len()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_share_goes_only_where_there_are_too_few() {
+        for (replicas, expected) in [(6, 1), (1, 0)] {
+            let world = World::new(replicas, "a,b");
+            world.arrives("a");
+            world.arrives("b");
+            world.passes(LATER).await;
+            world.goes("a");
+            assert_eq!(world.verdicts().await, expected, "{replicas} replicas");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_moves_is_there_before_it_leaves() {
+        for (arrives, pause, expected) in
+            [(true, Duration::from_secs(5), 0), (false, Duration::from_secs(5), 1), (false, LATER, 1)]
+        {
+            let world = World::new(3, "a");
+            world.arrives("a");
+            world.passes(LATER).await;
+            world.wants(3, "b");
+            if arrives {
+                world.arrives("b");
+            }
+            world.passes(pause).await;
+            world.goes("a");
+            assert_eq!(world.verdicts().await, expected, "{arrives} {pause:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_had_been_there_long_ago_has_not_arrived() {
+        let world = World::new(3, "b");
+        world.arrives("b");
+        world.passes(LATER).await;
+        world.wants(3, "a");
+        world.arrives("a");
+        world.passes(LATER).await;
+        world.goes("b");
+        world.passes(LATER).await;
+        world.wants(3, "b");
+        world.passes(LATER).await;
+        world.goes("a");
+        assert_eq!(world.verdicts().await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_restored_hub_has_forgotten_stays() {
+        for (is_restored, expected) in [(true, 1), (false, 0)] {
+            let world = World::new(3, "a");
+            world.arrives("a");
+            world.passes(LATER).await;
+            if is_restored {
+                world.history.note(Note::Restored);
+            }
+            world.history.note(Note::Begins(Vec::new()));
+            world.passes(LATER).await;
+            world.goes("a");
+            assert_eq!(world.verdicts().await, expected, "restored: {is_restored}");
+        }
     }
 }
