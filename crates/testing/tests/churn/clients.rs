@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use testing::patience::Patience;
 
 /// A running client. Killed when dropped.
@@ -50,6 +51,19 @@ impl Follower {
             lines.iter().any(|line| line.starts_with("initialized")).then_some(())
         })
         .await
+    }
+
+    /// It hangs: nothing reaches it, and it asks for nothing.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    pub fn go_on(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.process), signal)?)
     }
 
     /// What its cache holds, by name.

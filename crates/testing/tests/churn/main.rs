@@ -31,9 +31,17 @@ const WRITES_PER_SECOND: u32 = 200;
 const WRITERS: usize = 8;
 const NAMESPACE: &str = "churn";
 const COLLECTION: &str = "/api/v1/namespaces/churn/configmaps";
-/// How the server goes, and how long it is away: also so long that clients have to begin again.
-const RESTARTS: [(Way, Duration); 3] =
-    [(Way::Told, Duration::ZERO), (Way::Killed, Duration::ZERO), (Way::Killed, Duration::from_secs(4))];
+/// How the server goes, and what becomes of those who follow it.
+const RESTARTS: [(Way, Followers); 3] =
+    [(Way::Told, Followers::Resume), (Way::Killed, Followers::Resume), (Way::Killed, Followers::BeginAgain)];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Followers {
+    /// They come back at once, and go on where they were.
+    Resume,
+    /// They hang until the history that comes next for them is forgotten.
+    BeginAgain,
+}
 
 fn seconds(name: &str, otherwise: u64) -> Result<Duration> {
     let text = std::env::var(name).unwrap_or_default();
@@ -65,11 +73,17 @@ async fn caches_of_others_equal_the_server_after_churn_compaction_and_restarts()
         writing.spawn(writer.run(every, stopping.clone()));
     }
     let compacting = tokio::spawn(compact(address.clone(), compaction, stopping));
-    for (way, away) in RESTARTS {
+    for (way, then) in RESTARTS {
         sleep(load / (RESTARTS.len() as u32 + 1)).await;
+        if then == Followers::BeginAgain {
+            followers.iter().try_for_each(Follower::pause)?;
+        }
         tokio::task::block_in_place(|| server.go(way))?;
-        sleep(away).await;
         tokio::task::block_in_place(|| server.come_back())?;
+        if then == Followers::BeginAgain {
+            forget_what_was(&address).await?;
+            followers.iter().try_for_each(Follower::go_on)?;
+        }
     }
     sleep(load / (RESTARTS.len() as u32 + 1)).await;
     old.has_expired(&address.connect().await?).await?;
@@ -84,10 +98,14 @@ async fn caches_of_others_equal_the_server_after_churn_compaction_and_restarts()
     let listed = list(&address.connect().await?).await?;
     ensure!(ours(&listed) == outcome(&histories), "what was acknowledged is not what is there");
     let compactions = compacting.await??;
+    let changes = writes - OBJECTS;
     println!(
         "{writes} writes, {doubts} of them without an answer, {compactions} compactions; {} objects are left",
         listed.len()
     );
+    let nominal = WRITES_PER_SECOND as usize * load.as_secs() as usize;
+    ensure!(changes >= nominal / 2, "{changes} changes are not the load that was meant, {nominal}");
+    ensure!(compactions > 0, "nothing was compacted");
     for follower in &mut followers {
         catches_up(follower, &listed).await?;
         let told = follower.told();
@@ -96,6 +114,7 @@ async fn caches_of_others_equal_the_server_after_churn_compaction_and_restarts()
         println!("{}: {tally:?}", follower.name);
         ensure!(tally.initialized > 0 && tally.changed > 0, "{} saw nothing", follower.name);
         ensure!(tally.lists == 0, "{} fell back to lists", follower.name);
+        ensure!(tally.expired > 0, "{} was never told that what it asked for has expired", follower.name);
     }
     Ok(())
 }
@@ -117,14 +136,28 @@ async fn compact(address: Address, every: Duration, mut stop: watch::Receiver<bo
             () = sleep(every) => {}
             _ = stop.wait_for(|stop| *stop) => return Ok(done),
         }
-        let client = address.connect().await?;
-        let compact = client.post("/clusters/root/operate/v1/compact?workspace=default", &Value::Null);
-        // No answer: it is being restarted.
-        if let Ok(answer) = compact.await {
-            ensure!(answer.code == 200 || answer.code == 429, "compacting: {}", answer.text());
-            done += usize::from(answer.code == 200);
-        }
+        done += usize::from(compact_once(&address.connect().await?).await?);
     }
+}
+
+/// Whether it was done: it is not where there is no answer because the server is being restarted, or too much to do.
+async fn compact_once(client: &Client) -> Result<bool> {
+    let compact = client.post("/clusters/root/operate/v1/compact?workspace=default", &Value::Null);
+    let Ok(answer) = compact.await else { return Ok(false) };
+    ensure!(answer.code == 200 || answer.code == 429, "compacting: {}", answer.text());
+    Ok(answer.code == 200)
+}
+
+/// Forgets all history, some of which is new to whoever has seen nothing since before the restart.
+async fn forget_what_was(address: &Address) -> Result<()> {
+    let client = address.connect().await?;
+    let sign = json!({"metadata": {"name": "back-again"}});
+    eventually("somebody writes after the restart", || async {
+        let made = client.post("/api/v1/namespaces/default/configmaps", &sign).await?;
+        Ok((made.code == 201 || made.code == 409).then_some(()))
+    })
+    .await?;
+    eventually("the history is forgotten", || async { Ok(compact_once(&client).await?.then_some(())) }).await
 }
 
 fn start_followers(programs: &Path, server: &LastingHub) -> Result<Vec<Follower>> {
