@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::{
     app::{self, NS},
-    clock::{HUB, Jumping, ask},
+    jumping::{HUB, Jumping, ask},
     plain::{autoscaler, job},
     scheduling::federation,
     words::{A, B, federated, named, plain, template},
@@ -44,7 +44,7 @@ fn is_propagated(object: &Value) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn scenario_10_a_part_that_fails_fails_the_whole_in_fifteen_seconds() -> Result<()> {
-    let world = Jumping::start().await?;
+    let world = Jumping::start(&[A, B]).await?;
     let mut work = job(2, 4, "1h");
     work["spec"]["backoffLimit"] = json!(0);
     work["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
@@ -66,7 +66,7 @@ async fn scenario_10_a_part_that_fails_fails_the_whole_in_fifteen_seconds() -> R
 
 #[tokio::test(start_paused = true)]
 async fn scenario_12_drift_is_repaired_in_fifteen_seconds() -> Result<()> {
-    let mut world = Jumping::start().await?;
+    let mut world = Jumping::start(&[A, B]).await?;
     for object in everywhere(&settings()) {
         world.create(&object).await?;
     }
@@ -91,7 +91,7 @@ async fn scenario_12_drift_is_repaired_in_fifteen_seconds() -> Result<()> {
 
 #[tokio::test(start_paused = true)]
 async fn scenario_14_what_a_namespace_allows_is_there_in_ten_seconds() -> Result<()> {
-    let world = Jumping::start().await?;
+    let world = Jumping::start(&[A, B]).await?;
     for object in [&federation(true), &app::namespace(NS), &namespace(named(&[A])), &settings()] {
         world.create(object).await?;
     }
@@ -108,7 +108,7 @@ async fn scenario_14_what_a_namespace_allows_is_there_in_ten_seconds() -> Result
 /// What is new has come to the clusters, which is an update; that all is well has not changed.
 #[tokio::test(start_paused = true)]
 async fn an_update_of_copies_is_told_with_its_time() -> Result<()> {
-    let world = Jumping::start().await?;
+    let world = Jumping::start(&[A, B]).await?;
     for object in everywhere(&web()) {
         world.create(&object).await?;
     }
@@ -134,7 +134,7 @@ async fn an_update_of_copies_is_told_with_its_time() -> Result<()> {
 /// Not before, and soon after; a hub that is started anew meanwhile waits for what is left of it.
 #[tokio::test(start_paused = true)]
 async fn scenario_16_a_cluster_that_does_not_answer_is_waited_for_a_minute() -> Result<()> {
-    let world = Jumping::start().await?;
+    let world = Jumping::start(&[A, B]).await?;
     for object in everywhere(&web()) {
         world.create(&object).await?;
     }
@@ -167,7 +167,7 @@ async fn scenario_16_a_cluster_that_does_not_answer_is_waited_for_a_minute() -> 
 #[tokio::test(start_paused = true)]
 async fn scenario_11_one_unit_moves_in_each_window() -> Result<()> {
     const WINDOW: u64 = 120;
-    let world = Jumping::start().await?;
+    let world = Jumping::start(&[A, B]).await?;
     let mut web = app::deployment("web", 2);
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
     let scaler = autoscaler(1, 10);

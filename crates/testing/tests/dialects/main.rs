@@ -10,6 +10,9 @@ mod app;
 #[path = "../roundtrip/history.rs"]
 mod history;
 #[allow(dead_code)]
+#[path = "../roundtrip/jumping.rs"]
+mod jumping;
+#[allow(dead_code)]
 #[path = "../roundtrip/world.rs"]
 mod world;
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::{
     app::{self, NS},
-    clock::{Jumping, ask},
+    jumping::{Jumping, ask},
     scheduling::{federation, until_divided},
     words::{A, B, C},
     world::{CLUSTERS, World, assignment_path, is_rolled_out, path, shares, text},

@@ -4,10 +4,13 @@
 #![allow(clippy::disallowed_methods)] // Tests run on the real machine.
 
 mod app;
+mod bounds;
 mod failing;
 mod history;
 mod interleavings;
 mod isolation;
+#[allow(dead_code)]
+mod jumping;
 mod leftovers;
 mod many;
 mod operators;
