@@ -72,6 +72,17 @@ pub fn resident(pids: &[u32]) -> Result<u64> {
         .sum()
 }
 
+/// Of all files below it, as long as they say they are.
+pub fn bytes_below(directory: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        sum += if meta.is_dir() { bytes_below(&entry.path())? } else { meta.len() };
+    }
+    Ok(sum)
+}
+
 /// As many open files as this machine lets a process have: a server that is started from here inherits it, and needs
 /// one for each connection.
 pub fn allow_many_files() -> Result<()> {

@@ -25,7 +25,7 @@ mod traces;
 
 use std::{fs, path::PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::{machine, servers};
@@ -142,42 +142,57 @@ pub async fn run(options: Options) -> Result<()> {
     let hanse = servers::hanse_binary()?;
     let version = std::process::Command::new(&hanse).arg("--version").output()?.stdout;
     let version = String::from_utf8_lossy(&version).lines().next().unwrap_or_default().to_owned();
-    let mut found = Found { sections: Vec::new(), reopened: 0, version, out: options.out.clone() };
+    let mut found = Found { version, out: options.out.clone(), ..Found::default() };
     if options.any(&[Part::Real, Part::Unloaded]) {
-        found.add(real::run(&hanse, &options).await?)?;
+        found.add("real, unloaded", real::run(&hanse, &options).await)?;
     }
     if options.any(&[Part::W1, Part::W2]) {
-        found.add(simulated::streams(&hanse, &options).await?)?;
+        found.add("w1, w2", simulated::streams(&hanse, &options).await)?;
     }
-    if options.any(&[Part::W3, Part::W4, Part::W7]) {
-        found.add(cold::run(&hanse, &options).await?)?;
+    for load in cold::loads(&options) {
+        found.add(load.name(), cold::cold(&hanse, &load).await)?;
     }
     if options.has(Part::W5) {
-        found.add(simulated::crowd(&hanse, &options).await?)?;
+        found.add("w5", simulated::crowd(&hanse, &options).await)?;
     }
     print!("{}", found.page()?);
+    ensure!(found.failed.is_empty(), "not measured: {}", found.failed.join("; "));
     Ok(())
 }
 
 /// What the parts that are over have found.
+#[derive(Default)]
 struct Found {
     sections: Vec<page::Section>,
     reopened: u64,
+    /// Parts that came to no end, each with the reason.
+    failed: Vec<String>,
     version: String,
     out: Option<PathBuf>,
 }
 
+/// What one part found, and how often watches of the client had to be opened again.
+type Measured = Result<(Vec<page::Section>, u64)>;
+
 impl Found {
-    /// The page is written each time: what one part found is not lost with the next.
-    fn add(&mut self, (sections, reopened): (Vec<page::Section>, u64)) -> Result<()> {
-        self.sections.extend(sections);
-        self.reopened += reopened;
+    /// The page is written each time: what one part found is not lost with the next, nor is a part that fails the last.
+    fn add(&mut self, part: &str, measured: Measured) -> Result<()> {
+        match measured {
+            Ok((sections, reopened)) => {
+                self.sections.extend(sections);
+                self.reopened += reopened;
+            }
+            Err(error) => {
+                eprintln!("{part}: {error:#}");
+                self.failed.push(format!("{part}: {error:#}"));
+            }
+        }
         let Some(path) = &self.out else { return Ok(()) };
         fs::write(path, self.page()?).with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn page(&self) -> Result<String> {
         let machine = machine::describe(&std::env::temp_dir())?;
-        Ok(page::page(&machine, &self.version, &self.sections, self.reopened))
+        Ok(page::page(&machine, &self.version, &self.sections, &self.failed, self.reopened))
     }
 }

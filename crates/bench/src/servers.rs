@@ -52,7 +52,7 @@ pub struct Server {
     /// Of the user who makes the load.
     loader: Issued,
     log: PathBuf,
-    _data: Data,
+    data: Data,
 }
 
 /// One process of a server.
@@ -74,7 +74,7 @@ enum Credentials {
 /// Held for as long as the server needs its files.
 struct Data {
     _cluster: Option<Box<RealCluster>>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// A server that answers.
@@ -153,7 +153,7 @@ impl Server {
             credentials: Credentials::Known(endpoint),
             loader: Issued { cert_pem, key_pem },
             log: directory.path().join("log"),
-            _data: Data { _cluster: Some(Box::new(cluster)), _directory: directory },
+            data: Data { _cluster: Some(Box::new(cluster)), directory },
         })
     }
 
@@ -201,7 +201,7 @@ impl Server {
             credentials: Credentials::Kubeconfig(data.join("admin.kubeconfig")),
             loader: authority.client(USER, &[])?,
             log: directory.path().join("log"),
-            _data: Data { _cluster: None, _directory: directory },
+            data: Data { _cluster: None, directory },
         })
     }
 
@@ -271,6 +271,11 @@ impl Server {
             Credentials::Known(_) => None,
             Credentials::Kubeconfig(path) => Some(path),
         }
+    }
+
+    /// Everything that it keeps is below.
+    pub fn directory(&self) -> &Path {
+        self.data.directory.path()
     }
 
     pub fn pids(&self) -> Vec<u32> {

@@ -29,38 +29,50 @@ const EDITS: usize = 5;
 const CHANGED: usize = 20;
 
 /// One of these loads.
-struct Load {
+pub struct Load {
     part: Part,
     count: usize,
     replicas: usize,
     beside: &'static str,
+    /// How long that took whoever published it, in seconds.
+    published: f64,
     edits: bool,
 }
 
-pub async fn run(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64)> {
-    let (mut sections, mut reopened) = (Vec::new(), 0);
+/// Those that were asked for.
+pub fn loads(options: &Options) -> Vec<Load> {
     let loads = [
-        Load { part: Part::W3, count: options.w3, replicas: 1, beside: peers::W3, edits: false },
+        Load {
+            part: Part::W3,
+            count: options.w3,
+            replicas: 1,
+            beside: peers::W3,
+            published: 240.0,
+            edits: false,
+        },
         Load {
             part: Part::W4,
             count: options.w4,
             replicas: options.w4_replicas,
             beside: peers::W4,
+            published: 300.0,
             edits: options.has(Part::W7),
         },
     ];
-    for load in loads {
-        // An edit needs the backlog of W4.
-        if options.has(load.part) || load.edits {
-            let (section, again) = cold(hanse, &load).await?;
-            sections.push(section);
-            reopened += again;
-        }
-    }
-    Ok((sections, reopened))
+    // An edit needs the backlog of W4.
+    loads.into_iter().filter(|load| options.has(load.part) || load.edits).collect()
 }
 
-async fn cold(hanse: &Path, load: &Load) -> Result<(Section, u64)> {
+impl Load {
+    pub fn name(&self) -> &'static str {
+        match self.part {
+            Part::W3 => "w3",
+            _ => "w4, w7",
+        }
+    }
+}
+
+pub async fn cold(hanse: &Path, load: &Load) -> Result<(Vec<Section>, u64)> {
     let Load { part, count, replicas, .. } = *load;
     let count_text = grouped(&count.to_string());
     eprintln!("{part:?}: {count} of each");
@@ -115,11 +127,13 @@ async fn cold(hanse: &Path, load: &Load) -> Result<(Section, u64)> {
     let [_, best] = peers::config_maps::BEST_RATE;
     let what = format!("{part:?}: objects in both members, to Karmada's raised rate of ConfigMaps on 3,");
     section.aims.push(Aim::times(&what, rate(count * 2, found.all_arrived), best, 20.0));
+    let what = format!("{part:?}: {count_text} workloads in both members with their status back after");
+    section.aims.push(Aim::at_most(&what, found.all_summed_up.as_secs_f64(), load.published, "s"));
     if part == Part::W4 {
         let what = format!("restart with {count_text} workloads, settled after");
         section.aims.push(Aim::at_most(&what, settled.seconds, 30.0, "s"));
     }
-    Ok((section, fleet.traces.reopened()))
+    Ok((vec![section], fleet.traces.reopened()))
 }
 
 fn name(number: usize) -> String {

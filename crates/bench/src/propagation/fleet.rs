@@ -18,7 +18,10 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use sync::{client::Client, join, kubeconfig::Kubeconfig};
 use testing::real::{self, RealCluster};
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use super::{
     members::Simulated,
@@ -31,7 +34,9 @@ use crate::{
 };
 
 /// The longest that anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(1800);
+pub const PATIENCE: Duration = Duration::from_secs(900);
+/// The longest that an answer may take.
+const ANSWER: Duration = Duration::from_secs(60);
 /// Namespace of what is made unless it says otherwise.
 pub const NAMESPACE: &str = "bench";
 /// As many as the peers' figures were measured with.
@@ -173,14 +178,14 @@ impl Fleet {
     }
 
     pub async fn get(&self, path: &str) -> Result<Value> {
-        let answer = self.connection(0).call(client::get(self.hub.uri(path)?)).await?;
+        let answer = answered(self.connection(0), client::get(self.hub.uri(path)?)).await?;
         Ok(serde_json::from_slice(&answer)?)
     }
 
     async fn send(&self, number: usize, path: &str, body: &Value) -> Result<()> {
         let body = Bytes::from(body.to_string());
         let request = client::with_body(Method::POST, self.hub.uri(path)?, "application/json", body);
-        self.connection(number).call(request).await.with_context(|| format!("POST {path}"))?;
+        answered(self.connection(number), request).await.with_context(|| format!("POST {path}"))?;
         Ok(())
     }
 
@@ -233,8 +238,7 @@ impl Fleet {
             let uri = self.hub.uri(&item.kind.collection(&item.namespace))?;
             let body = Bytes::from(item.body.to_string());
             let request = client::with_body(Method::POST, uri, "application/json", body);
-            let mut connection = self.connection(number);
-            answers.spawn(async move { connection.call(request).await });
+            answers.spawn(answered(self.connection(number), request));
         }
         while let Some(answer) = answers.join_next().await {
             answer??;
@@ -247,7 +251,7 @@ impl Fleet {
         let uri = at.uri(&format!("{}/{name}", Kind::ConfigMap.collection(namespace)))?;
         let patch = json!({"data": {"mark": mark}}).to_string().into();
         let request = client::with_body(Method::PATCH, uri, "application/merge-patch+json", patch);
-        at.connect().await?.call(request).await?;
+        answered(at.connect().await?, request).await?;
         Ok(())
     }
 
@@ -258,6 +262,11 @@ impl Fleet {
     /// Of the hub, MiB.
     pub fn resident(&self) -> Result<f64> {
         Ok(machine::resident(&self.server.pids())? as f64 / 1024.0 / 1024.0)
+    }
+
+    /// What the hub keeps, MiB.
+    pub fn on_disk(&self) -> Result<f64> {
+        Ok(machine::bytes_below(self.server.directory())? as f64 / 1024.0 / 1024.0)
     }
 
     pub async fn stop(&mut self) -> Result<()> {
@@ -272,7 +281,7 @@ impl Fleet {
     }
 
     pub async fn metrics(&self) -> Result<Metrics> {
-        let answer = self.connection(0).call(client::get(self.hub.server_uri("/metrics")?)).await?;
+        let answer = answered(self.connection(0), client::get(self.hub.server_uri("/metrics")?)).await?;
         Ok(Metrics::parse(&String::from_utf8_lossy(&answer)))
     }
 
@@ -289,6 +298,11 @@ impl Fleet {
             sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// A server that says nothing for so long is not waited for.
+async fn answered(mut connection: Connection, request: client::Request) -> Result<Bytes> {
+    Ok(timeout(ANSWER, connection.call(request)).await.context("no answer")??)
 }
 
 /// What a server counts.

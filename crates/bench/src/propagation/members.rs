@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +16,8 @@ use sim::{ClusterOptions, NodeShape, Pace, Simulation};
 use store::memory::MemoryStore;
 use tempfile::TempDir;
 use tokio::time::sleep;
+
+use super::fleet::PATIENCE;
 
 #[derive(Args)]
 pub struct Options {
@@ -83,7 +85,9 @@ impl Simulated {
             .spawn()
             .context("cannot start simulated clusters")?;
         let mut members = Simulated { process, directory, clusters };
+        let began = Instant::now();
         while !members.directory.path().join(READY).exists() {
+            ensure!(began.elapsed() < PATIENCE, "the simulated clusters do not answer");
             let log = fs::read_to_string(members.directory.path().join("log")).unwrap_or_default();
             ensure!(members.process.try_wait()?.is_none(), "the simulated clusters ended:\n{log}");
             sleep(Duration::from_millis(20)).await;

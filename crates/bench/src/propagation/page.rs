@@ -98,10 +98,10 @@ pub fn times(section: &mut Section, count: usize, times: &Times) {
     }
 }
 
-pub fn page(machine: &str, version: &str, sections: &[Section], reopened: u64) -> String {
+pub fn page(machine: &str, version: &str, sections: &[Section], failed: &[String], reopened: u64) -> String {
     let mut page = String::new();
     // Writing to a string does not fail.
-    let _ = write(&mut page, machine, version, sections, reopened);
+    let _ = write(&mut page, machine, version, sections, failed, reopened);
     page
 }
 
@@ -110,6 +110,7 @@ fn write(
     machine: &str,
     version: &str,
     sections: &[Section],
+    failed: &[String],
     reopened: u64,
 ) -> fmt::Result {
     let date = jiff::Zoned::now().date();
@@ -124,6 +125,9 @@ fn write(
     for aim in sections.iter().flat_map(|section| &section.aims) {
         let verdict = if aim.met { "met" } else { "**missed**" };
         writeln!(page, "- {}: {}, {verdict}", aim.what, aim.is)?;
+    }
+    for part in failed {
+        writeln!(page, "- **not measured**: {part}")?;
     }
     for section in sections {
         writeln!(page, "\n## {}\n\n{}\n", section.title, section.method)?;

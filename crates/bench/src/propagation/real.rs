@@ -136,6 +136,12 @@ impl Burst {
         rate(self.count, self.times.all_arrived)
     }
 
+    /// For the columns: nothing to itself, then how many times each of the others.
+    fn ratios(&self, others: [f64; 2]) -> [String; 3] {
+        let [default, raised] = others.map(|other| number(self.rate() / other));
+        ["–".to_owned(), default, raised]
+    }
+
     fn written(&self) -> String {
         self.usage.written.map_or_else(|| "–".to_owned(), |bytes| number(bytes as f64 / 1024.0 / 1024.0))
     }
@@ -170,6 +176,10 @@ fn of_deployments(burst: &Burst) -> Section {
     section.beside("in all members, p50 / p90 / p99, s", &seconds(&times.arrived), &deployments::ARRIVED);
     section.beside("all in all members, s", &in_seconds(times.all_arrived), &deployments::ALL_ARRIVED);
     section.beside("that is, /s", &number(burst.rate()), &deployments::RATE);
+    section.row(
+        "times as fast as Karmada",
+        &burst.ratios(deployments::BEST_RATE).each_ref().map(String::as_str),
+    );
     section.beside("status back, p50 / p90 / p99, s", &seconds(&times.summed_up), &deployments::SUMMED_UP);
     section.beside("all with status, s", &in_seconds(times.all_summed_up), &deployments::ALL_SUMMED_UP);
     section.beside(
@@ -216,6 +226,10 @@ fn of_config_maps(burst: &Burst) -> Section {
     );
     section.beside("all in all members, s", &in_seconds(burst.times.all_arrived), &config_maps::ALL_ARRIVED);
     section.beside("that is, /s", &number(burst.rate()), &config_maps::RATE);
+    section.row(
+        "times as fast as Karmada",
+        &burst.ratios(config_maps::BEST_RATE).each_ref().map(String::as_str),
+    );
     section.beside("control-plane CPU for each, ms", &number(burst.cpu()), &config_maps::CPU);
     section.beside("memory afterwards, MiB", &number(burst.after), &config_maps::AFTER);
     section.beside("written to the disk, members included, MiB", &burst.written(), &none);

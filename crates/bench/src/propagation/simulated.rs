@@ -1,6 +1,9 @@
 //! Many simulated members: a steady stream, an open loop, and very many.
 
-use std::{path::Path, time::Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -11,6 +14,7 @@ use super::{
     page::{Aim, Section, in_seconds, milliseconds, rate, times},
     peers,
     restart::restart,
+    traces::{Kind, Times, Wish},
 };
 use crate::{
     figures::Latencies,
@@ -26,6 +30,8 @@ const NODES: usize = 3;
 const W2: &str = "w2";
 /// New ones on top of those that are there.
 const NEW: usize = 10;
+/// New versions at once.
+const ROLLOUTS: usize = 100;
 /// ConfigMaps that are changed in members while the hub is down.
 const CHANGED: usize = 20;
 
@@ -33,7 +39,7 @@ const CHANGED: usize = 20;
 pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64)> {
     let clusters = options.clusters;
     eprintln!("{clusters} simulated members");
-    let pods = options.w1.div_ceil(100) + options.w2_seconds * options.w2_rate / clusters.max(1);
+    let pods = options.w1 + options.w2_seconds * options.w2_rate / clusters.max(1);
     let mut fleet =
         Fleet::start(hanse, Clusters::simulated(clusters, pods.div_ceil(100) + NODES).await?).await?;
     fleet.join(|_| Map::new()).await?;
@@ -41,6 +47,7 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
     if options.has(Part::W1) {
         let spec = json!({
             "select": [{"kinds": ["Deployment"], "namespaces": [NAMESPACE]}], "strategy": "Divide",
+            "spread": spread_over(clusters),
         });
         fleet.placement("divided", &spec).await?;
         let items =
@@ -56,15 +63,16 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
             ),
             &["", "Hanse"],
         );
-        stream(&fleet, items.collect(), 1.0, clusters, &mut section).await?;
+        let found = stream(&fleet, items.collect(), 1.0, clusters, &mut section).await?;
+        let what = format!("W1: until all {clusters} members had it, p99");
+        section.aims.push(Aim::at_most(&what, found.arrived.quantile(0.99), 989.0, "ms"));
         sections.push(section);
     }
     if options.has(Part::W2) {
         let targets = options.w2_targets.min(clusters);
-        // Exactly so many, also when members are too busy to answer: others are chosen, or they are waited for.
-        let spread = json!([{"topologyKey": "hanse.io/cluster", "minDomains": targets, "maxDomains": targets, "maxSkew": 1}]);
         let spec = json!({
-            "select": [{"kinds": ["Deployment"], "namespaces": [W2]}], "strategy": "Divide", "spread": spread,
+            "select": [{"kinds": ["Deployment"], "namespaces": [W2]}], "strategy": "Divide",
+            "spread": spread_over(targets),
         });
         fleet.namespace(W2).await?;
         fleet.placement("to-a-few", &spec).await?;
@@ -83,7 +91,8 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
             ),
             &["", "Hanse"],
         );
-        let made = stream(&fleet, items.collect(), options.w2_rate as f64, targets, &mut section).await?;
+        let found = stream(&fleet, items.collect(), options.w2_rate as f64, targets, &mut section).await?;
+        let made = rate(count, found.all_arrived);
         for (peer, best) in ["default", "raised"].into_iter().zip(peers::deployments::BEST_RATE) {
             let what = format!("W2: Deployments on {targets} members, to Karmada's {peer} on 3,");
             section.aims.push(Aim::times(&what, made, best, 20.0));
@@ -93,14 +102,18 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
     Ok((sections, fleet.traces.reopened()))
 }
 
-/// Answers how many in a second were in all their members.
+/// Exactly so many, also when members are too busy to answer: others are chosen, or they are waited for.
+fn spread_over(members: usize) -> Value {
+    json!([{"topologyKey": "hanse.io/cluster", "minDomains": members, "maxDomains": members, "maxSkew": 1}])
+}
+
 async fn stream(
     fleet: &Fleet,
     items: Vec<Item>,
     per_second: f64,
     targets: usize,
     section: &mut Section,
-) -> Result<f64> {
+) -> Result<Times> {
     eprintln!("{}", section.title);
     fleet.traces.forget_all();
     let (count, began, reading) = (items.len(), Instant::now(), fleet.reading()?);
@@ -117,7 +130,7 @@ async fn stream(
         &[&number(usage.server.as_secs_f64() * 1000.0 / (count * targets) as f64)],
     );
     section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
-    Ok(rate(count, found.all_arrived))
+    Ok(found)
 }
 
 /// W5: a thousand members in ten groups, and placements that each mean one group.
@@ -161,7 +174,27 @@ pub async fn crowd(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64
     }
     section
         .row("a new placement, until all its members have it, p50 / p90 / p99, ms", &[&milliseconds(&new)]);
+    section.aims.push(Aim::at_most(
+        "W5: a new placement in all its members, p90",
+        new.quantile(0.9),
+        20_000.0,
+        "ms",
+    ));
+    let one = rollout(&fleet, clusters, &[0]).await?;
+    section.row("a new version of one, until all its members have it, s", &[&in_seconds(one)]);
+    section.aims.push(Aim::at_most(
+        "W5: a new version of one in all its members after",
+        one.as_secs_f64(),
+        96.0,
+        "s",
+    ));
+    let many: Vec<usize> = (0..placements.min(ROLLOUTS)).collect();
+    let all = rollout(&fleet, clusters, &many).await?;
+    section
+        .row(&format!("new versions of {} at once, until all have them, s", many.len()), &[&in_seconds(all)]);
+    section.aims.push(Aim::at_most("W5: new versions of many at once after", all.as_secs_f64(), 135.0, "s"));
     section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
+    section.row("the hub's files, MiB", &[&number(fleet.on_disk()?)]);
     let changed: Vec<(String, String, usize)> = (0..CHANGED.min(placements))
         .map(|at| {
             let number = at * placements / CHANGED.min(placements);
@@ -169,8 +202,29 @@ pub async fn crowd(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64
             (namespace(number), format!("c-{number}"), number % GROUPS)
         })
         .collect();
-    restart(&mut fleet, &changed, &mut section).await?;
+    let settled = restart(&mut fleet, &changed, &mut section).await?;
+    section.aims.push(Aim::at_most("W5: restart, settled after", settled.seconds, 660.0, "s"));
     Ok((vec![section], fleet.traces.reopened()))
+}
+
+/// New versions of the ConfigMaps of these placements, all at once; how long until all their members have them.
+async fn rollout(fleet: &Fleet, clusters: usize, placements: &[usize]) -> Result<Duration> {
+    fleet.traces.forget_all();
+    let began = Instant::now();
+    for number in placements {
+        let members = (0..clusters).filter(|it| it % GROUPS == number % GROUPS).count();
+        let wish = Wish { members, ready: None, mark: Some(format!("version-{}", placements.len())) };
+        fleet.traces.expect(Kind::ConfigMap, &format!("c-{number}"), wish);
+    }
+    let mark = format!("version-{}", placements.len());
+    fleet
+        .each(placements.len(), |at| {
+            let (number, mark) = (placements[at], mark.clone());
+            async move { fleet.mark(&fleet.hub, &namespace(number), &format!("c-{number}"), &mark).await }
+        })
+        .await?;
+    fleet.traces.all_arrived(PATIENCE).await?;
+    Ok(began.elapsed())
 }
 
 fn namespace(number: usize) -> String {
