@@ -192,22 +192,27 @@ impl Storage {
     }
 }
 
-/// Opens a store in etcd, which may take a moment to be there.
-pub async fn open_etcd(env: &Env, place: &Place, options: Options) -> anyhow::Result<EtcdStore> {
+/// Asks again while etcd does not answer, for as long as it may take to be there. Whatever is asked must bear that.
+async fn waiting<T>(env: &Env, ask: impl AsyncFn() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let until = env.clock.elapsed() + WAIT_FOR_ETCD;
-    let courier = Arc::new(HttpCourier::new(env.clone()));
     loop {
-        let opened = EtcdStore::open(env, place.etcd.clone(), courier.clone(), options.clone()).await;
-        match opened {
+        match ask().await {
             Err(OpenError::Etcd(error @ (etcd::Error::Unreachable(_) | etcd::Error::Uncertain(_))))
                 if env.clock.elapsed() < until =>
             {
                 tracing::warn!(%error, "waiting for etcd");
                 env.clock.sleep(ASK_AGAIN).await;
             }
-            other => return other.with_context(|| format!("cannot open the store in {}", place.url)),
+            other => return other,
         }
     }
+}
+
+/// Opens a store in etcd, which may take a moment to be there.
+pub async fn open_etcd(env: &Env, place: &Place, options: Options) -> anyhow::Result<EtcdStore> {
+    let courier = Arc::new(HttpCourier::new(env.clone()));
+    let open = async || EtcdStore::open(env, place.etcd.clone(), courier.clone(), options.clone()).await;
+    waiting(env, open).await.with_context(|| format!("cannot open the store in {}", place.url))
 }
 
 /// The authorities of a peer, as all its servers have them.
@@ -269,15 +274,20 @@ pub async fn share_authorities(env: &Env, place: &Place, pki: &Path) -> anyhow::
     let failed = || format!("cannot share the authorities in {}", place.url);
     let own = Authorities::read(env, pki)?;
     let agreed =
-        store::etcd::shared_value(&*place.etcd, &place.prefix, AUTHORITIES).await.with_context(failed)?;
+        waiting(env, async || Ok(store::etcd::shared_value(&*place.etcd, &place.prefix, AUTHORITIES).await?));
+    let agreed = agreed.await.with_context(failed)?;
     let agreed = match agreed {
         Some(agreed) => agreed,
         None => {
             Authority::open(env, pki)?;
             Authority::open(env, &pki.join(KUBELET))?;
             let fresh = Authorities::read(env, pki)?.context("no authorities were made")?;
-            let fresh = serde_json::to_vec(&fresh)?.into();
-            let put = store::etcd::share_value(&*place.etcd, &place.prefix, AUTHORITIES, fresh);
+            let fresh = serde_json::to_vec(&fresh)?;
+            // Whoever was first counts, also if that was this one and the answer was lost.
+            let put = waiting(env, async || {
+                Ok(store::etcd::share_value(&*place.etcd, &place.prefix, AUTHORITIES, fresh.clone().into())
+                    .await?)
+            });
             put.await.with_context(failed)?
         }
     };
