@@ -32,8 +32,9 @@ use crate::{
 const PAGE_BYTES: usize = 4 << 20;
 /// A start goes back by so many revisions of etcd, if it still has them, or to where history is noted to begin.
 const GO_BACK: [EtcdRevision; 4] = [10_000, 2_000, 200, 0];
-/// No start goes back further, however long nobody has noted anything: everything since then has to be read.
-const FURTHEST: EtcdRevision = 500_000;
+/// No start goes back further: everything since then has to be read, and of objects of the usual size the ring in memory
+/// holds no more.
+const FURTHEST: EtcdRevision = 50_000;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Everything, at one revision.
