@@ -56,7 +56,7 @@ fn take_rest(rest: &mut BytesMut) -> Option<Bytes> {
 
 fn take_line(rest: &mut BytesMut, looked_at: &mut usize) -> Option<Bytes> {
     let unseen = rest.get(*looked_at..)?;
-    match unseen.iter().position(|byte| *byte == b'\n') {
+    match memchr::memchr(b'\n', unseen) {
         Some(at) => {
             let end = *looked_at + at;
             let mut line = rest.split_to(end + 1);

@@ -59,6 +59,11 @@ impl Case {
         &self.assignment.spec.object.uid
     }
 
+    /// The object, taken apart.
+    fn tree(&self) -> Option<Value> {
+        self.object.as_ref()?.tree().ok().map(Value::Object)
+    }
+
     /// What was said of another copy says nothing of this one.
     pub(super) fn known_report(&self) -> Option<&Report> {
         self.assignment.report(&self.own.uid).filter(|report| report.run == self.own.run)
@@ -263,12 +268,13 @@ impl Session {
                 report.fits = self.fits(&case, &report);
                 self.say_of_what(&case, &mut report);
             }
-            report.ready = self.is_ready_by(&case, &report);
+            let object = case.tree();
+            report.ready = self.is_ready_by(&case, object.as_ref(), &report);
             if report.is_gone() {
                 self.copies.note_gone(&errand);
                 self.place(&case, None);
             }
-            let news = self.news_of(&case, &report);
+            let news = self.news_of(&case, object.as_ref(), &report);
             self.shared.reporter.report(&errand, report.clone(), news);
             match &*report.reason {
                 reason::REFUSED | reason::CONFLICT | reason::INVALID => {
@@ -337,9 +343,7 @@ impl Session {
         if decision.pending > 0 {
             return false;
         }
-        let Some(object) = case.object.as_ref().and_then(|it| it.tree().ok()).map(Value::Object) else {
-            return false;
-        };
+        let Some(object) = case.tree() else { return false };
         let kind = self.kind(case);
         let does_well = |target: &Target| {
             let report = case.assignment.report(&target.uid);
@@ -350,26 +354,24 @@ impl Session {
     }
 
     /// Whether the copy here does well by what is to be said of it. It is said along with it, and is never news of its own.
-    fn is_ready_by(&self, case: &Case, report: &Report) -> bool {
-        match case.object.as_ref().and_then(|it| it.tree().ok()).map(Value::Object) {
-            Some(object) => does_well(&self.kind(case), &object, &case.own, report),
+    fn is_ready_by(&self, case: &Case, object: Option<&Value>, report: &Report) -> bool {
+        match object {
+            Some(object) => does_well(&self.kind(case), object, &case.own, report),
             // On its way out: what was said of it stays.
             None => report.applied && case.known_report().is_some_and(|known| known.ready),
         }
     }
 
     /// How soon a report is to be known.
-    fn news_of(&self, case: &Case, report: &Report) -> News {
+    fn news_of(&self, case: &Case, object: Option<&Value>, report: &Report) -> News {
         let known = case.known_report();
         if !report.applied || known == Some(report) || known.is_some_and(|known| !known.applied) {
             return News::Turn;
         }
-        let Some(object) = case.object.as_ref().and_then(|it| it.tree().ok()).map(Value::Object) else {
-            return News::Turn;
-        };
+        let Some(object) = object else { return News::Turn };
         let kind = self.kind(case);
         let is_on_its_way =
-            |report: &Report| matches!(health(&kind, &object, &case.own, report), Health::Progressing(_));
+            |report: &Report| matches!(health(&kind, object, &case.own, report), Health::Progressing(_));
         match is_on_its_way(report) && known.is_none_or(is_on_its_way) {
             true => News::Progress,
             false => News::Turn,
