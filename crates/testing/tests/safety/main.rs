@@ -15,6 +15,7 @@ mod play;
 mod real;
 mod rest;
 mod seeds;
+mod simulated;
 mod standstill;
 mod wanted;
 

@@ -1,26 +1,22 @@
 //! The program as a process that is killed again and again, links that break and members that stand still meanwhile.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::Path,
     process::Command,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use env::random::SeededRandom;
 use http::StatusCode;
-use parking_lot::Mutex;
 use serde_json::Value;
-use store::{FeedItem, WorkspaceId};
 use testing::{
     client::Client,
     hub::eventually,
     link::Link,
     process::{HubProcess, binary, free_port},
-    simulated::TestClusters,
 };
 
 use crate::{
@@ -28,12 +24,19 @@ use crate::{
     members::NAMES,
     number,
     rest::{Copy, compare},
-    wanted::{Hub, KINDS, source},
+    simulated::Simulated,
+    wanted::{Hub, KINDS},
 };
 
 /// What nobody touches after it was made.
-const KEPT: &str = "kept";
+pub const KEPT: &str = "kept";
 const SECONDS: u64 = 20;
+/// Nothing is written for so long at the end; and for longer if it is to take longer anyway: each cluster is looked at once
+/// a minute.
+const QUIET: Duration = Duration::from_secs(20);
+const QUIET_LONG: Duration = Duration::from_secs(75);
+/// What is written by then is written for ever.
+const RESTLESS: Duration = Duration::from_secs(600);
 
 /// What may happen beside the hub's end.
 #[derive(Clone, Copy, Debug)]
@@ -42,79 +45,73 @@ enum Fault {
     Cut,
     /// All connections of the session break.
     Snap,
-    /// The member stands still, and does not answer.
+    /// The member does not answer.
     Stop,
 }
 
-struct World {
-    chance: Chance,
-    clusters: TestClusters,
-    /// What the hub reaches members by.
-    links: BTreeMap<&'static str, Link>,
-    workspaces: Vec<(WorkspaceId, &'static str)>,
-    /// Copies of what is kept that are gone or on their way out.
-    lost: Arc<Mutex<Vec<String>>>,
+/// The clusters that are joined, and what became of them.
+pub trait Members {
+    /// How one is reached without its link.
+    fn kubeconfig(&self, name: &str) -> Result<String>;
+
+    async fn stop(&mut self, name: &'static str) -> Result<()>;
+
+    /// If it was stopped.
+    async fn resume(&mut self, name: &'static str) -> Result<()>;
+
+    /// When all are mended.
+    async fn until_ready(&mut self) -> Result<()>;
+
+    async fn copies(&self) -> Result<Vec<Copy>>;
+
+    /// Whatever was deleted of what is kept, in words.
+    fn lost(&self) -> Result<Vec<String>>;
+
+    /// What sessions have written so far, but for what they write at rest, too: how much, and the last of it in words.
+    fn written(&self) -> Result<(usize, Vec<String>)>;
 }
 
-impl World {
-    async fn start(seed: u64) -> Result<World> {
-        let clusters = TestClusters::start(&NAMES).await?;
-        let (mut workspaces, mut links) = (Vec::new(), BTreeMap::new());
+/// How long the hub lives, and how long something is broken, at most.
+struct Lives {
+    hub: u64,
+    fault: u64,
+}
+
+struct World<M> {
+    chance: Chance,
+    members: M,
+    /// What the hub reaches members by.
+    links: BTreeMap<&'static str, Link>,
+}
+
+impl<M: Members> World<M> {
+    fn new(seed: u64, members: M) -> Result<World<M>> {
+        let mut links = BTreeMap::new();
         for name in NAMES {
-            links.insert(name, Link::to(address(&clusters.simulation.kubeconfig(name)?)?));
-            let space = clusters.simulation.hub().space(name);
-            let space = space.map_err(|it| anyhow::anyhow!("{}", it.message()))?;
-            workspaces.push((space.id().clone(), name));
+            links.insert(name, Link::to(address(&members.kubeconfig(name)?)?));
         }
-        let lost = Arc::new(Mutex::new(Vec::new()));
-        let (mut feed, found) = (clusters.simulation.hub().store.feed(), lost.clone());
-        tokio::spawn(async move {
-            loop {
-                let FeedItem::Event(event) = feed.next().await else { continue };
-                let is_kept = event.key.item.namespace() == KEPT || event.key.item.name() == KEPT;
-                let goes = event.after().is_none_or(|after| after.head.deleting);
-                if is_kept && goes && source(event.object()).is_some() {
-                    found.lock().push(format!("{:?}", event.key));
-                }
-            }
-        });
-        Ok(World { chance: Chance(SeededRandom::new(seed)), clusters, links, workspaces, lost })
+        Ok(World { chance: Chance(SeededRandom::new(seed)), members, links })
     }
 
     /// How a member is reached through its link.
     fn kubeconfig(&self, name: &str) -> Result<String> {
-        let config = self.clusters.simulation.kubeconfig(name)?;
+        let config = self.members.kubeconfig(name)?;
         let link = self.links.get(name).context("no such member")?;
         Ok(config.replace(&address(&config)?.to_string(), &link.address.to_string()))
     }
 
-    async fn begin(&self, fault: Fault, name: &'static str) -> Result<()> {
+    async fn begin(&mut self, fault: Fault, name: &'static str) -> Result<()> {
         match fault {
             Fault::Cut => self.links[name].cut(),
             Fault::Snap => self.links[name].snap(),
-            Fault::Stop => self.clusters.simulation.stop(name).await?,
+            Fault::Stop => self.members.stop(name).await?,
         }
         Ok(())
     }
 
-    async fn mend(&self, name: &'static str) -> Result<()> {
+    async fn mend(&mut self, name: &'static str) -> Result<()> {
         self.links[name].heal();
-        Ok(self.clusters.simulation.resume(name).await?)
-    }
-
-    fn copies(&self) -> Result<Vec<Copy>> {
-        let store = &self.clusters.simulation.hub().store;
-        let mut copies = Vec::new();
-        for (workspace, cluster) in &self.workspaces {
-            for collection in store.collections(workspace) {
-                for (_, object) in store.list(workspace, &collection, None)?.iter(None, None) {
-                    let Some(source) = source(object) else { continue };
-                    let (plural, object) = (collection.parts().1.to_owned(), Value::Object(object.tree()?));
-                    copies.push(Copy { cluster, plural, source, object });
-                }
-            }
-        }
-        Ok(copies)
+        self.members.resume(name).await
     }
 }
 
@@ -154,7 +151,27 @@ async fn objects(client: &Client) -> Result<Option<Hub>> {
     Ok(Some(hub))
 }
 
-fn join(hub: &HubProcess, directory: &Path, world: &World) -> Result<()> {
+/// In which version each object of the hub is, by its path; but clusters, which have a heartbeat.
+async fn versions(client: &Client) -> Result<BTreeMap<String, Value>> {
+    let own = KINDS.iter().map(|(group, plural)| match group.is_empty() {
+        true => format!("/api/v1/{plural}"),
+        false => format!("/apis/{group}/v1/{plural}"),
+    });
+    let assignments = format!("/apis/{}/v1alpha1/{}", api::GROUP, api::assignment::PLURAL);
+    let mut versions = BTreeMap::new();
+    for path in own.chain(["/api/v1/namespaces".to_owned(), acts::POLICIES.to_owned(), assignments]) {
+        let list = client.get(&path).await?;
+        ensure!(list.code == StatusCode::OK, "{path}: {}", list.text());
+        for object in list.json()["items"].as_array().into_iter().flatten() {
+            let metadata = &object["metadata"];
+            let name = format!("{path} {} {}", metadata["namespace"], metadata["name"]);
+            versions.insert(name, metadata["resourceVersion"].clone());
+        }
+    }
+    Ok(versions)
+}
+
+fn join<M: Members>(hub: &HubProcess, directory: &Path, world: &World<M>) -> Result<()> {
     for name in NAMES {
         let config = directory.join(name);
         std::fs::write(&config, world.kubeconfig(name)?)?;
@@ -178,16 +195,16 @@ async fn send(client: &Client, act: &Act) {
     let _ = tokio::time::timeout(Duration::from_secs(2), asked).await;
 }
 
-async fn settled(client: &Client, world: &World) -> Result<()> {
+async fn settled(client: &Client, members: &impl Members) -> Result<()> {
     let settled = eventually("hub and members agree", || async {
         let Some(hub) = objects(client).await? else { return Ok(None) };
-        Ok(compare(&hub, &world.copies()?).is_empty().then_some(()))
+        Ok(compare(&hub, &members.copies().await?).is_empty().then_some(()))
     });
     match settled.await {
         Ok(()) => Ok(()),
         Err(error) => {
             let wrong = match objects(client).await? {
-                Some(hub) => compare(&hub, &world.copies()?),
+                Some(hub) => compare(&hub, &members.copies().await?),
                 None => vec!["a cluster was not seen yet".to_owned()],
             };
             Err(error.context(wrong.join("\n  ")))
@@ -195,8 +212,26 @@ async fn settled(client: &Client, world: &World) -> Result<()> {
     }
 }
 
+/// Waits until nothing was written for so long, in the hub and by its sessions.
+async fn at_rest(client: &Client, members: &impl Members, quiet: Duration) -> Result<()> {
+    let began = Instant::now();
+    let (mut here, mut there, mut since) = (versions(client).await?, members.written()?, Instant::now());
+    while since.elapsed() < quiet {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = (versions(client).await?, members.written()?);
+        if now.0 == here && now.1.0 == there.0 {
+            continue;
+        }
+        let differ: BTreeSet<&String> =
+            now.0.keys().chain(here.keys()).filter(|it| now.0.get(*it) != here.get(*it)).collect();
+        ensure!(began.elapsed() < RESTLESS, "it does not come to rest: {differ:?}, {:?}", now.1.1);
+        ((here, there), since) = (now, Instant::now());
+    }
+    Ok(())
+}
+
 /// What a user has of the kept: UIDs of copies, by cluster and name.
-fn kept(world: &World) -> Result<Vec<(String, Value)>> {
+async fn kept(members: &impl Members) -> Result<Vec<(String, Value)>> {
     let of = |copy: Copy| {
         let metadata = &copy.object["metadata"];
         let is_kept = metadata["namespace"] == KEPT || metadata["name"] == KEPT;
@@ -204,14 +239,13 @@ fn kept(world: &World) -> Result<Vec<(String, Value)>> {
             (format!("{} {} {}", copy.cluster, copy.plural, metadata["name"]), metadata["uid"].clone())
         })
     };
-    Ok(world.copies()?.into_iter().filter_map(of).collect())
+    let mut kept: Vec<_> = members.copies().await?.into_iter().filter_map(of).collect();
+    kept.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(kept)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hub_links_and_members_that_break_again_and_again_delete_nothing_that_is_wanted() -> Result<()> {
-    let seed = number("HANSE_SEED").unwrap_or(1);
-    println!("HANSE_SEED={seed}");
-    let world = World::start(seed).await?;
+/// Breaks hub, links and members again and again.
+async fn survive(mut world: World<impl Members>, lives: Lives) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (data, port) = (directory.path().join("data"), free_port()?);
     std::fs::create_dir(&data)?;
@@ -222,16 +256,17 @@ async fn hub_links_and_members_that_break_again_and_again_delete_nothing_that_is
     for act in acts::kept(KEPT).into_iter().chain(acts::population(&world.chance)) {
         send(&client, &act).await;
     }
-    settled(&client, &world).await?;
-    let before = kept(&world)?;
+    settled(&client, &world.members).await?;
+    let before = kept(&world.members).await?;
     ensure!(before.len() >= 10, "{before:?}");
 
-    // When the hub is killed while users work, links break, and members stand still for a while
-    let until = Instant::now() + Duration::from_secs(number("HANSE_SAFETY_SECONDS").unwrap_or(SECONDS));
+    // When the hub is killed while users work, links break, and members are away for a while
+    let seconds = number("HANSE_SAFETY_SECONDS").unwrap_or(SECONDS);
+    let until = Instant::now() + Duration::from_secs(seconds);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut broken: BTreeMap<&'static str, Instant> = BTreeMap::new();
     while Instant::now() < until {
-        let killed_at = Instant::now() + Duration::from_millis(world.chance.below(2500));
+        let killed_at = Instant::now() + Duration::from_millis(world.chance.below(lives.hub));
         let client = hub.client().await?;
         while Instant::now() < killed_at && !client.is_closed() {
             send(&client, &acts::act(&world.chance)).await;
@@ -246,7 +281,7 @@ async fn hub_links_and_members_that_break_again_and_again_delete_nothing_that_is
                 let fault = [Fault::Cut, Fault::Snap, Fault::Stop][world.chance.below(3) as usize];
                 world.begin(fault, name).await?;
                 *counts.entry(format!("{fault:?}")).or_default() += 1;
-                broken.insert(name, Instant::now() + Duration::from_millis(world.chance.below(6000)));
+                broken.insert(name, Instant::now() + Duration::from_millis(world.chance.below(lives.fault)));
             }
         }
         hub.kill()?;
@@ -257,11 +292,27 @@ async fn hub_links_and_members_that_break_again_and_again_delete_nothing_that_is
     for name in NAMES {
         world.mend(name).await?;
     }
+    world.members.until_ready().await?;
 
     // Then all is as the hub says, and those that stay are the very same
     let client = hub.client().await?;
-    settled(&client, &world).await?;
-    assert_eq!(*world.lost.lock(), Vec::<String>::new());
-    assert_eq!(kept(&world)?, before);
+    settled(&client, &world.members).await?;
+    // And nothing is written any more
+    at_rest(&client, &world.members, if seconds > SECONDS { QUIET_LONG } else { QUIET }).await?;
+    settled(&client, &world.members).await?;
+    assert_eq!(world.members.lost()?, Vec::<String>::new());
+    assert_eq!(kept(&world.members).await?, before);
     hub.stop()
+}
+
+fn seed() -> u64 {
+    let seed = number("HANSE_SEED").unwrap_or(1);
+    println!("HANSE_SEED={seed}");
+    seed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hub_links_and_members_that_break_again_and_again_delete_nothing_that_is_wanted() -> Result<()> {
+    let world = World::new(seed(), Simulated::start().await?)?;
+    survive(world, Lives { hub: 2_500, fault: 6_000 }).await
 }
