@@ -40,11 +40,13 @@ pub struct World {
     mending: Vec<(Instant, Mend)>,
     /// At which steps a backup is made, and the hub begins again with it.
     older: Option<(u64, u64)>,
-    /// What was known when the backup was made.
-    known_at_backup: Option<(BTreeMap<String, Option<String>>, BTreeSet<String>)>,
+    known_at_backup: Option<Acknowledged>,
     /// UIDs of copies in members.
     pub there_at_restore: BTreeSet<String>,
 }
+
+/// What was acknowledged when the backup was made, and the namespaces that were going.
+type Acknowledged = (BTreeMap<String, Option<String>>, BTreeSet<String>);
 
 /// For one seed in three; not by the chances of everything else, which goes its way in the other two as it always did.
 fn older(seed: u64) -> Option<(u64, u64)> {
