@@ -81,24 +81,10 @@ async fn until_served(client: &testing::client::Client) -> Result<()> {
     crate::world::until(client, path, "it is served", |it| it["items"].is_array()).await.map(drop)
 }
 
-/// The member serves widgets, and a session may write them.
+/// The member serves widgets. What its session may do with them it asks for itself.
 async fn take_widgets(member: &Member) -> Result<()> {
     member.create(&widgets()).await?;
     until_served(&member.client).await?;
-    // Sessions have no rights to kinds that nobody knows, until the member's admin gives them.
-    let rule = json!({"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["*"]});
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "widgets"},
-        "rules": [rule],
-    });
-    member.create(&role).await?;
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "widgets"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "widgets"},
-        "subjects": [{"kind": "ServiceAccount", "name": "hanse-session", "namespace": "hanse-system"}],
-    });
-    member.create(&binding).await?;
     Ok(())
 }
 
@@ -182,41 +168,60 @@ async fn u1_2_u1_3_objects_of_ones_own_kinds_are_placed_and_summed_up() -> Resul
     Ok(())
 }
 
-/// One row for each kind: what its member says by itself, or, where there is no controller, is told to say.
+/// One row for each kind: what its members say by themselves, or, where there is no controller, are told to say. What is in
+/// both of them is summed up.
 #[tokio::test(flavor = "multi_thread")]
 async fn u1_3_the_status_of_every_kind_comes_back() -> Result<()> {
-    let world = spread(&["m1"]).await?;
+    let world = spread(&["m1", "m2"]).await?;
     let mut balanced = app::service("balanced");
     balanced["spec"]["type"] = json!("LoadBalancer");
-    let address = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    let mut work = app::job("once");
+    (work["spec"]["parallelism"], work["spec"]["completions"]) = (json!(2), json!(4));
+    let address = |ip: &str| json!({"loadBalancer": {"ingress": [{"ip": ip}]}});
+    let told = || Some([("m1", address("192.0.2.1")), ("m2", address("192.0.2.2"))]);
+    let both = json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}]);
+    let both_virtual = json!([{"ip": "192.0.2.1", "ipMode": "VIP"}, {"ip": "192.0.2.2", "ipMode": "VIP"}]);
     // Some time, by the clock of the member.
     const ANY: Value = Value::Null;
-    let rows: Vec<(Value, Option<Value>, &str, Value)> = vec![
-        (app::deployment("web", 3), None, "/status/readyReplicas", json!(3)),
-        (app::stateful_set("db", 2), None, "/status/readyReplicas", json!(2)),
-        (app::daemon_set("agent"), None, "/status/numberReady", json!(2)),
-        (app::replica_set("set", 2), None, "/status/readyReplicas", json!(2)),
-        (app::job("once"), None, "/status/succeeded", json!(1)),
-        (app::cron_job("often"), None, "/status/lastScheduleTime", ANY),
-        (app::pod("bare"), None, "/status/phase", json!("Running")),
-        (app::claim("data"), None, "/status/phase", json!("Bound")),
-        (balanced, Some(address.clone()), "/status/loadBalancer/ingress/0/ip", json!("192.0.2.1")),
-        (app::ingress("web"), Some(address), "/status/loadBalancer/ingress/0/ip", json!("192.0.2.1")),
-        (app::autoscaler("web"), None, "/status/currentReplicas", json!(3)),
-        (app::budget("web"), None, "/status/currentHealthy", json!(3)),
+    // What, in how many clusters, what these are told to say, and what comes of it.
+    type Row = (Value, usize, Option<[(&'static str, Value); 2]>, &'static str, Value);
+    let rows: Vec<Row> = vec![
+        (app::deployment("web", 4), 2, None, "/status/readyReplicas", json!(4)),
+        (app::stateful_set("db", 2), 2, None, "/status/readyReplicas", json!(2)),
+        (app::daemon_set("agent"), 2, None, "/status/numberReady", json!(4)),
+        (app::replica_set("set", 2), 2, None, "/status/readyReplicas", json!(2)),
+        (work, 2, None, "/status/succeeded", json!(4)),
+        // Each time it is one pod.
+        (app::cron_job("often"), 1, None, "/status/lastScheduleTime", ANY),
+        (app::pod("bare"), 1, None, "/status/phase", json!("Running")),
+        (app::claim("data"), 1, None, "/status/phase", json!("Bound")),
+        (balanced, 2, told(), "/status/loadBalancer/ingress", both_virtual),
+        (app::ingress("web"), 2, told(), "/status/loadBalancer/ingress", both),
+        (app::autoscaler("web"), 2, None, "/status/currentReplicas", json!(4)),
+        (app::budget("web"), 2, None, "/status/currentHealthy", json!(4)),
     ];
-    let member = world.member("m1").await?;
-    member.provide_volumes().await?;
-    for (object, _, _, _) in &rows {
+    for name in ["m1", "m2"] {
+        world.member(name).await?.provide_volumes().await?;
+    }
+    // What the Ingress is for.
+    world.apply(&app::service("web")).await?;
+    for (object, ..) in &rows {
         world.apply(object).await?;
     }
-    for (object, told, pointer, expected) in &rows {
-        member.until_there(&path(object)).await?;
-        if let Some(status) = told {
-            let path = format!("{}/status", path(object));
-            member.client.merge_patch(&path, &json!({"status": status})).await?;
+    for (object, clusters, told, pointer, expected) in &rows {
+        let kind = text(object, "/kind");
+        let is_placed = |it: &Value| shares(it).len() == *clusters;
+        let what = format!("{kind} is in {clusters}");
+        let assignment = world.until(&assignment_path(object), &what, is_placed).await?;
+        for (cluster, _) in shares(&assignment) {
+            let member = world.member(&cluster).await?;
+            member.until_there(&path(object)).await?;
+            for (_, status) in told.iter().flatten().filter(|(name, _)| *name == cluster) {
+                let path = format!("{}/status", path(object));
+                member.client.merge_patch(&path, &json!({"status": status})).await?;
+            }
         }
-        let what = format!("{pointer} of {} is {expected}", text(object, "/kind"));
+        let what = format!("{pointer} of {kind} is {expected}");
         world
             .until(&path(object), &what, |it| {
                 it.pointer(pointer)
