@@ -7,7 +7,9 @@
 #[allow(dead_code)] // Others use the rest of it.
 mod app;
 mod leaving;
+mod policies;
 mod refusals;
+mod status;
 mod tenants;
 mod world;
 
@@ -35,6 +37,29 @@ fn scenarios_on_three_real_clusters() {
     leaving::d14_deleting_a_workspace_with_a_dead_member(&world);
     leaving::scenario_11_deleting_a_namespace_with_a_dead_member(&world);
     leaving::x1_an_older_backup_deletes_nothing(&mut world);
+    x2_every_delete_names_the_uid(&world);
+}
+
+/// Defects and requirements that simulated members show as well, one after the other for the same reason.
+#[test]
+#[ignore = "takes minutes; the lane members-long runs it"]
+fn what_simulated_members_show_on_three_real_clusters() {
+    let world = World::start();
+    status::u1_1_x3_everything_of_an_application_without_any_placement_object(&world);
+    status::u1_3_the_status_of_every_kind_comes_back(&world);
+    status::u1_4_a_cluster_that_has_not_followed_is_named(&world);
+    status::u1_2_a_kind_that_no_member_serves_is_nowhere_until_one_does(&world);
+    policies::d03_nothing_of_a_cluster_stays_on_an_object_that_left_it(&world);
+    policies::d04_what_changes_a_copy_and_what_does_not(&world);
+    policies::d06_an_object_that_waits_for_a_finalizer_makes_no_work(&world);
+    policies::d07_x5_a_flapping_member_concerns_those_who_are_there_or_wait_for_it(&world);
+    policies::d12_there_and_back_again_misses_nothing(&world);
+    policies::d13_what_is_made_just_after_its_namespace_is_placed(&world);
+    policies::s1_2_every_transition_is_told(&world);
+    policies::s3_1_layers_of_policy_and_the_one_that_decided_is_named(&world);
+    policies::s3_3_unrelated_clusters_move_nothing(&world);
+    policies::impossible_policies_are_told_and_end_nothing(&world);
+    policies::d08_a_member_that_is_joined_again_revives_nothing(&world);
     x2_every_delete_names_the_uid(&world);
 }
 

@@ -59,7 +59,11 @@ impl World {
 
     fn begin_join(&self, name: &str) {
         let kubeconfig = self.member(name).kubeconfig_by_link(self.directory.path()).display().to_string();
-        self.operator.hanse(&["join", name, "--kubeconfig", &kubeconfig, "--region", "eu"]).ok();
+        // Where a member was unjoined just now, what was made there is on its way out, and whoever is early is told so.
+        eventually(&format!("{name} can be joined"), || {
+            let said = self.operator.hanse(&["join", name, "--kubeconfig", &kubeconfig, "--region", "eu"]);
+            if said.done || !said.text.contains("is being deleted") { Ok(said.ok()) } else { Err(said.text) }
+        });
     }
 
     fn until_known(&self, name: &str) {
