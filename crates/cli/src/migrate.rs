@@ -102,7 +102,8 @@ async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<(
     let totals = match is_there {
         true => compare_with(env, place, &directory).await.with_context(|| {
             format!(
-                "the move that was begun left a store in {} that is not what is in {}: set it aside, and begin again",
+                "the move that was begun left a store in {} that is not what is in {}: if a server has run on it since, it \
+                 is the newer one, and what is in etcd stays closed; if none has, set it aside and begin again",
                 directory.display(),
                 place.url
             )
