@@ -223,8 +223,9 @@ impl Session {
                     Err(error) => self.recover(client, &error).await,
                 }
             }
-            self.note_leftovers();
-            client.env().clock.sleep(self.shared.options.heartbeat_every).await;
+            let options = &self.shared.options;
+            let pause = if self.note_leftovers() { options.heartbeat_every } else { options.retry_after };
+            client.env().clock.sleep(pause).await;
         }
     }
 
@@ -248,21 +249,22 @@ impl Session {
         Ok(())
     }
 
-    fn note_leftovers(&self) {
-        let Some(unclaimed) = self.copies.unclaimed() else { return };
+    /// Whether all that is to be looked at was there to be looked at.
+    fn note_leftovers(&self) -> bool {
+        let Some(unclaimed) = self.copies.unclaimed() else { return false };
         let unwanted = unclaimed.into_iter().filter_map(|it| self.why_unwanted(&it).map(|why| (it, why)));
         let found: Vec<(Unclaimed, Why)> = unwanted.collect();
         let now = self.shared.hub.now_text();
         let mut known = self.known.lock();
         let before = known.leftovers.to_json();
         known.leftovers.note(found, &now);
-        if known.leftovers.to_json() == before {
-            return;
+        if known.leftovers.to_json() != before {
+            let news = known.leftovers.news(self.name());
+            known.untold.extend(news);
+            drop(known);
+            self.news.notify_one();
         }
-        let news = known.leftovers.news(self.name());
-        known.untold.extend(news);
-        drop(known);
-        self.news.notify_one();
+        true
     }
 
     /// `None`: it is wanted.
