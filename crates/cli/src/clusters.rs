@@ -143,6 +143,9 @@ pub async fn unjoin(
     if !unjoined.was_joined && admin.is_none() {
         bail!("{name} is not joined; see: hanse clusters");
     }
+    for copy in &unjoined.removed {
+        eprintln!("deleted in the member: {copy}");
+    }
     for namespace in &unjoined.deleted {
         eprintln!("namespace {namespace} is being deleted in the member");
     }

@@ -158,6 +158,19 @@ async fn read<T: for<'a> Deserialize<'a>>(client: &Client, path: &str, accept: &
 /// Asks a member for all of it.
 pub async fn learn(client: &Client, workspace: &WorkspaceId, compared: &Compared) -> Result<Learned, Error> {
     let version: Version = read(client, "/version", "application/json").await?;
+    let (apis, kinds) = discover(client).await?;
+    let lacks = lacks(client, workspace, compared).await?;
+    let classes = classes(client).await?;
+    Ok(Learned { version: version.git_version, apis, kinds, lacks, classes })
+}
+
+/// Kinds that copies can be of, each in one version.
+pub async fn kinds(client: &Client) -> Result<BTreeSet<Type>, Error> {
+    Ok(discover(client).await?.1)
+}
+
+/// Resources by group version, and kinds that copies can be of.
+async fn discover(client: &Client) -> Result<(BTreeMap<String, Vec<String>>, BTreeSet<Type>), Error> {
     let (mut apis, mut kinds) = (BTreeMap::new(), BTreeSet::new());
     for path in ["/api", "/apis"] {
         let discovery: Discovery = read(client, path, DISCOVERY).await?;
@@ -172,9 +185,7 @@ pub async fn learn(client: &Client, workspace: &WorkspaceId, compared: &Compared
             note_group(&mut apis, group);
         }
     }
-    let lacks = lacks(client, workspace, compared).await?;
-    let classes = classes(client).await?;
-    Ok(Learned { version: version.git_version, apis, kinds, lacks, classes })
+    Ok((apis, kinds))
 }
 
 /// `None`: the member does not let them be listed, or has too many.

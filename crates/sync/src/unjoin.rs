@@ -12,11 +12,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    MANAGER, NAMESPACE,
-    client::{Access, Client, Error, Identity, JSON, MERGE, list_pages},
+    MANAGER, NAMESPACE, apis,
+    client::{Access, Client, Error, Identity, JSON, MERGE, list_pages, query_escaped},
+    copies::Type,
     join::{ACCOUNT, CLUSTERS, JOINED_BY, ROLE, Refusal, TOKEN_SECRET, secret_path, uid},
-    objects,
     reflect::METADATA_LIST,
+    rights,
     tokens::policy,
 };
 
@@ -31,7 +32,8 @@ pub struct Request<'a> {
     pub member: Option<&'a Client>,
     /// The member is gone, or out of reach for good: only the hub is changed.
     pub forget: bool,
-    /// Also delete the member's namespaces that show in other workspaces, with all that runs in them.
+    /// Also delete the member's namespaces that were made for workspaces, with all that runs in them, and the copies in those
+    /// that the member had itself.
     pub delete_namespaces: bool,
 }
 
@@ -42,6 +44,8 @@ pub struct Unjoined {
     pub was_joined: bool,
     /// The member's namespaces that were deleted.
     pub deleted: Vec<String>,
+    /// The paths of copies that were deleted in namespaces that stay, and of those in none.
+    pub removed: Vec<String>,
     /// What stays in the member though Hanse made it, and why.
     pub left_behind: Option<String>,
 }
@@ -124,24 +128,32 @@ async fn leave_member(
     if (request.delete_namespaces || is_marked) && unjoined.was_joined {
         forget(request.hub, &format!("{CLUSTERS}/{}", request.name), cluster).await?;
     }
+    // The hub does not say any more where it is.
+    let again = |what: &str, why: String| {
+        Refusal::No(format!(
+            "{} is not joined any more, and {what}: {why}; unjoin it again with an admin's --kubeconfig of the member",
+            request.name
+        ))
+    };
     if is_marked {
-        unmark(member).await.map_err(|why| {
-            Refusal::No(format!(
-                "{} is not joined any more, and some of what stays there says that it is managed: {why}; unjoin it again \
-                 with an admin's --kubeconfig of the member",
-                request.name
-            ))
-        })?;
+        unmark(member).await.map_err(|why| again("some of what stays there says that it is managed", why))?;
     }
     if request.delete_namespaces {
-        unjoined.deleted = delete_namespaces(member).await.map_err(|why| {
-            // The hub does not say any more where it is.
-            Refusal::No(format!(
-                "{} is not joined any more, and some of its namespaces are left: {why}; unjoin it again with an admin's \
-                 --kubeconfig of the member",
-                request.name
-            ))
-        })?;
+        // What is left of one is no reason to leave all of the other.
+        let copies =
+            until_none(member, async || copies_apart(member).await, async |it| it.delete(member).await).await;
+        let namespaces =
+            until_none(member, async || namespaces_to_go(member).await, async |it| it.delete(member).await)
+                .await;
+        let left = [&copies, &namespaces]
+            .into_iter()
+            .filter_map(|it| it.as_ref().err().cloned())
+            .collect::<Vec<_>>();
+        if !left.is_empty() {
+            return Err(again("some of what was placed there is left", left.join("; ")));
+        }
+        unjoined.removed = copies.unwrap_or_default();
+        unjoined.deleted = namespaces.unwrap_or_default();
     }
     let hub = uid(&request.hub.get("/api/v1/namespaces/kube-system").await.map_err(Refusal::Hub)?);
     let owner = format!("{}/{}", hub.map_err(Refusal::Hub)?, request.name);
@@ -173,6 +185,7 @@ async fn remove_account(member: &Client, owner: &str) -> Result<Option<String>, 
         delete(member, &path, &namespace).await?;
         return Ok(None);
     }
+    let has_rights = remove_rights(member).await?;
     let mark = json!({"metadata": {"annotations": {JOINED_BY: null}}});
     member.call(Method::PATCH, &path, MERGE, Some(&mark)).await?;
     // It may be the account itself that asks, so this is the last it can do. Its token goes with it.
@@ -180,10 +193,45 @@ async fn remove_account(member: &Client, owner: &str) -> Result<Option<String>, 
     if let Some(object) = member.find(&account).await? {
         delete(member, &account, &object).await?;
     }
-    Ok(Some(format!(
-        "its namespace {NAMESPACE} is also used by others: it stays, and so do the ClusterRole and \
-         ClusterRoleBinding {ROLE}, which nobody has any more"
-    )))
+    let stays = format!("its namespace {NAMESPACE} is also used by others: it stays");
+    Ok(Some(match has_rights {
+        false => stays,
+        true => format!(
+            "{stays}, and so do roles, which nobody has any more, but would have who made the account {ACCOUNT} there \
+             again; as an admin of it: kubectl delete clusterrolebinding,clusterrole {ROLE} {}",
+            rights::ROLE
+        ),
+    }))
+}
+
+/// What the account might do, which is not in the namespace. Only an admin may take it away: `true` if it is there still.
+async fn remove_rights(member: &Client) -> Result<bool, Error> {
+    let of = |root: String, resource: &str, name: &str| format!("{root}/{resource}/{name}");
+    let rbac = || format!("/apis/{}/v1", rights::RBAC);
+    let policies = || format!("/apis/{}/v1", policy::GROUP);
+    // Bindings first: without them the others give nothing and forbid nothing.
+    let paths = [
+        of(rbac(), "clusterrolebindings", ROLE),
+        of(rbac(), "clusterrolebindings", rights::ROLE),
+        of(rbac(), "clusterroles", ROLE),
+        of(rbac(), "clusterroles", rights::ROLE),
+        of(policies(), "validatingadmissionpolicybindings", rights::POLICY),
+        of(policies(), policy::VALIDATING, rights::POLICY),
+    ];
+    let mut is_left = false;
+    for path in paths {
+        let removed = match member.find(&path).await {
+            Ok(Some(object)) => delete(member, &path, &object).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Ok(()) => {}
+            Err(error) if error.code() == Some(403) => is_left = true,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(is_left)
 }
 
 /// Whether there is anything in the namespace that neither `join` made nor every namespace has.
@@ -233,26 +281,43 @@ pub async fn labelled_namespaces(member: &Client) -> Result<Vec<Value>, Error> {
 const LOOKS: u32 = 20;
 const BETWEEN: Duration = Duration::from_millis(500);
 
-/// `Err`: which are left, and why.
-async fn delete_namespaces(member: &Client) -> Result<Vec<String>, String> {
-    let mut deleted = BTreeSet::new();
+/// Something of the member that is to be changed or to go.
+struct Found {
+    path: String,
+    /// What it is called when it is told of.
+    name: String,
+    uid: Value,
+}
+
+impl Found {
+    async fn delete(&self, member: &Client) -> Result<(), Error> {
+        delete(member, &self.path, &json!({"metadata": {"uid": self.uid}})).await
+    }
+}
+
+/// Does it to all that is found, until nothing is found twice in a row: a session that was ending may have put something
+/// back. Answers to what it was done, by name; `Err`: what is left, and why.
+async fn until_none(
+    member: &Client,
+    find: impl AsyncFn() -> Result<Vec<Found>, Error>,
+    deed: impl AsyncFn(&Found) -> Result<(), Error>,
+) -> Result<Vec<String>, String> {
+    let mut done = BTreeSet::new();
     let (mut quiet, mut stuck) = (0, 0);
     for look in 0..LOOKS {
         if look > 0 {
             member.env().clock.sleep(BETWEEN).await;
         }
-        let labelled = labelled_namespaces(member).await.map_err(|error| error.to_string())?;
-        let left: Vec<&Value> = labelled.iter().filter(|it| is_to_go(it)).collect();
+        let left = find().await.map_err(|error| error.to_string())?;
         quiet = if left.is_empty() { quiet + 1 } else { 0 };
         if quiet == 2 {
-            return Ok(deleted.into_iter().collect());
+            return Ok(done.into_iter().collect());
         }
         let mut failed = BTreeMap::new();
-        for namespace in &left {
-            let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-            match delete(member, &format!("/api/v1/namespaces/{name}"), namespace).await {
-                Ok(()) => drop(deleted.insert(name.to_owned())),
-                Err(error) => drop(failed.insert(name, error.to_string())),
+        for it in &left {
+            match deed(it).await {
+                Ok(()) => drop(done.insert(it.name.clone())),
+                Err(error) => drop(failed.insert(&it.name, error.to_string())),
             }
         }
         stuck = if !failed.is_empty() && failed.len() == left.len() { stuck + 1 } else { 0 };
@@ -264,24 +329,56 @@ async fn delete_namespaces(member: &Client) -> Result<Vec<String>, String> {
     Err("somebody makes them again".to_owned())
 }
 
+async fn namespaces_to_go(member: &Client) -> Result<Vec<Found>, Error> {
+    let found = |namespace: &Value| {
+        let name = namespace["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let path = format!("/api/v1/namespaces/{name}");
+        Found { path, name, uid: namespace["metadata"]["uid"].clone() }
+    };
+    Ok(labelled_namespaces(member).await?.iter().filter(|it| is_to_go(it)).map(found).collect())
+}
+
+/// Copies in namespaces that stay, and those in none.
+async fn copies_apart(member: &Client) -> Result<Vec<Found>, Error> {
+    let labelled = labelled_namespaces(member).await?;
+    let going: BTreeSet<&str> =
+        labelled.iter().filter(|it| is_made(it)).filter_map(|it| it["metadata"]["name"].as_str()).collect();
+    let is_apart = |object: &Value| {
+        let metadata = &object["metadata"];
+        let goes_with_its_namespace =
+            metadata["namespace"].as_str().is_some_and(|namespace| going.contains(namespace));
+        // Controllers of the member hand on what their objects say of themselves.
+        let is_copy = !metadata["annotations"][api::SOURCE_ANNOTATION].is_null()
+            && metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty);
+        is_copy && !goes_with_its_namespace && metadata["deletionTimestamp"].is_null()
+    };
+    let kinds = apis::kinds(member).await?.into_iter().filter(|ty| ty.plural != "namespaces").collect();
+    labelled_objects(member, kinds, "", is_apart).await
+}
+
 /// Copies that say, in the words of KubeFed, that somebody manages them.
-async fn marked(member: &Client) -> Result<Vec<String>, Error> {
-    let escaped = |label: &str| label.replace('/', "%2F");
-    let selector = format!("{}%3Dtrue,{}", escaped(dialects::MANAGED_LABEL), escaped(api::WORKSPACE_LABEL));
-    let mut paths = Vec::new();
-    for target in dialects::types::TARGETS {
-        let root = match target.group {
-            "" => format!("/api/{}", target.version),
-            group => format!("/apis/{group}/{}", target.version),
-        };
-        let path = format!("{root}/{}?labelSelector={selector}", target.plural);
+async fn marked(member: &Client) -> Result<Vec<Found>, Error> {
+    let selector = format!(",{}%3Dtrue", query_escaped(dialects::MANAGED_LABEL));
+    labelled_objects(member, apis::kinds(member).await?, &selector, |_| true).await
+}
+
+/// Objects with the label of a workspace and what else the selector asks for.
+async fn labelled_objects(
+    member: &Client,
+    kinds: BTreeSet<Type>,
+    selector: &str,
+    is_meant: impl Fn(&Value) -> bool,
+) -> Result<Vec<Found>, Error> {
+    let mut found = Vec::new();
+    for ty in kinds {
+        let path = format!("{}{selector}", ty.selected());
         let listed = list_pages(member, &path, METADATA_LIST, |page| {
-            for head in page.items().filter_map(objects::head) {
-                let (namespace, name) = (head.metadata.namespace, head.metadata.name);
-                paths.push(match &*namespace {
-                    "" => format!("{root}/{}/{name}", target.plural),
-                    namespace => format!("{root}/namespaces/{namespace}/{}/{name}", target.plural),
-                });
+            for object in page.items().filter_map(|it| serde_json::from_slice::<Value>(it).ok()) {
+                if is_meant(&object) {
+                    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+                    let path = ty.path_of(text("namespace"), text("name"));
+                    found.push(Found { name: path.clone(), path, uid: object["metadata"]["uid"].clone() });
+                }
             }
             Ok(())
         });
@@ -292,37 +389,26 @@ async fn marked(member: &Client) -> Result<Vec<String>, Error> {
             Err(error) => return Err(error),
         }
     }
-    Ok(paths)
+    Ok(found)
 }
 
 /// What stays in a cluster that is left is managed by nobody. What else says where it came from stays: with that it is
 /// taken up as it is if the cluster is joined again.
 async fn unmark(member: &Client) -> Result<(), String> {
-    let mut quiet = 0;
     let change = json!({"metadata": {"labels": {dialects::MANAGED_LABEL: null}}});
-    for look in 0..LOOKS {
-        if look > 0 {
-            member.env().clock.sleep(BETWEEN).await;
-        }
-        let left = marked(member).await.map_err(|error| error.to_string())?;
-        quiet = if left.is_empty() { quiet + 1 } else { 0 };
-        if quiet == 2 {
-            return Ok(());
-        }
-        for path in left {
-            match member.call(Method::PATCH, &path, MERGE, Some(&change)).await {
-                Ok(_) => {}
-                Err(error) if error.code() == Some(404) => {}
-                Err(error) => return Err(format!("{path}: {error}")),
-            }
-        }
-    }
-    Err("somebody marks them again".to_owned())
+    let deed = async |it: &Found| match member.call(Method::PATCH, &it.path, MERGE, Some(&change)).await {
+        Err(error) if error.code() != Some(404) => Err(error),
+        _ => Ok(()),
+    };
+    until_none(member, async || marked(member).await, deed).await.map(drop)
 }
 
 /// Made for a workspace, and not on its way out.
 fn is_to_go(namespace: &Value) -> bool {
+    is_made(namespace) && namespace["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn is_made(namespace: &Value) -> bool {
     let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-    let is_of_the_cluster = matches!(name, "" | "default" | NAMESPACE) || name.starts_with("kube-");
-    !is_of_the_cluster && namespace["metadata"]["deletionTimestamp"].is_null()
+    !matches!(name, "" | "default" | NAMESPACE) && !name.starts_with("kube-")
 }

@@ -41,8 +41,12 @@ impl Type {
 
     /// Of one object; the namespace is empty for one that is in none.
     pub fn path(&self, item: &ItemKey) -> String {
-        let name = crate::client::query_escaped(item.name());
-        match item.namespace() {
+        self.path_of(item.namespace(), item.name())
+    }
+
+    pub fn path_of(&self, namespace: &str, name: &str) -> String {
+        let name = crate::client::query_escaped(name);
+        match namespace {
             "" => format!("{}/{}/{name}", self.root(), self.plural),
             namespace => format!("{}/namespaces/{namespace}/{}/{name}", self.root(), self.plural),
         }

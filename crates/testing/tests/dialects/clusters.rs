@@ -263,6 +263,38 @@ async fn scenario_19_unjoining_can_take_what_was_placed_with_it() -> Result<()> 
     until_told(&world, &settings(), &[(A, ""), (B, "")], "True").await.map(drop)
 }
 
+/// In namespaces that the cluster had itself, too: there, all that others made stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_19_copies_go_from_namespaces_that_stay() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    let b = world.member(B).await?;
+    b.create(&crate::app::namespace("theirs")).await?;
+    world.namespace("theirs").await?;
+    let homes = ["default", "theirs"];
+    let config = |home: &str, name: &str| {
+        let mut config = crate::app::config_map(name, "value");
+        config["metadata"]["namespace"] = json!(home);
+        config
+    };
+    for home in homes {
+        b.create(&config(home, "others")).await?;
+        let mut ours = config(home, "ours");
+        ours["metadata"]["annotations"] = json!({"hanse.io/clusters": B});
+        world.apply(&ours).await?;
+        b.until_there(&path(&ours)).await?;
+    }
+
+    let left = unjoined(&world, B, false, true).await?;
+    let mut removed = left.removed;
+    removed.sort();
+    assert_eq!(removed, homes.map(|home| path(&config(home, "ours"))));
+    for home in homes {
+        b.until_gone(&path(&config(home, "ours"))).await?;
+        assert!(b.has(&path(&config(home, "others"))).await?);
+    }
+    Ok(())
+}
+
 /// What cannot be deleted is named, one by one, and all else goes.
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_19_what_cannot_be_deleted_is_listed() -> Result<()> {
@@ -349,7 +381,36 @@ async fn scenario_19_unjoining_leaves_what_runs_and_takes_what_is_hanses() -> Re
         "data": {"key": "value"},
     });
     let theirs = b.create(&theirs).await?;
-    leave(&world, B, false).await?;
+    let rights = [
+        "rbac.authorization.k8s.io/v1/clusterroles/hanse:session",
+        "rbac.authorization.k8s.io/v1/clusterroles/hanse:session:placed",
+        "rbac.authorization.k8s.io/v1/clusterrolebindings/hanse:session",
+        "rbac.authorization.k8s.io/v1/clusterrolebindings/hanse:session:placed",
+        "admissionregistration.k8s.io/v1/validatingadmissionpolicies/hanse-rights",
+        "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/hanse-rights",
+    ];
+    for path in rights {
+        assert!(b.has(&format!("/apis/{path}")).await?, "{path}");
+    }
+    let hub = sync_client(&access(&world.hub, api::DEFAULT));
+    let admin = sync_client(&world.member_access(B)?);
+    let request =
+        unjoin::Request { name: B, hub: &hub, member: Some(&admin), forget: false, delete_namespaces: false };
+    let left = unjoin::unjoin(&request).await?.left_behind.context("the namespace stays")?;
+    assert!(left.contains("hanse-system") && !left.contains("role"), "{left}");
+    b.until_gone("/api/v1/namespaces/hanse-system/serviceaccounts/hanse-session").await?;
+    for path in rights {
+        assert!(!b.has(&format!("/apis/{path}")).await?, "{path}");
+    }
+    assert_eq!(b.get(&path(&theirs)).await?, theirs);
+
+    // Only an admin may take rights away: without one, it is said that they stay and what to do.
+    world.join(B).await?;
+    let left = leave(&world, B, false).await?.left_behind.context("the namespace stays")?;
+    assert!(
+        left.contains("kubectl delete clusterrolebinding,clusterrole hanse:session hanse:session:placed"),
+        "{left}"
+    );
     b.until_gone("/api/v1/namespaces/hanse-system/serviceaccounts/hanse-session").await?;
     assert_eq!(b.get(&path(&theirs)).await?, theirs);
     Ok(())
