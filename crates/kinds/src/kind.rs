@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     aggregate::{self, Whole},
     fields::at,
-    health, retain, split, subject,
+    health, split, subject,
     types::{Health, MemberStatus, Problem, Share, Split, Subject, Travel},
 };
 
@@ -21,8 +21,6 @@ pub enum Pods {
     /// In the template at this path.
     Template(&'static str),
 }
-
-pub(crate) type Retain = fn(&mut Value, &Value) -> Result<(), Problem>;
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -44,10 +42,9 @@ pub struct Row {
     pub observes: bool,
     /// Reads what it refers to beside what its pods do.
     pub(crate) refer: fn(&Value, &mut Subject) -> Result<(), Problem>,
-    /// Takes out of a copy what the hub chose for itself.
+    /// Takes out of a copy what the hub chose for itself. Applied without it, that is the member's to choose, and stays as
+    /// the member has it.
     pub(crate) strip: fn(&mut Value),
-    /// Keeps in a copy what is the member's to choose.
-    pub(crate) retain: Retain,
     pub(crate) health: fn(&Value) -> Health,
     pub(crate) aggregate: fn(&Whole<'_>) -> Value,
 }
@@ -80,7 +77,6 @@ const PLAIN: Row = Row {
     observes: false,
     refer: subject::refers_to_nothing,
     strip: split::strip::nothing_more,
-    retain: retain::nothing_more,
     health: health::always,
     aggregate: aggregate::none,
 };
@@ -156,7 +152,6 @@ static ROWS: &[Row] = &[
         split: Split::JobCounts,
         job: "spec",
         strip: split::strip::job,
-        retain: retain::job,
         health: health::job,
         aggregate: aggregate::jobs::job,
         ..row("batch", "Job", Travel::Placed)
@@ -173,7 +168,6 @@ static ROWS: &[Row] = &[
     Row {
         pods: Pods::Itself,
         strip: split::strip::pod,
-        retain: retain::pod,
         health: health::pod,
         aggregate: aggregate::phases::pod,
         ..row("", "Pod", Travel::Placed)
@@ -197,14 +191,12 @@ static ROWS: &[Row] = &[
     Row {
         refer: subject::claim,
         strip: split::strip::claim,
-        retain: retain::claim,
         health: health::claim,
         aggregate: aggregate::phases::claim,
         ..row("", "PersistentVolumeClaim", Travel::Follows)
     },
     Row {
         strip: split::strip::volume,
-        retain: retain::volume,
         health: health::volume,
         aggregate: aggregate::phases::volume,
         ..row("", "PersistentVolume", Travel::Named)
@@ -216,7 +208,6 @@ static ROWS: &[Row] = &[
     Row {
         refer: subject::service,
         strip: split::strip::service,
-        retain: retain::service,
         health: health::service,
         aggregate: aggregate::others::balanced,
         ..row("", "Service", Travel::Follows)
@@ -230,18 +221,16 @@ static ROWS: &[Row] = &[
     // Those that somebody wrote: controllers of members make the others, in the members.
     Row { refer: subject::endpoint_slice, ..row("discovery.k8s.io", "EndpointSlice", Travel::Follows) },
     row("", "ConfigMap", Travel::Follows),
-    Row { strip: split::strip::secret, retain: retain::secret, ..row("", "Secret", Travel::Follows) },
+    Row { strip: split::strip::secret, ..row("", "Secret", Travel::Follows) },
     Row {
         refer: subject::service_account,
         strip: split::strip::service_account,
-        retain: retain::service_account,
         ..row("", "ServiceAccount", Travel::Follows)
     },
     Row { refer: subject::network_policy, ..row("networking.k8s.io", "NetworkPolicy", Travel::Follows) },
     row("", "LimitRange", Travel::WithNamespace),
     Row {
         strip: split::strip::namespace,
-        retain: retain::namespace,
         aggregate: aggregate::as_it_was,
         health: health::namespace,
         ..row("", "Namespace", Travel::WithNamespace)
@@ -253,6 +242,7 @@ static ROWS: &[Row] = &[
     row("", "Node", Travel::Stays),
     row("", "PodTemplate", Travel::Stays),
     row("events.k8s.io", "Event", Travel::Stays),
+    row("storage.k8s.io", "CSIStorageCapacity", Travel::Stays),
     row("coordination.k8s.io", "Lease", Travel::Stays),
     row("apps", "ControllerRevision", Travel::Stays),
     row("rbac.authorization.k8s.io", "Role", Travel::Stays),
@@ -334,12 +324,6 @@ impl Kind {
         cluster: &str,
     ) -> Result<Option<Value>, Problem> {
         Ok(split::render(self, object, shares, Some(cluster))?.remove(cluster))
-    }
-
-    /// Keeps in `desired` what is the member's to choose.
-    pub fn retain(&self, desired: &mut Value, member: &Value) -> Result<(), Problem> {
-        retain::metadata(desired, member);
-        (self.retain)(desired, member)
     }
 
     /// The status of the whole, of what is known of the copies.

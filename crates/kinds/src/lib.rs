@@ -7,7 +7,7 @@
 //!              split ◄─────────────────────┘
 //!                │ copies                        ┌─► status of the whole
 //!                ▼                               │
-//!             retain ──► members ──► what is known of the copies ──► health
+//!             members ──► what is known of the copies ──► health
 //! ```
 //!
 //! Kinds are rows of one table ([`of`]); whatever has no row has the generic one ([`generic`]). Nothing here reads a
@@ -20,7 +20,6 @@ mod health;
 mod kind;
 pub mod overrides;
 pub mod propagation;
-pub mod retain;
 pub mod running;
 pub mod split;
 mod subject;
@@ -29,7 +28,6 @@ mod types;
 pub use aggregate::{aggregate, stamp};
 pub use health::health;
 pub use kind::{Kind, Pods, Row, generic, known, of};
-pub use retain::retain;
 pub use split::split;
 pub use subject::subject;
 pub use types::{

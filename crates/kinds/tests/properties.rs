@@ -95,7 +95,6 @@ proptest! {
             prop_assert_eq!(alone, copies.as_ref().ok().map(|copies| copies.get(cluster).cloned()));
         }
         let _ = (kind.aggregate(&object, &members), kind.member_health(&object, &known));
-        let _ = kind.retain(&mut object.clone(), &other);
     }
 
     #[test]

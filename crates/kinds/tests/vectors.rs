@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use kinds::{
-    Problem,
     divide::{Algorithm, Preference, Preferences},
-    overrides, propagation, retain,
+    overrides, propagation,
     split::{
         bounds::{Bounds, Local, bounds},
         jobs::{self, JobShare},
@@ -111,57 +110,6 @@ fn autoscalers_are_divided_as_federation_v1_did_where_that_is_certain() {
     }
 }
 
-fn service(spec: Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec})
-}
-
-fn retain_service(desired: Value, cluster: &Value) -> Result<Value, Problem> {
-    let mut desired = service(desired);
-    let member = service(cluster.get("spec").cloned().unwrap_or(json!({})));
-    retain(&kinds::of("", "Service"), &mut desired, &member)?;
-    Ok(desired)
-}
-
-#[test]
-fn copies_keep_what_is_the_members() {
-    for case in cases(&read("kubefed")["retention"]["cases"]) {
-        let name = case["name"].as_str().expect("a name");
-        if name.starts_with("replicas") {
-            let deployment = |replicas: &Value| json!({"kind": "Deployment", "spec": {"replicas": replicas}});
-            let mut desired = deployment(&case["desired"]);
-            if case["retainReplicas"] == json!(true) {
-                retain::replicas(
-                    &kinds::of("apps", "Deployment"),
-                    &mut desired,
-                    &deployment(&case["cluster"]),
-                );
-            }
-            assert_eq!(desired["spec"]["replicas"], case["expect"], "{name}");
-        } else if name.starts_with("nodePort") {
-            let member = json!({"spec": {"ports": case["clusterPorts"]}});
-            let kept = retain_service(json!({"ports": case["desiredPorts"]}), &member).expect("kept");
-            let expected = case.get("recommended").unwrap_or(&case["expectPorts"]);
-            assert_eq!(&kept["spec"]["ports"], expected, "{name}");
-        } else if name.starts_with("serviceaccount") {
-            let mut desired = case["desired"].clone();
-            retain(&kinds::of("", "ServiceAccount"), &mut desired, &case["cluster"]).expect("kept");
-            assert_eq!(desired["secrets"], case["expect"]["secrets"], "{name}");
-        } else {
-            let kept = retain_service(json!({}), &case["cluster"]);
-            assert_eq!(kept.is_ok(), case["ok"] == json!(true), "{name}");
-            let Ok(kept) = kept else { continue };
-            match case["expect"].as_object() {
-                Some(expected) => {
-                    for (field, value) in expected {
-                        assert_eq!(&kept["spec"][field], value, "{name}: {field}");
-                    }
-                }
-                None => assert_eq!(kept["spec"]["healthCheckNodePort"], case["expect"], "{name}"),
-            }
-        }
-    }
-}
-
 #[test]
 fn overrides_change_copies_and_nothing_else() {
     let vectors = read("kubefed");
@@ -219,5 +167,110 @@ fn a_status_is_written_when_something_changed() {
         let again = propagation::update(&mut status, &propagation::Pass { updated: false, ..pass }, "later");
         let settled = case["collect"] == json!(true) && case.get("resourceStatusMap").is_none();
         assert!(!again || settled, "{}: the same again is no change", case["name"]);
+    }
+}
+
+/// What is there to show of a family of cases.
+enum Shown {
+    /// By these tests, each with its file below `crates`.
+    By(&'static [(&'static str, &'static str)]),
+    /// Nothing, for this reason.
+    Nothing(&'static str),
+}
+
+/// Every family of KubeFed's cases, how many it has, and what shows them. Where what they are about is made otherwise
+/// here, a test has them in the words of that.
+const FAMILIES: [(&str, usize, Shown); 12] = {
+    const CAPACITY: (&str, &str) = ("sync/src/unscheduled.rs", "capacity_is_found_as_in_federation");
+    use Shown::{By, Nothing};
+    [
+        ("placement", 9, By(&[("placement/tests/dialects.rs", "placements_choose_as_in_kubefed")])),
+        (
+            "namespacedPlacement",
+            5,
+            By(&[("dialects/tests/kubefed.rs", "a_namespace_allows_what_it_allows_in_kubefed")]),
+        ),
+        (
+            "overrides",
+            16,
+            By(&[
+                ("kinds/tests/vectors.rs", "overrides_change_copies_and_nothing_else"),
+                (
+                    "sync/src/copies/render.rs",
+                    "a_federated_copy_is_managed_whatever_its_template_and_overrides_say",
+                ),
+            ]),
+        ),
+        (
+            "rspOverrideMap",
+            3,
+            By(&[(
+                "dialects/tests/kubefed.rs",
+                "a_plan_takes_the_place_of_overridden_replicas_and_of_nothing_else",
+            )]),
+        ),
+        (
+            "retention",
+            15,
+            By(&[(
+                "testing/tests/dialects/retention.rs",
+                "scenario_15_copies_keep_in_members_what_they_keep_in_kubefed",
+            )]),
+        ),
+        ("statusUpdate", 17, By(&[("kinds/tests/vectors.rs", "a_status_is_written_when_something_changed")])),
+        (
+            "healthThreshold",
+            5,
+            By(&[("sync/src/health.rs", "what_kubefed_holds_of_a_member_and_what_is_held_here")]),
+        ),
+        // docs/dialects.md has the words of KubeFed's that are never said, and why.
+        (
+            "templateHash",
+            2,
+            Nothing("nothing is remembered of copies, so there is nothing to make a hash of"),
+        ),
+        ("clusterReplicaState", 3, By(&[CAPACITY])),
+        ("podAnalyzer", 3, By(&[CAPACITY])),
+        (
+            "syncOperationsV1",
+            11,
+            By(&[
+                ("sync/src/copies/plan.rs", "every_wish_meets_everything_that_may_be_there"),
+                ("testing/tests/dialects/operations.rs", "what_federation_v1_answers_of_a_pass_is_told"),
+                (
+                    "testing/tests/dialects/operations.rs",
+                    "what_a_cluster_refuses_is_told_and_done_when_it_no_longer_does",
+                ),
+            ]),
+        ),
+        (
+            "kubemciVersions",
+            15,
+            Nothing("kubemci is no part of federation: it balances requests over clusters, which is traffic"),
+        ),
+    ]
+};
+
+#[test]
+fn every_family_of_kubefed_is_shown_or_has_nothing_to_show() {
+    let vectors = read("kubefed");
+    let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
+    for (family, tables) in vectors.as_object().expect("families") {
+        let lists = tables.as_object().expect("tables of a family").values().filter_map(Value::as_array);
+        rows.insert(family, lists.map(Vec::len).sum());
+    }
+    let listed: BTreeMap<&str, usize> = FAMILIES.iter().map(|(family, count, _)| (*family, *count)).collect();
+    assert_eq!(rows, listed);
+    for (family, _, shown) in &FAMILIES {
+        match shown {
+            Shown::By(tests) => {
+                for (file, test) in *tests {
+                    let path = format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"));
+                    let source = std::fs::read_to_string(path).expect("a file");
+                    assert!(source.contains(&format!("fn {test}(")), "{family}: no {test} in {file}");
+                }
+            }
+            Shown::Nothing(why) => assert!(!why.is_empty(), "{family}"),
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! The decision: which clusters, with what shares.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use kinds::{Extent, Resources, Share, Split, Subject, Travel, divide::Algorithm};
+use kinds::{
+    Extent, Resources, Share, Split, Subject, Travel,
+    divide::{Algorithm, Preference, Preferences},
+};
 use machinery::quantity::{Format, Quantity};
 
 use crate::{
@@ -12,7 +15,7 @@ use crate::{
     input::Input,
     parts,
     place::{Placed, Placer, is_indivisible, strategy},
-    policy::{Rule, Strategy},
+    policy::{By, Rule, Shares, Strategy},
     resolve::{Layer, Means, Resolved, resolve},
     select::{Objection, Verdict, Verdicts, needs_of, select, select_for_follower},
 };
@@ -130,7 +133,18 @@ fn must_stand_still(input: &Input<'_>, unknown: &BTreeMap<String, Share>) -> boo
     input.subject.splits == Split::Ordinals && !unknown.is_empty()
 }
 
+/// A Job runs once and ends: where it has begun it goes on, however evenly what lasts is to be divided.
+fn settled<'a>(input: &Input<'_>, rule: &'a Rule) -> Cow<'a, Rule> {
+    let is_job = kinds::of(&input.subject.group, &input.subject.kind).is_job();
+    let has_begun = || input.current.values().any(|share| share.completions.is_some());
+    if rule.rebalance && is_job && has_begun() {
+        return Cow::Owned(Rule { rebalance: false, ..rule.clone() });
+    }
+    Cow::Borrowed(rule)
+}
+
 fn by_rule(input: &Input<'_>, rule: &Rule) -> Decision {
+    let rule = &*settled(input, rule);
     let verdicts = select(input, rule);
     let strategy = strategy(rule, input.subject, input.shared_volumes);
     let unknown = unknown(input, |name| rule.clusters.may_hold(name));
@@ -216,12 +230,28 @@ fn by_reference(input: &Input<'_>) -> Decision {
     feasible.for_each(|it| placed.give(it.cluster, 0));
     // What is wanted where nothing is known stays there, as those it follows do.
     let unknown = unknown(input, |name| wanted.contains_key(name));
-    let strategy = if input.subject.splits == Split::MinMax { Strategy::Divide } else { Strategy::Duplicate };
-    let mut decision = finish(input, &Rule::default(), verdicts, placed, unknown, strategy);
+    let is_divided = input.subject.splits == Split::MinMax;
+    let strategy = if is_divided { Strategy::Divide } else { Strategy::Duplicate };
+    let rule = if is_divided { like_the_followed(&wanted) } else { Rule::default() };
+    let mut decision = finish(input, &rule, verdicts, placed, unknown, strategy);
     // What nothing needs yet waits for nobody.
     decision.is_unplaced &= !wanted.is_empty();
     decision.pending = 0;
     decision
+}
+
+/// What an autoscaler may do is divided as that is which it scales: a minimum of all there are changes nothing.
+fn like_the_followed(wanted: &BTreeMap<&str, u64>) -> Rule {
+    if wanted.values().all(|replicas| *replicas == 0) {
+        return Rule::default();
+    }
+    let preference = |replicas: &u64| Preference { weight: (*replicas).max(1), ..Preference::default() };
+    let clusters = wanted.iter().map(|(name, replicas)| ((*name).to_owned(), preference(replicas))).collect();
+    Rule {
+        by: By::Weight,
+        shares: Shares::from(&Preferences { rebalance: false, clusters }),
+        ..Rule::default()
+    }
 }
 
 /// A volume is in one cluster: where it is, else where most of those are that mount it.

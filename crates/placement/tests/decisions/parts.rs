@@ -97,25 +97,30 @@ fn an_autoscaler_is_divided_as_the_policy_says() {
     }
 }
 
+/// As the target is, so that a minimum of all that run has none of them move.
 #[test]
-fn an_autoscaler_is_divided_where_its_target_is() {
+fn an_autoscaler_is_divided_where_its_target_is_and_as_it_is() {
     let directory = directory(&three());
-    let subject = kinds::subject(&json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {"namespace": "shop", "name": "web"},
-        "spec": {"minReplicas": 2, "maxReplicas": 10,
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
-    }))
-    .unwrap();
-    let web_is = current(&[("eu-1", 2), ("us-1", 1)]);
     let web = deployment(3);
-    let referrers = follow::referrers(&subject, [(&web, &web_is)]);
-    let input = Input { referrers: &referrers, ..Input::new(&subject, &directory) };
-    let decision = decide(&input);
-    let bounds: Vec<_> = decision.shares.values().map(|it| (it.min, it.max)).collect();
-    assert_eq!(bounds, [(Some(1), Some(5)), (Some(1), Some(5))]);
-    let again = decide(&Input { current: &decision.shares, ..input });
-    assert_eq!(again.shares, decision.shares);
+    for (least, most, wanted) in
+        [(2, 9, [(1, 6), (1, 3)]), (3, 9, [(2, 6), (1, 3)]), (6, 6, [(4, 4), (2, 2)])]
+    {
+        let subject = kinds::subject(&json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"minReplicas": least, "maxReplicas": most,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+        }))
+        .unwrap();
+        let web_is = current(&[("eu-1", 2), ("us-1", 1)]);
+        let referrers = follow::referrers(&subject, [(&web, &web_is)]);
+        let input = Input { referrers: &referrers, ..Input::new(&subject, &directory) };
+        let decision = decide(&input);
+        let bounds: Vec<_> = decision.shares.values().filter_map(|it| it.min.zip(it.max)).collect();
+        assert_eq!(bounds, wanted, "{least} to {most}");
+        let again = decide(&Input { current: &decision.shares, ..input });
+        assert_eq!(again.shares, decision.shares);
+    }
 }
 
 /// `a=1/4`: a parallelism of 1, and 4 completions.

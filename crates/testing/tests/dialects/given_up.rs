@@ -1,4 +1,5 @@
-//! A cluster that is lost with a part of a Job, and given up by its operator.
+//! Jobs in the middle of which something happens: the hub goes and comes back, a cluster joins, or one is lost with a part
+//! of it and given up by its operator.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -7,7 +8,8 @@ use crate::{
     app::NS,
     clusters::leave,
     plain::{counts, divided, job},
-    words::{A, B, C},
+    scheduling,
+    words::{A, B, C, restart},
     world::{CLUSTERS, Member, World, condition, path, text},
 };
 
@@ -40,6 +42,107 @@ async fn finish(member: &Member, count: usize) -> Result<()> {
         // It may be gone already, with the copy that it was of.
         let has_ended = |it: &Value| it["status"]["phase"] == "Succeeded" || it["code"] == 404;
         member.until(&pod, "it has ended", has_ended).await?;
+    }
+    Ok(())
+}
+
+/// Which copy there is, and what it is to do; how far it is, is not among it.
+async fn copy(member: &Member, work: &Value) -> Result<[Value; 3]> {
+    let copy = member.get(&path(work)).await?;
+    ensure!(copy["metadata"]["uid"].is_string(), "{copy}");
+    let of = |field: &str| copy["metadata"][field].clone();
+    Ok([of("uid"), of("generation"), copy["spec"].clone()])
+}
+
+/// Some of it is done in each cluster when the hub is started anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_a_divided_job_goes_on_after_a_restart() -> Result<()> {
+    let mut world = divided(&[A, B]).await?;
+    world.apply(&work()).await?;
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let (of_a, of_b) = (counts(&a).await?, counts(&b).await?);
+    let mut parts = [of_a, of_b];
+    parts.sort_unstable();
+    assert_eq!(parts, [(1, 3), (1, 4)]);
+    finish(&a, 1).await?;
+    finish(&b, 1).await?;
+    world.until(&path(&work()), "two are done", |it| succeeded(it) == 2).await?;
+    let before = [copy(&a, &work()).await?, copy(&b, &work()).await?];
+
+    restart(&mut world, &[A, B]).await?;
+    world.barrier(NS, 0, &[A, B]).await?;
+    assert_eq!([copy(&a, &work()).await?, copy(&b, &work()).await?], before);
+
+    // One has done its part, which is not all of it.
+    finish(&a, usize::try_from(of_a.1 - 1)?).await?;
+    a.until(&path(&work()), "its part is done", is_complete).await?;
+    let some = world.until(&path(&work()), "its part counts", |it| succeeded(it) == of_a.1 + 1).await?;
+    assert!(!is_complete(&some), "{some}");
+    finish(&b, usize::try_from(of_b.1 - 1)?).await?;
+    let whole = world.until(&path(&work()), "it is complete", is_complete).await?;
+    assert_eq!(succeeded(&whole), 7);
+    for member in [&a, &b] {
+        assert!(is_complete(&member.get(&path(&work())).await?));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_one_at_a_time_goes_on_where_it_is_after_a_restart() -> Result<()> {
+    let mut world = divided(&[A, B]).await?;
+    let single = job(1, 7, "1h");
+    world.apply(&single).await?;
+    world.until(&path(&single), "one of it runs", |it| it["status"]["active"] == 1).await?;
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let (here, elsewhere) = match (a.has(&path(&single)).await?, b.has(&path(&single)).await?) {
+        (true, false) => (a, b),
+        (false, true) => (b, a),
+        other => anyhow::bail!("whether it is there: {other:?}"),
+    };
+    finish(&here, 3).await?;
+    world.until(&path(&single), "three are done", |it| succeeded(it) == 3).await?;
+    let before = copy(&here, &single).await?;
+
+    restart(&mut world, &[A, B]).await?;
+    world.barrier(NS, 0, &[A, B]).await?;
+    assert_eq!(copy(&here, &single).await?, before);
+    finish(&here, 4).await?;
+    let whole = world.until(&path(&single), "it is complete", is_complete).await?;
+    assert_eq!(succeeded(&whole), 7);
+    assert!(!elsewhere.has(&path(&single)).await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_10_neither_joining_nor_a_restart_changes_what_runs() -> Result<()> {
+    for rebalance in [false, true] {
+        let world = World::start(&[A, B]).await?;
+        world.namespace(NS).await?;
+        world.apply(&scheduling::federation(rebalance)).await?;
+        runs_on_where_it_is(world).await?;
+    }
+    Ok(())
+}
+
+async fn runs_on_where_it_is(mut world: World) -> Result<()> {
+    world.apply(&work()).await?;
+    world.until(&path(&work()), "two of it run", |it| it["status"]["active"] == 2).await?;
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let before = [copy(&a, &work()).await?, copy(&b, &work()).await?];
+    let pods = [a.pods(NS).await?, b.pods(NS).await?];
+    assert_eq!(pods.each_ref().map(|it| it.len()), [1, 1]);
+
+    world.clusters.simulation.add(C, sim::ClusterOptions::default()).await?;
+    world.join(C).await?;
+    for number in 0..2 {
+        if number > 0 {
+            restart(&mut world, &[A, B, C]).await?;
+        }
+        world.barrier(NS, number, &[A, B, C]).await?;
+        assert_eq!([copy(&a, &work()).await?, copy(&b, &work()).await?], before);
+        assert_eq!([a.pods(NS).await?, b.pods(NS).await?], pods);
+        let third = world.member(C).await?.get(&path(&work())).await?;
+        assert!(third["code"] == 404 || third["spec"]["parallelism"] == 0, "{third}");
     }
     Ok(())
 }
@@ -99,7 +202,7 @@ async fn scenario_10_what_a_lost_cluster_left_is_done_by_the_one_that_stays() ->
 /// Where a cluster has nothing of it yet, that one does what was left.
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_10_what_a_lost_cluster_left_is_done_by_a_new_one() -> Result<()> {
-    let world = divided(&[A, B]).await?;
+    let mut world = divided(&[A, B]).await?;
     let (stays, lost) = lost_with_two_of_three(&world).await?;
     world.clusters.simulation.add(C, sim::ClusterOptions::default()).await?;
     world.join(C).await?;
@@ -111,6 +214,15 @@ async fn scenario_10_what_a_lost_cluster_left_is_done_by_a_new_one() -> Result<(
     finish(&old, 4).await?;
     let six = world.until(&path(&work()), "six are done", |it| succeeded(it) == 6).await?;
     assert!(!is_complete(&six), "{six}");
+    let before = [copy(&old, &work()).await?, copy(&new, &work()).await?];
+
+    // A hub that is started anew counts the same, and has nothing begun once more.
+    restart(&mut world, &[stays, C]).await?;
+    world.barrier(NS, 0, &[stays, C]).await?;
+    let six = world.get(&path(&work())).await?;
+    assert_eq!((succeeded(&six), is_complete(&six)), (6, false));
+    assert_eq!([copy(&old, &work()).await?, copy(&new, &work()).await?], before);
+
     finish(&new, 1).await?;
     let whole = world.until(&path(&work()), "it is complete", is_complete).await?;
     assert_eq!(succeeded(&whole), 7);

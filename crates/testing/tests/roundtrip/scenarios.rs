@@ -160,6 +160,52 @@ async fn scenario_06_spread_two_to_one_and_scale() -> Result<()> {
     Ok(())
 }
 
+/// There is much to do in both clusters: each has more pods, and those that were there go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_06_load_changes_only_the_total() -> Result<()> {
+    let world = World::start(&["m1", "m2"]).await?;
+    world.namespace(NS).await?;
+    world.apply(&two_to_one()).await?;
+    let mut web = app::deployment("web", 3);
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    world.apply(&web).await?;
+    world.until_rolled_out("web", 3).await?;
+    let (m1, m2) = (world.member("m1").await?, world.member("m2").await?);
+    let before = [m1.pods(NS).await?, m2.pods(NS).await?];
+    assert_eq!(before.each_ref().map(|it| it.len()), [2, 1]);
+
+    world
+        .apply(&json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": NS},
+            "spec": {
+                "minReplicas": 2, "maxReplicas": 12,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "metrics": [{"type": "Resource", "resource": {
+                    "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
+                }}],
+            },
+        }))
+        .await?;
+    let busy = json!({"metadata": {"annotations": {"sim.hanse.io/usage-cpu": "100m"}}});
+    for member in [&m1, &m2] {
+        let patched = member.client.merge_patch(&deployment_path("web"), &busy).await?;
+        anyhow::ensure!(patched.code == 200, "{}", patched.text());
+    }
+
+    let all = |it: &Value| it["status"]["readyReplicas"] == 12;
+    world.until(&deployment_path("web"), "there are as many as there may be", all).await?;
+    let after = [m1.pods(NS).await?, m2.pods(NS).await?];
+    assert_eq!(after[0].len() + after[1].len(), 12);
+    for (before, after) in before.iter().zip(&after) {
+        assert!(before.is_subset(after) && after.len() > before.len(), "{before:?} {after:?}");
+    }
+    let assignment = world.assignment(&web).await?;
+    let names: Vec<String> = shares(&assignment).into_iter().map(|it| it.0).collect();
+    assert_eq!(names, ["m1", "m2"], "{assignment}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_06_one_annotation_spreads_a_namespace() -> Result<()> {
     let world = World::start(&["m1", "m2"]).await?;
