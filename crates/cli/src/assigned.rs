@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use api::assignment::{self, Assignment, Report, Spec, State, Status, Target};
 use env::Env;
 use http::Method;
-use kinds::Health;
+use kinds::{Health, Travel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sync::client::Access;
@@ -88,6 +88,27 @@ async fn find(env: &Env, hub: &Access, kind: &str) -> anyhow::Result<Resource> {
     Err(anyhow!("the hub serves no kind {kind}"))
 }
 
+/// Why there is no Assignment for it.
+fn why_nowhere(object: &Value) -> &'static str {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    match kinds::of(group, &kind).travel(&text(&object["metadata"]["name"])) {
+        Travel::Stays => "objects of its kind, or of its name, are not placed",
+        Travel::IfSelected => {
+            "objects of its kind are placed only if a Placement selects them, or they name clusters themselves with the \
+             annotation hanse.io/clusters"
+        }
+        Travel::Follows | Travel::Named => {
+            "nothing that is placed needs it, or there are no clusters to place it on"
+        }
+        Travel::WithNamespace => {
+            "nothing of its namespace is placed, or there are no clusters to place it on"
+        }
+        Travel::Placed => "nothing places it yet, or there are no clusters to place it on",
+    }
+}
+
 fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut told = String::new();
@@ -97,7 +118,7 @@ fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
     };
     writeln!(told, "{} {namespace}{}", text(&object["kind"]), text(&object["metadata"]["name"]))?;
     if assignment.is_null() {
-        writeln!(told, "  is in the hub alone: nothing places it, or there are no clusters to place it on.")?;
+        writeln!(told, "  is in the hub alone: {}.", why_nowhere(object))?;
         return Ok(told);
     }
     let spec = Spec::deserialize(&assignment["spec"])?;
@@ -251,6 +272,14 @@ mod tests {
         {
             assert_eq!(row(name).split_whitespace().nth(1), Some(state), "{told}");
         }
-        assert!(tell(&object, &Value::Null).unwrap().contains("in the hub alone"));
+        assert!(tell(&object, &Value::Null).unwrap().contains("in the hub alone: nothing places it yet"));
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "web"}});
+        assert!(
+            tell(&role, &Value::Null)
+                .unwrap()
+                .contains("objects of its kind, or of its name, are not placed")
+        );
+        let own = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "web"}});
+        assert!(tell(&own, &Value::Null).unwrap().contains("only if a Placement selects them"));
     }
 }

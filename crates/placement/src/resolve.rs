@@ -77,8 +77,12 @@ pub fn resolve<'a>(input: &Input<'a>) -> Resolved<'a> {
         return found;
     }
     let follows = follow::is_follower(input.subject);
-    // What follows goes with what its namespace's annotations place.
-    if !follows && let Some(found) = annotated(input, Layer::Namespace, &input.namespace.annotations) {
+    let must_be_selected = follow::travel(input.subject) == Travel::IfSelected;
+    // What follows goes with what its namespace's annotations place, and those are about what is placed anyway.
+    if !follows
+        && !must_be_selected
+        && let Some(found) = annotated(input, Layer::Namespace, &input.namespace.annotations)
+    {
         return found;
     }
     let namespace_labels = labels(&input.namespace.labels);
@@ -92,7 +96,7 @@ pub fn resolve<'a>(input: &Input<'a>) -> Resolved<'a> {
             return Resolved::new(layer, policy.name.as_str(), Means::Rule(Cow::Borrowed(&policy.rule)));
         }
     }
-    if follow::travel(input.subject) == Travel::IfSelected {
+    if must_be_selected {
         let why = "objects of its kind are synced only if a Placement selects them";
         return Resolved::new(Layer::Default, "", Means::Above(why));
     }
