@@ -226,11 +226,14 @@ async fn served(client: &Client) -> Result<BTreeMap<String, &'static str>, Error
 /// Writes nothing if it is there already.
 async fn ensure(client: &Client, wanted: &Wanted) -> Result<(), Error> {
     let Wanted { path, object } = wanted;
-    if let Some(found) = client.find(path).await?
-        && ["metadata", "spec"].iter().all(|part| says(&found[part], &object[part]))
-    {
-        return Ok(());
+    let mut object = object.clone();
+    if let Some(found) = client.find(path).await? {
+        if ["metadata", "spec"].iter().all(|part| says(&found[part], &object[part])) {
+            return Ok(());
+        }
+        // The one that was looked at, and no other that took its place.
+        object["metadata"]["uid"] = found["metadata"]["uid"].clone();
     }
     let path = format!("{path}?fieldManager={MANAGER}&force=true");
-    client.call(Method::PATCH, &path, APPLY, Some(object)).await.map(|_: Value| ())
+    client.call(Method::PATCH, &path, APPLY, Some(&object)).await.map(|_: Value| ())
 }
