@@ -1,8 +1,9 @@
-//! How long things take at most, with the settings that hubs are run with, on a clock that jumps.
+//! How long things take at most, and how autoscalers share what they may do while hubs go and come back, with the settings
+//! that hubs are run with, on a clock that jumps.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -12,8 +13,8 @@ use crate::{
     jumping::{HUB, Jumping, ask},
     plain::{autoscaler, job},
     scheduling::federation,
-    words::{A, B, federated, named, plain, template},
-    world::{CLUSTERS, assignment_path, condition, path},
+    words::{A, B, C, federated, named, plain, template},
+    world::{CLUSTERS, assignment_path, condition, path, text},
 };
 
 fn settings() -> Value {
@@ -163,34 +164,94 @@ async fn scenario_16_a_cluster_that_does_not_answer_is_waited_for_a_minute() -> 
     world.until_there(B, &copy, |it| it["code"] == 404).await.map(drop)
 }
 
-/// One unit in two minutes, and never more in all than there are.
-#[tokio::test(start_paused = true)]
-async fn scenario_11_one_unit_moves_in_each_window() -> Result<()> {
-    const WINDOW: u64 = 120;
-    let world = Jumping::start(&[A, B]).await?;
+/// Something whose use of cpu can be measured.
+fn measured() -> Value {
     let mut web = app::deployment("web", 2);
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    web
+}
+
+/// That each of its pods uses so much.
+fn usage(amount: &str) -> Value {
+    json!({"metadata": {"annotations": {"sim.hanse.io/usage-cpu": amount}}})
+}
+
+async fn use_cpu(world: &Jumping, name: &str, amount: &str) -> Result<()> {
+    let web = path(&measured());
+    world.until_there(name, &web, |it| it["metadata"]["uid"].is_string()).await?;
+    let done = world.ask_member(name, Method::PATCH, &web, Some(&usage(amount))).await?;
+    ensure!(done["metadata"]["uid"].is_string(), "{done}");
+    Ok(())
+}
+
+/// The autoscaler of each cluster that has one, in the order in which they joined.
+async fn autoscalers(world: &Jumping) -> Result<Vec<(&'static str, Value)>> {
+    let mut found = Vec::new();
+    for (name, _) in &world.members {
+        let copy = world.ask_member(name, Method::GET, &path(&autoscaler(1, 1)), None).await?;
+        if copy["metadata"]["uid"].is_string() {
+            found.push((*name, copy));
+        }
+    }
+    Ok(found)
+}
+
+/// The least and the most of each.
+fn bounds(copies: &[(&'static str, Value)]) -> Vec<(u64, u64)> {
+    let of = |copy: &Value, field: &str| copy["spec"][field].as_u64().unwrap_or(0);
+    copies.iter().map(|(_, copy)| (of(copy, "minReplicas"), of(copy, "maxReplicas"))).collect()
+}
+
+/// Which copies there are, and what they say.
+fn identities(copies: &[(&'static str, Value)]) -> Vec<(&'static str, Value, Value)> {
+    let uid = |copy: &Value| copy["metadata"]["uid"].clone();
+    copies.iter().map(|(name, copy)| (*name, uid(copy), copy["spec"].clone())).collect()
+}
+
+async fn until_bounded(
+    world: &Jumping,
+    holds: impl Fn(&[(u64, u64)]) -> bool,
+) -> Result<Vec<(&'static str, Value)>> {
+    let mut copies = Vec::new();
+    for _ in 0..120 {
+        copies = autoscalers(world).await?;
+        if holds(&bounds(&copies)) {
+            return Ok(copies);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    bail!("their bounds stay {:?}", bounds(&copies))
+}
+
+/// When it scaled last, in seconds since 1970.
+fn scaled_at(copy: &Value) -> Option<i64> {
+    let time: jiff::Timestamp = text(copy, "/status/lastScaleTime").parse().ok()?;
+    Some(time.as_second())
+}
+
+/// One unit in two minutes, and never more in all than there are. Whoever needs more gets it when its own window is over:
+/// not before, and soon after, though the hub is started anew in the middle of each.
+#[tokio::test(start_paused = true)]
+async fn scenario_11_one_unit_moves_in_each_window() -> Result<()> {
+    const WINDOW: i64 = 120;
+    const SOON: i64 = 15;
+    let mut world = Jumping::start(&[A, B]).await?;
     let scaler = autoscaler(1, 10);
-    for object in [&federation(true), &app::namespace(NS), &web, &scaler] {
+    for object in [&federation(true), &app::namespace(NS), &measured(), &scaler] {
         world.create(object).await?;
     }
-    for name in [A, B] {
-        world.until_there(name, &path(&scaler), |it| it["spec"]["maxReplicas"] == 5).await?;
-    }
-    for (name, usage) in [(A, "100m"), (B, "1m")] {
-        let usage = json!({"metadata": {"annotations": {"sim.hanse.io/usage-cpu": usage}}});
-        world.until_there(name, &path(&web), |it| it["metadata"]["uid"].is_string()).await?;
-        world.ask_member(name, Method::PATCH, &path(&web), Some(&usage)).await?;
-    }
-    let most = async |name: &str| -> Result<u64> {
-        let copy = world.ask_member(name, Method::GET, &path(&scaler), None).await?;
-        assert_eq!(copy["spec"]["minReplicas"], 1, "{copy}");
-        copy["spec"]["maxReplicas"].as_u64().context("no maximum")
-    };
-    // What A may have at most, and since when.
-    let (mut moves, began, mut was_short) = (vec![(5, 0)], Instant::now(), false);
-    while moves.len() < 3 && began.elapsed().as_secs() < 10 * WINDOW {
-        let (of_a, of_b) = (most(A).await?, most(B).await?);
+    until_bounded(&world, |found| found == [(1, 5), (1, 5)]).await?;
+    use_cpu(&world, A, "100m").await?;
+    use_cpu(&world, B, "1m").await?;
+
+    // What both may have at most, and how long before that A had scaled.
+    let (mut moves, mut last) = (vec![((5, 5), 0)], None);
+    let (mut restarts, mut was_short) = (0, false);
+    let began = Instant::now();
+    while moves.len() < 3 && began.elapsed() < Duration::from_secs(1200) {
+        let copies = autoscalers(&world).await?;
+        let found = bounds(&copies);
+        let [(1, of_a), (1, of_b)] = found[..] else { bail!("{found:?}") };
         let assigned = ask(&world.peer.hub, Method::GET, &assignment_path(&scaler), None).await?;
         let targets = assigned["spec"]["clusters"].as_array().into_iter().flatten();
         assert_eq!(targets.filter_map(|it| it["max"].as_u64()).sum::<u64>(), 10, "{assigned}");
@@ -198,13 +259,86 @@ async fn scenario_11_one_unit_moves_in_each_window() -> Result<()> {
         let is_short = of_a + of_b < 10;
         assert!(of_a + of_b <= 10 && !(was_short && is_short), "{of_a} and {of_b}");
         was_short = is_short;
-        if moves.last().is_some_and(|(last, _)| *last != of_a) {
-            moves.push((of_a, began.elapsed().as_secs()));
+
+        let now = world.peer.hub.now().as_second();
+        let waited = last.map_or(0, |last: i64| now - last);
+        if moves.last().is_some_and(|((most, _), _)| *most != of_a) {
+            moves.push(((of_a, of_b), waited));
+        }
+        last = scaled_at(&copies[0].1);
+        let is_midway = (WINDOW / 2..WINDOW / 2 + 5).contains(&waited);
+        if is_midway && restarts < moves.len() {
+            world = world.restarted().await?;
+            restarts += 1;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let maxima: Vec<u64> = moves.iter().map(|(most, _)| *most).collect();
-    assert_eq!(maxima, [5, 6, 7]);
-    assert!(moves[2].1 - moves[1].1 >= WINDOW - 2, "{moves:?}");
+    let maxima: Vec<(u64, u64)> = moves.iter().map(|(most, _)| *most).collect();
+    assert_eq!(maxima, [(5, 5), (6, 4), (7, 3)]);
+    assert!(moves[1..].iter().all(|(_, waited)| (WINDOW..=WINDOW + SOON).contains(waited)), "{moves:?}");
+    assert_eq!(restarts, 2, "{moves:?}");
     Ok(())
+}
+
+/// One to five each, two between three, which leave one without, and one cluster with one choice. A hub that is started
+/// anew changes none of them, and goes on from there.
+#[tokio::test(start_paused = true)]
+async fn scenario_11_a_restart_changes_no_bounds() -> Result<()> {
+    type Case = (&'static [&'static str], (u64, u64), &'static [(u64, u64)]);
+    let cases: [Case; 3] = [
+        (&[A, B], (1, 10), &[(1, 5), (1, 5)]),
+        (&[A, B, C], (1, 2), &[(1, 1), (1, 1)]),
+        (&[A], (2, 2), &[(2, 2)]),
+    ];
+    for (members, (min, max), wanted) in cases {
+        let world = Jumping::start(members).await?;
+        let scaler = autoscaler(min, max);
+        for object in [&federation(true), &app::namespace(NS), &app::deployment("web", 3), &scaler] {
+            world.create(object).await?;
+        }
+        let before = until_bounded(&world, |found| found == wanted).await?;
+
+        let world = world.restarted().await?;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(identities(&autoscalers(&world).await?), identities(&before), "nothing is new");
+        world.patch(&path(&scaler), &json!({"spec": {"maxReplicas": max + 1}})).await?;
+        let is_one_more = |found: &[(u64, u64)]| {
+            found.iter().all(|(least, most)| 1 <= *least && least <= most)
+                && found.iter().map(|(_, most)| *most).sum::<u64>() == max + 1
+        };
+        until_bounded(&world, is_one_more).await?;
+    }
+    Ok(())
+}
+
+/// Members need no hub to scale: there is none when one of them has more to do, and none when it has scaled. The hub comes
+/// back to that, and what is needed there is taken from where it is not.
+#[tokio::test(start_paused = true)]
+async fn scenario_11_members_scale_while_there_is_no_hub() -> Result<()> {
+    const AWAY: Duration = Duration::from_secs(600);
+    let world = Jumping::start(&[A, B]).await?;
+    for object in [&federation(true), &app::namespace(NS), &measured(), &autoscaler(1, 10)] {
+        world.create(object).await?;
+    }
+    until_bounded(&world, |found| found == [(1, 5), (1, 5)]).await?;
+    use_cpu(&world, A, "1m").await?;
+    use_cpu(&world, B, "1m").await?;
+
+    let (_, member) = world.members.first().cloned().context("a member")?;
+    let place = format!("/clusters/{A}{}", path(&measured()));
+    let gets_busy = async {
+        tokio::time::sleep(AWAY / 2).await;
+        ask(member.hub(), Method::PATCH, &place, Some(&usage("100m"))).await
+    };
+    let (world, busy) = tokio::join!(world.restarted_after(AWAY), gets_busy);
+    let (world, busy) = (world?, busy?);
+    assert_eq!(busy["spec"]["replicas"], 1, "{busy}");
+    let scaled = ask(member.hub(), Method::GET, &place, None).await?;
+    let replicas = (&scaled["spec"]["replicas"], &scaled["status"]["readyReplicas"]);
+    assert_eq!(replicas, (&json!(5), &json!(5)), "{scaled}");
+
+    for name in [A, B] {
+        world.until_ready(name).await?;
+    }
+    until_bounded(&world, |found| found == [(1, 6), (1, 4)]).await.map(drop)
 }

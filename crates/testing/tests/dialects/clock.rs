@@ -52,11 +52,18 @@ async fn scenario_02_readiness_changes_when_it_is_sure() -> Result<()> {
     assert_eq!((&told["status"], &told["reason"]), (&json!("False"), &json!("ClusterNotReachable")));
     assert!(!told["message"].as_str().unwrap_or_default().is_empty(), "{told}");
 
-    // One good answer is enough. One that is lost is asked again sooner than KubeFed does, which is every ten seconds.
+    // One good answer is enough. One that is lost is asked again sooner than KubeFed does, which is every ten seconds. The
+    // other one has just been asked, and is cut off: so whose answer it is there can be no doubt.
+    let (_, good) = world.probes().await?;
+    let (_, asked) = world.until_probed(|_, now| now > good).await?;
+    world.net.partition(HUB, A);
     world.net.heal(HUB, B);
     let healed = tokio::time::Instant::now();
+    let (_, answered) = world.until_probed(|_, now| now > asked).await?;
     let back = world.until(&place, ready).await?;
     assert!(healed.elapsed() <= Duration::from_secs(10), "{:?}", healed.elapsed());
+    assert_eq!((answered, world.probes().await?.1), (asked + 1, asked + 1));
+    world.net.heal(HUB, A);
     let times = [first, since(&lost), since(&back)];
     assert!(times.is_sorted() && times[0] != times[1] && times[1] != times[2], "{times:?}");
     let (_, good) = world.probes().await?;

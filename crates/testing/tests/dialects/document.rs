@@ -86,6 +86,8 @@ async fn scenario_03_a_cluster_selector_is_followed_as_labels_change() -> Result
 
     let (a, b) = (world.member("a").await?, world.member("b").await?);
     a.until(&path(&config), "it is there", |it| it["data"]["myconfigkey"] == "myconfigdata").await?;
+    // Had it been sent to the other one as well, it would be there by now.
+    world.barrier("default", 0, &["a", "b"]).await?;
     assert!(!b.has(&path(&config)).await?);
 
     restart(&mut world, &["a", "b"]).await?;

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use crate::{
     app::NS,
     clusters::leave,
-    words::{A, B, begin, federated, named, plain, restart, start, template, until_replicas, until_told},
+    words::{
+        A, B, SYSTEM, begin, federated, federation_config, named, plain, restart, start, template,
+        until_replicas, until_told,
+    },
     world::{apply, path},
 };
 
@@ -218,6 +221,60 @@ async fn scenario_14_a_namespace_says_where_things_in_it_may_be() -> Result<()> 
     Ok(())
 }
 
+/// One namespace is all that federation is for, so that it need not be federated itself. One that is counts as everywhere,
+/// and of those that clusters have themselves it is about nothing but what is in them.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_14_where_federation_is_for_one_namespace_none_needs_to_be_federated() -> Result<()> {
+    let mut world = begin(&[A, B]).await?;
+    for namespace in [NS, SYSTEM] {
+        world.namespace(namespace).await?;
+    }
+    world.apply(&federation_config(json!({"scope": "Namespaced"}))).await?;
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    let copy = path(&plain(&config(json!({}))));
+    world.apply(&config(named(&[A]))).await?;
+    until_told(&world, &config(json!({})), &[(A, "")], "True").await?;
+    a.until_there(&copy).await?;
+    assert!(!b.has(&copy).await?);
+
+    restart(&mut world, &[A, B]).await?;
+    until_told(&world, &config(json!({})), &[(A, "")], "True").await?;
+    world.apply(&config(named(&[A, B]))).await?;
+    until_told(&world, &config(json!({})), &[(A, ""), (B, "")], "True").await?;
+    b.until_there(&copy).await?;
+
+    // Every cluster has this namespace itself: it is neither made nor marked there.
+    let in_default = |mut object: Value| {
+        object["metadata"]["namespace"] = json!("default");
+        object
+    };
+    let inside = in_default(config(named(&[A, B])));
+    let namespace = in_default(federated("Namespace", "default", json!({"placement": named(&[A])})));
+    let copy = path(&plain(&inside));
+    world.apply(&namespace).await?;
+    until_told(&world, &namespace, &[], "True").await?;
+    world.apply(&inside).await?;
+    until_told(&world, &inside, &[(A, "")], "True").await?;
+    a.until_there(&copy).await?;
+    assert!(!b.has(&copy).await?);
+    let theirs = a.get("/api/v1/namespaces/default").await?;
+    let labels = &theirs["metadata"]["labels"];
+    assert_eq!((labels.get("kubefed.io/managed"), labels.get("hanse.io/workspace")), (None, None));
+    let misnamed = in_default(federated("Namespace", "other", json!({"placement": named(&[A])})));
+    world.apply(&misnamed).await?;
+    until_told(&world, &misnamed, &[], "FalseInvalidName").await?;
+
+    // Without it, what the object says counts alone.
+    world.client.delete(&path(&namespace)).await?;
+    world.until_gone(&path(&namespace)).await?;
+    until_told(&world, &inside, &[(A, ""), (B, "")], "True").await?;
+    b.until_there(&copy).await?;
+
+    let changed = apply(&world.client, "", &federation_config(json!({"scope": "Cluster"}))).await?;
+    assert_eq!(changed.code, 422, "{}", changed.text());
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     let mut world = start(&[A, B]).await?;
@@ -228,13 +285,9 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     let theirs = crate::app::deployment("web", 2);
     a.create(&theirs).await?;
     let config = |adopts: &str| {
-        json!({
-            "apiVersion": "core.kubefed.io/v1beta1", "kind": "KubeFedConfig",
-            "metadata": {"name": "kubefed", "namespace": "kube-federation-system"},
-            "spec": {"scope": "Cluster", "syncController": {"adoptResources": adopts}},
-        })
+        federation_config(json!({"scope": "Cluster", "syncController": {"adoptResources": adopts}}))
     };
-    world.namespace("kube-federation-system").await?;
+    world.namespace(SYSTEM).await?;
     world.apply(&config("Disabled")).await?;
     world.apply(&web(json!([]))).await?;
     until_told(&world, &web(json!([])), &[(A, "AlreadyExists"), (B, "")], "FalseCheckClusters").await?;

@@ -23,6 +23,8 @@ mod document;
 mod federated;
 mod given_up;
 mod kinds_of_all_sorts;
+mod migration;
+mod namespaces;
 mod operations;
 mod overflow;
 mod plain;

@@ -1,8 +1,13 @@
 //! What is done in clusters, and the words for what cannot be: federation v1's own cases of its synchronization, and
 //! KubeFed's statuses that can come to pass here.
 
+use std::sync::{Arc, Mutex};
+
 use anyhow::Result;
+use bytes::Bytes;
+use http::StatusCode;
 use serde_json::{Value, json};
+use testing::webhook::{Asked, Reply, Webhook};
 
 use crate::{
     app::{self, NS},
@@ -117,6 +122,85 @@ async fn what_a_cluster_refuses_is_told_and_done_when_it_no_longer_does() -> Res
     allow(&b, "DELETE").await?;
     b.until_gone(&copy()).await?;
     until_told(&world, &settings("", &[]), &[(A, "")], "True").await.map(drop)
+}
+
+/// How somebody answers who is asked before anything changes in a cluster.
+#[derive(Clone, Copy)]
+enum Mood {
+    Silent,
+    Broken,
+    Willing,
+}
+
+fn reply(mood: Mood, asked: &Asked) -> Reply {
+    match mood {
+        Mood::Silent => Reply::Nothing,
+        Mood::Broken => Reply::Raw(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Bytes::new()),
+        Mood::Willing => Reply::Json(json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": {"uid": asked.body["request"]["uid"], "allowed": true},
+        })),
+    }
+}
+
+/// A cluster that is well and does not answer in time is one thing; that it answers that something broke is another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_too_slow_or_broken_has_words_of_its_own() -> Result<()> {
+    let mut world = start(&[A, B]).await?;
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    world.barrier(NS, 0, &[A, B]).await?;
+    let mood = Arc::new(Mutex::new(Mood::Silent));
+    let turn = |it| *mood.lock().expect("nobody panics") = it;
+    let of_webhook = mood.clone();
+    let webhook = Webhook::start(move |asked| {
+        let mood = *of_webhook.lock().expect("nobody panics");
+        reply(mood, asked)
+    })
+    .await?;
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"],
+    });
+    b.create(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "moody"},
+        "webhooks": [{
+            "name": "moody.example.com", "rules": [rule], "sideEffects": "None", "timeoutSeconds": 30,
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "matchConditions": [{"name": "settings", "expression": "object.metadata.name == 'settings'"}],
+            "clientConfig": {"url": format!("{}/review", webhook.url), "caBundle": webhook.ca_bundle},
+        }],
+    }))
+    .await?;
+    turn(Mood::Broken);
+    let mut trial = app::config_map("settings", "trial");
+    trial["metadata"]["namespace"] = json!(NS);
+    let collection = format!("/api/v1/namespaces/{NS}/configmaps?dryRun=All");
+    let ask = || async { Ok((b.client.post(&collection, &trial).await?.code == 500).then_some(())) };
+    testing::hub::eventually("the webhook is asked", ask).await?;
+
+    let words = [("CreationTimedOut", "CreationFailed"), ("UpdateTimedOut", "UpdateFailed")];
+    for (value, (slow, broken)) in ["one", "two"].into_iter().zip(words) {
+        turn(Mood::Silent);
+        world.apply(&settings(value, &[A, B])).await?;
+        until_told(&world, &settings("", &[]), &[(A, ""), (B, slow)], "FalseCheckClusters").await?;
+        a.until(&copy(), "the other one has it", |it| it["data"]["key"] == value).await?;
+        assert_ne!(b.get(&copy()).await?["data"]["key"], value);
+        // The cluster is well all the time.
+        world.until_ready(B).await?;
+
+        turn(Mood::Broken);
+        let failed =
+            until_told(&world, &settings("", &[]), &[(A, ""), (B, broken)], "FalseCheckClusters").await?;
+        assert!(message(&failed).contains("moody.example.com"), "{failed}");
+        restart(&mut world, &[A, B]).await?;
+        until_told(&world, &settings("", &[]), &[(A, ""), (B, broken)], "FalseCheckClusters").await?;
+
+        turn(Mood::Willing);
+        b.until(&copy(), "it has it as well", |it| it["data"]["key"] == value).await?;
+        until_told(&world, &settings("", &[]), &[(A, ""), (B, "")], "True").await?;
+    }
+    webhook.stop().await;
+    Ok(())
 }
 
 /// The rows of federation v1's `syncToClusters`: what its worker answers there shows here in the status of the object.

@@ -6,15 +6,14 @@ use serde_json::{Value, json};
 use crate::{
     app::NS,
     federated::web,
-    words::{A, B, federated, named, plain, restart, start, until_replicas, until_told},
+    words::{A, B, SYSTEM, federated, named, plain, restart, start, until_replicas, until_told},
     world::{Member, World, path, text},
 };
 
-const SYSTEM: &str = "kube-federation-system";
 const FINALIZER: &str = "core.kubefed.io/federated-type-config";
 
 /// As `kubefedctl enable -o yaml` writes it.
-fn config(name: &str, kind: &str, propagation: &str, collects: bool) -> Value {
+pub fn config(name: &str, kind: &str, propagation: &str, collects: bool) -> Value {
     let (plural, group) = name.split_once('.').unwrap_or((name, ""));
     json!({
         "apiVersion": "core.kubefed.io/v1beta1", "kind": "FederatedTypeConfig",

@@ -11,6 +11,8 @@ use crate::{
 pub const A: &str = "a";
 pub const B: &str = "b";
 pub const C: &str = "c";
+/// KubeFed's own namespace.
+pub const SYSTEM: &str = "kube-federation-system";
 
 /// Creates as `kubectl create` does, which sends nothing that it is not sure of.
 pub async fn create(world: &World, object: &Value) -> Result<Value> {
@@ -52,6 +54,14 @@ pub fn federated(kind: &str, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "types.kubefed.io/v1beta1", "kind": format!("Federated{kind}"),
         "metadata": {"name": name, "namespace": NS}, "spec": spec,
+    })
+}
+
+/// How federation is configured; it is read in [`SYSTEM`].
+pub fn federation_config(spec: Value) -> Value {
+    json!({
+        "apiVersion": "core.kubefed.io/v1beta1", "kind": "KubeFedConfig",
+        "metadata": {"name": "kubefed", "namespace": SYSTEM}, "spec": spec,
     })
 }
 
