@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 
 use crate::{
     app::{self, NS},
+    removal::WORKSPACES,
     world::{CLUSTERS, World, apply, assignment_path, deployment_path, items, text, until},
 };
-
-const WORKSPACES: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
 
 async fn two_teams() -> Result<World> {
     let world = World::start(&["m1"]).await?;

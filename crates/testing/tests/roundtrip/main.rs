@@ -11,6 +11,7 @@ mod interleavings;
 mod isolation;
 #[allow(dead_code)]
 mod jumping;
+mod kinds;
 mod leftovers;
 mod many;
 mod operators;

@@ -1,18 +1,32 @@
 //! Who decides, how often it is decided, and what a decision leaves behind.
 
-use anyhow::{Context, Result};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use serde_json::{Value, json};
+use testing::patience::{Patience, STANDSTILL};
 
 use crate::{
     app::{self, NS},
-    history::What,
+    history::{Deed, Mark, What},
     world::{
-        CLUSTERS, World, apply, assignment_path, condition, deployment_path, path, pods_path, shares, text,
+        CLUSTERS, World, apply, assignment_path, collection, condition, deployment_path, path, pods_path,
+        shares, text,
     },
 };
 
 const NAMESPACE: &str = "/api/v1/namespaces/shop";
+/// Of X5: so many, of which one in so many is on the member that flaps.
+const NAMESPACES: usize = 1000;
+const ONE_IN: usize = 50;
+const FLAPS: usize = 10;
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const ASK_EVERY: Duration = Duration::from_millis(20);
 
 async fn in_m1(members: &[&str]) -> Result<World> {
     let world = World::start(members).await?;
@@ -341,6 +355,129 @@ async fn d07_x5_a_flapping_member_concerns_those_who_are_there_or_wait_for_it() 
     // Nor were they looked at: each of the ten turns would be as many decisions as there are objects.
     let again = decisions(&world).await? - decided;
     assert!(again < 34, "{again} decisions");
+    Ok(())
+}
+
+fn is_on_m2(number: usize) -> bool {
+    number.is_multiple_of(ONE_IN)
+}
+
+/// A namespace with one small object.
+async fn fill(world: &World, number: usize) -> Result<()> {
+    let namespace = format!("crowd-{number}");
+    let mut settings = app::config_map("settings", "one");
+    settings["metadata"]["namespace"] = json!(namespace);
+    let cluster = if is_on_m2(number) { "m2" } else { "m1" };
+    settings["metadata"]["annotations"] = json!({"hanse.io/clusters": cluster});
+    for object in [app::namespace(&namespace), settings] {
+        let made = world.client.post(&collection(&object), &object).await?;
+        ensure!(made.code == 201, "{}: {}", path(&object), made.text());
+    }
+    Ok(())
+}
+
+/// The number of the namespace that it is in, or that it is.
+fn crowd(deed: &Deed) -> Option<usize> {
+    let name = if deed.namespace.is_empty() { &deed.name } else { &deed.namespace };
+    name.strip_prefix("crowd-")?.parse().ok()
+}
+
+fn is_filled(deed: &Deed) -> bool {
+    deed.what == What::Made && deed.resource == "configmaps" && crowd(deed).is_some()
+}
+
+async fn until_filled(world: &World, since: Mark) -> Result<()> {
+    let mut patience = Patience::default();
+    loop {
+        // What is read now and then does not become too much to be kept.
+        world.here.mark();
+        let copies = world.writes_to_copies(since).into_iter().filter(is_filled).count();
+        if copies == NAMESPACES {
+            return Ok(());
+        }
+        ensure!(patience.lasts(copies), "{copies} copies are there");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn flap(world: &World, member: &str) -> Result<()> {
+    let is_lost = |it: &Value| api::cluster::condition(it, "Ready").is_some_and(|it| it["status"] != "True");
+    for _ in 0..FLAPS {
+        world.clusters.simulation.stop(member).await?;
+        world.until(&format!("{CLUSTERS}/{member}"), "it is lost", is_lost).await?;
+        world.clusters.simulation.resume(member).await?;
+        world.until_ready(member).await?;
+    }
+    Ok(())
+}
+
+/// Reads and writes one after the other, until it is over; how long each took.
+async fn ask_until(world: &World, over: &AtomicBool) -> Result<Vec<Duration>> {
+    // It goes to no cluster, so that nothing is decided because of it.
+    let role = path(&app::role("asked"));
+    let mut took = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        let (number, since) = (took.len(), Instant::now());
+        let asked = async {
+            if number.is_multiple_of(4) {
+                let change = json!({"metadata": {"annotations": {"example.com/number": number.to_string()}}});
+                return world.client.merge_patch(&role, &change).await;
+            }
+            let settings = format!("/api/v1/namespaces/crowd-{}/configmaps/settings", number % NAMESPACES);
+            world.client.get(&settings).await
+        };
+        let answer = tokio::time::timeout(STANDSTILL, asked).await.context("there is no answer")??;
+        ensure!(answer.code == 200, "{number}: {}", answer.text());
+        took.push(since.elapsed());
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+    Ok(took)
+}
+
+/// What a member that comes and goes costs is what is there, not what there is. How long requests take meanwhile is for
+/// people to read.
+#[tokio::test(flavor = "multi_thread")]
+async fn x5_a_thousand_namespaces_and_a_member_that_flaps() -> Result<()> {
+    let world = World::start(&["m1", "m2"]).await?;
+    world.namespace(NS).await?;
+    world.apply(&app::role("asked")).await?;
+    let begin = world.there.mark();
+    let filled = stream::iter(0..NAMESPACES).map(|number| fill(&world, number)).buffer_unordered(16);
+    filled.try_collect::<Vec<()>>().await?;
+    until_filled(&world, begin).await?;
+    world.until_at_rest(&["m1", "m2"], |it| crowd(it).is_some()).await?;
+
+    let (here, there) = (world.here.mark(), world.there.mark());
+    let decided = decisions(&world).await?;
+    let (over, since) = (AtomicBool::new(false), Instant::now());
+    let flaps = async {
+        let flapped = flap(&world, "m2").await;
+        over.store(true, Ordering::Relaxed);
+        flapped
+    };
+    let (flapped, asked) = tokio::join!(flaps, ask_until(&world, &over));
+    flapped?;
+    let mut took = asked?;
+    took.sort_unstable();
+    let within = |hundredths: usize| took[(took.len() - 1) * hundredths / 100];
+    let (half, most, all) = (within(50), within(99), within(100));
+    let (count, flapping) = (took.len(), since.elapsed());
+    println!("{FLAPS} flaps in {flapping:?}; {count} requests: p50 {half:?}, p99 {most:?}, max {all:?}");
+    world.barrier(NS, 99, &["m1", "m2"]).await?;
+
+    let deeds = world.here.since(here).into_iter().filter(|it| crowd(it).is_some());
+    let (of_m2, others): (Vec<Deed>, Vec<Deed>) = deeds.partition(|it| crowd(it).is_some_and(is_on_m2));
+    assert_eq!(others, [], "in the hub");
+    // Each time it goes, and each time it comes.
+    let bound = 2 * FLAPS * NAMESPACES / ONE_IN;
+    assert!(of_m2.len() <= bound, "{} writes about what is there: {of_m2:?}", of_m2.len());
+    let m1: Vec<_> = world.deeds("m1", there)?.into_iter().filter(|it| crowd(it).is_some()).collect();
+    assert_eq!(m1, [], "in m1");
+    let m2: Vec<_> = world.writes_to_copies(there).into_iter().filter(|it| crowd(it).is_some()).collect();
+    assert_eq!(m2, [], "in m2");
+    // One pass through all of them would be more.
+    let again = decisions(&world).await? - decided;
+    assert!(again <= bound as u64, "{again} decisions");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 const NAMESPACE: &str = "/api/v1/namespaces/shop";
-const WORKSPACES: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
+pub const WORKSPACES: &str = "/clusters/root/apis/hanse.io/v1alpha1/workspaces";
 const TEAM: &str = "/clusters/team";
 
 /// A world where `web` runs in m1.

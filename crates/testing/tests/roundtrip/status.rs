@@ -129,6 +129,41 @@ async fn u1_2_a_kind_that_no_member_serves_is_said_to_be_nowhere_until_one_does(
     Ok(())
 }
 
+/// Nobody who makes objects of their own kinds finds copies of them in clusters without having asked for it; and nobody needs
+/// to know the kind to ask for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_2_objects_of_ones_own_kinds_stay_in_the_hub_until_a_placement_selects_them() -> Result<()> {
+    let world = World::start(&[]).await?;
+    world.clusters.simulation.add("m1", sim::ClusterOptions::default()).await?;
+    // Its session finds the kind there when it begins.
+    let m1 = world.member("m1").await?;
+    take_widgets(&m1).await?;
+    world.join("m1").await?;
+    world.namespace(NS).await?;
+    world.apply(&widgets()).await?;
+    until_served(&world.client).await?;
+    let placement = |name: &str, select: Value| {
+        let spec = json!({"select": [select], "clusters": {"names": ["m1"]}});
+        json!({
+            "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": name}, "spec": spec,
+        })
+    };
+    world.apply(&placement("others", json!({"kinds": ["Deployment"]}))).await?;
+    world.apply(&widget()).await?;
+    world.barrier(NS, 0, &["m1"]).await?;
+    assert_eq!(world.get(&assignment_path(&widget())).await?["code"], 404);
+    assert!(!m1.has(&path(&widget())).await?);
+
+    let all = placement("all", json!({"namespaces": [NS]}));
+    world.apply(&all).await?;
+    m1.until_there(&path(&widget())).await?;
+    world.client.delete(&path(&all)).await?;
+    m1.until_gone(&path(&widget())).await?;
+    world.until_gone(&assignment_path(&widget())).await?;
+    assert_eq!(world.get(&path(&widget())).await?["spec"], json!({"size": 3}));
+    Ok(())
+}
+
 /// Also U1.3 of kinds that nobody knows: what all say is said, and of conditions the worst.
 #[tokio::test(flavor = "multi_thread")]
 async fn u1_2_u1_3_objects_of_ones_own_kinds_are_placed_and_summed_up() -> Result<()> {
