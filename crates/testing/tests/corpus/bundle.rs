@@ -100,4 +100,9 @@ impl Bundle {
         kinds.dedup();
         kinds
     }
+
+    /// One object of many fields, or many of one kind, is not yet an application of parts that need each other.
+    pub fn has_several_kinds(&self) -> bool {
+        self.kinds().len() > 1
+    }
 }

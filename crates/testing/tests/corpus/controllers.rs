@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use super::{
     controller::{self, Controller},
     course::Outcome,
-    report::{self, Known, Ran},
+    report::{self, Known, Run},
     side::Side,
     tending::{self, Runs, Tended},
     worlds::World,
@@ -63,6 +63,7 @@ fn compared(name: &str, tended: &Tended) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs programs that are built with Go: ./test corpus-controllers"]
 async fn controllers_work_with_simulated_members() -> Result<()> {
+    let run = Run::begin()?;
     let controllers = chosen()?;
     let expected: BTreeMap<String, Tended> =
         controllers.iter().map(|it| Ok((it.name.clone(), Tended::read(&it.name)?))).collect::<Result<_>>()?;
@@ -72,7 +73,7 @@ async fn controllers_work_with_simulated_members() -> Result<()> {
         let world = World::simulated().await?;
         let found = compare(&world.side, &controllers, runs, &expected).await?;
         if found.is_empty() {
-            Ran::note(report::CONTROLLERS, runs.name())?;
+            run.note(report::CONTROLLERS, runs.name())?;
         }
         problems.extend(found);
     }

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::{
     api::text,
-    bundle::{Bundle, corpus},
+    bundle::{self, Bundle, corpus},
     charts::{self, Chart},
-    controller::Described,
+    controller::{self, Described},
     course::Outcome,
 };
 
@@ -119,7 +119,8 @@ pub fn page_file() -> PathBuf {
     corpus().join("../../docs/compatibility.md")
 }
 
-/// When all of a group were tried last on a side, and with what: `tests/corpus/runs.txt`.
+/// When all of a group were tried last on a side, and on what commit, and what came of the last drift:
+/// `tests/corpus/runs.txt`. A commit with `+` is from before changes that were not committed were refused.
 #[derive(Default)]
 pub struct Ran(BTreeMap<String, String>);
 
@@ -133,22 +134,49 @@ impl Ran {
         let lines = lines.lines().filter_map(|line| line.split_once(": "));
         Ok(Ran(lines.map(|(what, when)| (what.to_owned(), when.to_owned())).collect()))
     }
+}
 
-    /// Notes that it was now, where a page is to be written and nothing was left out.
-    pub fn note(group: &str, side: &str) -> Result<()> {
-        let is_asked = |name| std::env::var_os(name).is_some();
+/// A run of all of a group, which is noted when it went well, with the commit that it began on.
+pub struct Run {
+    /// None where it is not to be noted.
+    commit: Option<String>,
+}
+
+impl Run {
+    /// It is to be noted where a page is to be written and nothing is left out. What is not committed has no name to
+    /// be noted by: such a run is refused, and before it begins.
+    pub fn begin() -> Result<Run> {
+        let is_asked = |name: &str| std::env::var_os(name).is_some();
         if is_asked("HANSE_CORPUS") || !is_asked("HANSE_CORPUS_WRITE") {
-            return Ok(());
+            return Ok(Run { commit: None });
         }
-        let git = Command::new("git").args(["describe", "--always", "--dirty=+"]).output().context("git")?;
-        ensure!(git.status.success(), "{}", String::from_utf8_lossy(&git.stderr));
-        let commit = String::from_utf8_lossy(&git.stdout).trim().to_owned();
+        let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ":/crates", ":/Cargo.*"])?;
+        ensure!(
+            changed.is_empty(),
+            "a run is noted with its commit, and these differ from it; commit them, or go without \
+             HANSE_CORPUS_WRITE (with it, `cargo test --workspace --test corpus the_page` writes the page alone)\n\
+             {changed}"
+        );
+        Ok(Run { commit: Some(git(&["rev-parse", "--short=12", "HEAD"])?) })
+    }
+
+    /// That all went well; the page says so from now on.
+    pub fn note(&self, group: &str, side: &str) -> Result<()> {
+        let Some(commit) = &self.commit else { return Ok(()) };
         let mut ran = Ran::read()?;
         let day = jiff::Timestamp::now().strftime("%Y-%m-%d");
         ran.0.insert(format!("{group}, {side}"), format!("{day}, {commit}"));
         let lines: String = ran.0.iter().map(|(what, when)| format!("{what}: {when}\n")).collect();
-        Ok(fs::write(Self::file(), lines)?)
+        fs::write(Ran::file(), lines)?;
+        let page = page(&Known::read()?, &ran, &bundle::all()?, charts::CHARTS, &controller::all()?);
+        Ok(fs::write(page_file(), page)?)
     }
+}
+
+fn git(arguments: &[&str]) -> Result<String> {
+    let git = Command::new("git").args(arguments).output().context("git")?;
+    ensure!(git.status.success(), "git: {}", String::from_utf8_lossy(&git.stderr));
+    Ok(String::from_utf8_lossy(&git.stdout).trim_end().to_owned())
 }
 
 /// `docs/compatibility.md`
@@ -168,14 +196,17 @@ pub fn page(
         (CHARTS, SIDES, chart_names),
         (CONTROLLERS, RUNS, controller_names),
     ];
+    let several = bundles.iter().filter(|it| it.has_several_kinds()).count();
     let mut page = include_str!("page.md").to_owned();
     let put = |page: &mut String, mark: &str, text: &str| *page = page.replace(mark, text.trim_end());
+    put(&mut page, "{several}", &format!("{several} of the {}", bundles.len()));
     put(&mut page, "{rates}", &rates(known, ran, &groups));
     put(&mut page, "{misses}", &misses(known));
     put(&mut page, "{hidden}", &hidden(known));
     put(&mut page, "{apps}", &apps(known, bundles));
     put(&mut page, "{charts}", &charts::table(known_row(known, SIDES), charts));
     put(&mut page, "{controllers}", &controllers_table(known, controllers));
+    put(&mut page, "{drift}", &drift(ran));
     page
 }
 
@@ -244,4 +275,24 @@ fn controllers_table(known: &Known, controllers: &[Described]) -> String {
         let _ = writeln!(text, "| {} | {} | {} | {} |", it.name, it.about(), it.with(), row(&it.name));
     }
     text
+}
+
+/// As `tests/clients/hanse` notes it: a day, a commit, and what the program said.
+fn drift(ran: &Ran) -> String {
+    let noted = ran.0.get("drift").map(|it| it.splitn(3, ", ").collect::<Vec<_>>());
+    match noted.as_deref() {
+        Some([day, commit, result]) => format!("The last run, {day}, commit {commit}: {result}."),
+        _ => "No run is noted.".to_owned(),
+    }
+}
+
+#[test]
+fn the_page_says_what_came_of_the_last_drift() {
+    assert_eq!(drift(&Ran::default()), "No run is noted.");
+    let noted = "2026-11-18, 50076f9, in 10m0s all drifted, and helm wrote; then nobody did";
+    let ran = Ran(BTreeMap::from([("drift".to_owned(), noted.to_owned())]));
+    assert_eq!(
+        drift(&ran),
+        "The last run, 2026-11-18, commit 50076f9: in 10m0s all drifted, and helm wrote; then nobody did."
+    );
 }

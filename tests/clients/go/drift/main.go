@@ -1,8 +1,11 @@
 // Drift lets three delivery tools hold the same set of objects, each in a namespace of its own, while somebody changes and deletes
-// objects all the time: in the server, and in the members behind it, whose contexts are in the kubeconfig. When that ends
-// they must come to rest: all as it should be, everywhere, healthy, and two more rounds write nothing.
+// objects all the time: in the server, and in the members behind it, whose contexts are in the kubeconfig. Most of that must have
+// taken effect, and after each drift in the server its tool must have written. When that ends they must come to rest: all as it should
+// be, everywhere, healthy, and ten more rounds write nothing.
 //
 //	drift SECONDS
+//
+// A line that begins with `result: ` says in the end how often.
 package main
 
 import (
@@ -15,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +43,10 @@ const (
 	every = 3 * time.Second
 	// A drift of each sort comes round every few minutes.
 	driftEvery = 7 * time.Second
+	// A tool that has not written for so long since a drift in the hub has not seen it.
+	patience = time.Minute
+	// How often all are asked in the end, and write nothing.
+	silentRounds = 10
 )
 
 // drift is what somebody does behind the tools' backs; without a patch it is deleted.
@@ -76,12 +84,37 @@ type tool struct {
 	input           io.Writer
 	output          *bufio.Scanner
 	rounds, wrote   int
+	// Of what drifted in the hub, how much it wrote after.
+	answered tally
+	// What drifted in the hub, and since when, until the tool writes.
+	owes  string
+	since time.Time
 }
+
+// tally counts what was tried, and what of it came to something.
+type tally struct{ tried, took int }
+
+func (t *tally) add(took bool) {
+	t.tried++
+	if took {
+		t.took++
+	}
+}
+
+func (t tally) String() string { return fmt.Sprintf("%d of %d", t.took, t.tried) }
+
+// isMost leaves room for what somebody meets while it is being deleted or made again.
+func (t tally) isMost() bool { return t.took > 0 && 4*t.took >= 3*t.tried }
 
 type world struct {
 	hub     client.Client
 	members map[string]client.Client
 	tools   []*tool
+	// Drifts that took effect: one in the members did if it did in any, for an object need not be in all.
+	hubDrifts, memberDrifts tally
+	drifted                 time.Duration
+	// How the end was.
+	rest string
 }
 
 func main() {
@@ -95,9 +128,7 @@ func main() {
 	stop := w.start()
 	defer stop()
 	err = w.play(time.Duration(seconds) * time.Second)
-	for _, tool := range w.tools {
-		fmt.Printf("%s: %d rounds, %d of them wrote\n", tool.name, tool.rounds, tool.wrote)
-	}
+	fmt.Printf("result: %s\n", w.result())
 	if err != nil {
 		fmt.Printf("FAILED %v\n0 passed, 1 failed\n", err)
 		stop()
@@ -112,6 +143,16 @@ func must(err error) {
 	}
 }
 
+// result of all, on a line.
+func (w *world) result() string {
+	var answers []string
+	for _, tool := range w.tools {
+		answers = append(answers, fmt.Sprintf("%s %s times (%d of its %d rounds wrote)", tool.name, tool.answered, tool.wrote, tool.rounds))
+	}
+	return fmt.Sprintf("in %s %s drifts took effect in the hub and %s in members; after those in the hub wrote %s; %s",
+		w.drifted, w.hubDrifts, w.memberDrifts, strings.Join(answers, ", "), w.rest)
+}
+
 // connect: each other context of the kubeconfig is a member, if the server has a node by its name.
 func connect() *world {
 	known, err := clientcmd.LoadFromFile(check.Kubeconfig())
@@ -124,7 +165,7 @@ func connect() *world {
 		must(err)
 		return made
 	}
-	w := &world{hub: at(known.CurrentContext), members: map[string]client.Client{}}
+	w := &world{hub: at(known.CurrentContext), members: map[string]client.Client{}, rest: "it did not come to rest"}
 	for name := range known.Contexts {
 		if name != known.CurrentContext && !strings.Contains(name, "/") {
 			w.members[name] = at(name)
@@ -182,6 +223,13 @@ func (w *world) round() (map[string]check.Round, error) {
 		tool.rounds++
 		if len(done.Written) > 0 {
 			tool.wrote++
+			if tool.owes != "" {
+				tool.answered.took++
+				tool.owes = ""
+			}
+		}
+		if tool.owes != "" && time.Since(tool.since) > patience {
+			return nil, fmt.Errorf("%s has written nothing for %s after %s drifted in the hub: %+v", tool.name, patience, tool.owes, done)
 		}
 		said[tool.name] = done
 	}
@@ -189,14 +237,17 @@ func (w *world) round() (map[string]check.Round, error) {
 }
 
 func (w *world) play(length time.Duration) error {
-	began := time.Now()
-	drifts := 0
+	if len(w.members) == 0 {
+		return fmt.Errorf("the kubeconfig has no members")
+	}
 	if err := w.untilRest(); err != nil {
 		return fmt.Errorf("at first: %w", err)
 	}
-	next := time.Now()
+	drifts, began := 0, time.Now()
+	next := began
 	for time.Since(began) < length {
-		if time.Now().After(next) {
+		// The next one waits until all have seen the last, so that each can be told from the others.
+		if time.Now().After(next) && !w.isOwed() {
 			if err := w.meddle(drifts); err != nil {
 				return err
 			}
@@ -205,51 +256,122 @@ func (w *world) play(length time.Duration) error {
 		if _, err := w.round(); err != nil {
 			return err
 		}
+		w.drifted = time.Since(began).Round(time.Second)
 		time.Sleep(every)
 	}
-	fmt.Printf("%d drifts in each namespace in %s\n", drifts, time.Since(began).Round(time.Second))
 	if err := w.untilRest(); err != nil {
 		return fmt.Errorf("in the end: %w", err)
+	}
+	if err := w.judge(drifts, length); err != nil {
+		return err
 	}
 	return w.silent()
 }
 
-// meddle makes the next drift in each namespace, in turns in the hub and in a member.
-func (w *world) meddle(number int) error {
+func (w *world) isOwed() bool {
 	for _, tool := range w.tools {
-		if number%3 != 2 {
-			if err := change(w.hub, tool.namespace, inHub[(number-number/3)%len(inHub)]); err != nil {
-				return fmt.Errorf("meddle in the hub: %w", err)
-			}
-			continue
+		if tool.owes != "" {
+			return true
 		}
-		for name, member := range w.members {
-			if err := change(member, tool.namespace, inMembers[number/3%len(inMembers)]); err != nil {
-				return fmt.Errorf("meddle in %s: %w", name, err)
-			}
+	}
+	return false
+}
+
+// judge: only if things drifted all the time, and tools wrote because of it, does their rest mean anything.
+func (w *world) judge(drifts int, length time.Duration) error {
+	if time.Duration(2*drifts)*driftEvery < length {
+		return fmt.Errorf("only %d drifts in each namespace in %s", drifts, w.drifted)
+	}
+	if !w.hubDrifts.isMost() {
+		return fmt.Errorf("only %s drifts took effect in the hub", w.hubDrifts)
+	}
+	if !w.memberDrifts.isMost() {
+		return fmt.Errorf("only %s drifts took effect in members", w.memberDrifts)
+	}
+	for _, tool := range w.tools {
+		if tool.answered.took == 0 || tool.answered.took < tool.answered.tried {
+			return fmt.Errorf("%s wrote after %s drifts in the hub", tool.name, tool.answered)
 		}
 	}
 	return nil
 }
 
-// change: what is not there, because it runs elsewhere or was deleted a moment ago, cannot be changed.
-func change(server client.Client, namespace string, drift drift) error {
-	for _, object := range wanted(namespace) {
-		if object.GetKind() != drift.kind || object.GetName() != drift.name {
+// meddle makes the next drift in each namespace: two times in the hub, then once in the members.
+func (w *world) meddle(number int) error {
+	for _, tool := range w.tools {
+		if number%3 != 2 {
+			drift := inHub[(number-number/3)%len(inHub)]
+			took, err := change(w.hub, tool.namespace, drift)
+			if err != nil {
+				return fmt.Errorf("meddle in the hub: %w", err)
+			}
+			w.hubDrifts.add(took)
+			if took {
+				tool.answered.tried++
+				tool.owes, tool.since = drift.kind+" "+drift.name, time.Now()
+			}
 			continue
 		}
-		var err error
-		if drift.patch == "" {
-			err = server.Delete(context.Background(), object)
-		} else {
-			err = server.Patch(context.Background(), object, client.RawPatch(types.MergePatchType, []byte(drift.patch)), client.FieldOwner("somebody"))
+		tookAnywhere := false
+		for name, member := range w.members {
+			took, err := change(member, tool.namespace, inMembers[number/3%len(inMembers)])
+			if err != nil {
+				return fmt.Errorf("meddle in %s: %w", name, err)
+			}
+			tookAnywhere = tookAnywhere || took
 		}
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return nil
-		}
-		return err
+		w.memberDrifts.add(tookAnywhere)
 	}
-	return fmt.Errorf("no %s %s in the set", drift.kind, drift.name)
+	return nil
+}
+
+// change says whether it changed anything. What is not there, because it runs elsewhere or was deleted a moment ago, cannot be
+// changed, and what is already as the drift has it is not.
+func change(server client.Client, namespace string, drift drift) (bool, error) {
+	before, err := find(namespace, drift)
+	if err != nil {
+		return false, err
+	}
+	err = server.Get(context.Background(), client.ObjectKeyFromObject(before), before)
+	if apierrors.IsNotFound(err) || err == nil && before.GetDeletionTimestamp() != nil {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	after := before.DeepCopy()
+	if drift.patch == "" {
+		err = server.Delete(context.Background(), after)
+	} else {
+		err = server.Patch(context.Background(), after, client.RawPatch(types.MergePatchType, []byte(drift.patch)), client.FieldOwner("somebody"))
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return drift.patch == "" || !reflect.DeepEqual(content(before), content(after)), nil
+}
+
+// find what drifts in the set.
+func find(namespace string, drift drift) (*unstructured.Unstructured, error) {
+	for _, object := range wanted(namespace) {
+		if object.GetKind() == drift.kind && object.GetName() == drift.name {
+			return object, nil
+		}
+	}
+	return nil, fmt.Errorf("no %s %s in the set", drift.kind, drift.name)
+}
+
+// content is all but what the server adds by itself.
+func content(object *unstructured.Unstructured) map[string]any {
+	fields := object.DeepCopy().Object
+	for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
+		unstructured.RemoveNestedField(fields, "metadata", field)
+	}
+	delete(fields, "status")
+	return fields
 }
 
 func wanted(namespace string) []*unstructured.Unstructured {
@@ -355,13 +477,14 @@ func holds(live, wanted any) bool {
 	}
 }
 
-// silent makes two more rounds, in which nobody writes anything: not in the hub, and not in the members.
+// silent makes more rounds, in which nobody writes anything: not in the hub, and not in the members.
 func (w *world) silent() error {
+	began := time.Now()
 	before, err := w.versions()
 	if err != nil {
 		return err
 	}
-	for range 2 {
+	for range silentRounds {
 		time.Sleep(every)
 		said, err := w.round()
 		if err != nil {
@@ -385,7 +508,8 @@ func (w *world) silent() error {
 	if len(after) != len(before) {
 		return fmt.Errorf("%d objects, not %d", len(after), len(before))
 	}
-	fmt.Printf("%d objects in the hub and its members stay as they are\n", len(after))
+	w.rest = fmt.Sprintf("then %d rounds wrote nothing, and %d objects in the hub and %d members stayed as they were for %s",
+		silentRounds, len(after), len(w.members), time.Since(began).Round(time.Second))
 	return nil
 }
 
