@@ -32,11 +32,12 @@ pub fn is_read(annotation: &str) -> bool {
 }
 
 /// Whether federation's annotations decide where an object of the kind is: no other says so, and one is about its kind.
+/// Namespaces go wherever something of them is.
 pub fn decides<'a>(kind: &str, annotation: impl Fn(&str) -> Option<&'a str>) -> bool {
     let is_said = |name: &str| annotation(name).is_some_and(|it| !it.trim_matches([',', ' ']).is_empty());
     let by_others = is_said(crate::CLUSTERS) || is_said(crate::PLACEMENT) || annotation(FEDERATED).is_some();
     let about_it = PREFERENCES.iter().any(|(of, name)| *of == kind && annotation(name).is_some());
-    !by_others && (about_it || annotation(CLUSTER_SELECTOR).is_some())
+    kind != "Namespace" && !by_others && (about_it || annotation(CLUSTER_SELECTOR).is_some())
 }
 
 /// Whether what decided is federation v1's: its annotations, or a `Placement` that divides as it did. What federated objects
