@@ -227,13 +227,15 @@ async fn served(client: &Client) -> Result<BTreeMap<String, &'static str>, Error
 async fn ensure(client: &Client, wanted: &Wanted) -> Result<(), Error> {
     let Wanted { path, object } = wanted;
     let mut object = object.clone();
-    if let Some(found) = client.find(path).await? {
+    let found = client.find(path).await?;
+    // Nothing is overwritten but the one that was looked at.
+    let force = found.is_some();
+    if let Some(found) = found {
         if ["metadata", "spec"].iter().all(|part| says(&found[part], &object[part])) {
             return Ok(());
         }
-        // The one that was looked at, and no other that took its place.
         object["metadata"]["uid"] = found["metadata"]["uid"].clone();
     }
-    let path = format!("{path}?fieldManager={MANAGER}&force=true");
+    let path = format!("{path}?fieldManager={MANAGER}&force={force}");
     client.call(Method::PATCH, &path, APPLY, Some(&object)).await.map(|_: Value| ())
 }
