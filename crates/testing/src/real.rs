@@ -237,6 +237,33 @@ impl RealCluster {
         self.processes.iter().map(|process| (process.name, process.child.id())).collect()
     }
 
+    /// Kills a part with `kill -9`: what others see of it is that nobody listens.
+    pub fn kill(&mut self, name: &str) -> Result<()> {
+        let process = self.processes.iter_mut().find(|process| process.name == name);
+        let process = process.with_context(|| format!("there is no {name}"))?;
+        self.guard.forget(process.child.id())?;
+        process.kill();
+        Ok(())
+    }
+
+    /// Starts those parts again that are dead, on the same data and ports, the store first; does not wait until they
+    /// serve.
+    pub fn restart(&mut self) -> Result<()> {
+        for process in &mut self.processes {
+            if process.is_alive() {
+                continue;
+            }
+            process.restart(self.directory.path())?;
+            self.guard.watch(process.child.id())?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the API server serves.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        self.wait_for("/readyz")
+    }
+
     /// The last lines of a part's log, for a test's own error messages.
     pub fn log_tail(&self, name: &str) -> String {
         self.processes.iter().find(|process| process.name == name).map(Process::log_tail).unwrap_or_default()
@@ -306,6 +333,10 @@ impl RealCluster {
             "--leader-elect=false".to_owned(),
         ];
         args.extend(options.client_flags());
+        if !options.nodes.is_empty() {
+            // Pods of a node that is lost are no longer ready, and kwok, unlike a kubelet, does not say that they are again.
+            args.push("--node-monitor-grace-period=24h".to_owned());
+        }
         if !options.controllers.is_empty() {
             args.push(format!("--controllers={}", options.controllers.join(",")));
         }

@@ -6,6 +6,7 @@
 
 mod placed;
 mod pulls;
+mod scenarios;
 
 use std::{
     collections::BTreeSet,
@@ -262,7 +263,7 @@ fn containers_of_a_real_kubelet_are_used_through_the_hub() {
         ..Options::default()
     })
     .unwrap_or_else(|error| panic!("it does not start: {error:#}"));
-    let operator = Operator::start(cluster.kubectl()).expect("the hub starts");
+    let mut operator = Operator::start(cluster.kubectl()).expect("the hub starts");
     let kubeconfig = cluster.kubeconfig.display().to_string();
     operator.hanse(&["join", "real-1", "--kubeconfig", &kubeconfig]).ok();
     operator.create(&cluster.kubeconfig, &web());
@@ -276,4 +277,7 @@ fn containers_of_a_real_kubelet_are_used_through_the_hub() {
     pods_talk_to_the_hub(&operator, &cluster);
     placed::scenario_17_an_operator_runs_as_a_workload(&operator, &cluster);
     pulls::scenario_07_an_image_that_cannot_be_pulled_is_told(&operator);
+    scenarios::scenario_01_first_apply(&operator, &cluster);
+    scenarios::scenario_12_containers_outlive_the_hub(&mut operator, &cluster);
+    scenarios::scenario_10_delete_and_cascade(&operator, &cluster);
 }

@@ -43,6 +43,49 @@ pub fn scenario_11_deleting_a_namespace_with_a_dead_member(world: &World) {
     assert_eq!(world.pods("m3", "stuck"), pods);
 }
 
+/// m3 was forgotten, and is joined again with what nobody wants any more: that goes when somebody says so, and nothing else.
+pub fn scenario_11_what_is_left_over_goes_by_command_only(world: &World) {
+    let namespaces = ["abandoned", "wanted"];
+    for namespace in namespaces {
+        world.k(&["create", "ns", namespace]).ok();
+        world.k(&["annotate", "ns", namespace, "hanse.io/clusters=m3"]).ok();
+        world.apply("left.json", &in_namespace(namespace, vec![app::deployment("web", 2)]));
+        world.rolled_out(namespace, "web");
+    }
+    let pods = || namespaces.map(|namespace| world.pods("m3", namespace));
+    let before = pods();
+    assert_eq!(before.each_ref().map(|it| it.len()), [2, 2]);
+    world.operator.hanse(&["unjoin", "m3", "--forget"]).ok();
+    for namespace in namespaces {
+        world.until_in(namespace, "assignment", "deployments.apps.web", "it is nowhere", |it| {
+            it["spec"].is_object() && it["spec"]["clusters"].as_array().is_none_or(Vec::is_empty)
+        });
+    }
+    world.k(&["delete", "ns", "abandoned", "--wait=false"]).ok();
+    world.k(&["wait", "--for=delete", "ns/abandoned", "--timeout=120s"]).ok();
+    world.join("m3");
+    world.barrier("wanted", 1, &["m3"]);
+
+    eventually("what is left over is listed", || {
+        let said = world.operator.hanse(&["leftovers", "m3"]).ok();
+        let is_it = |line: &str| line.contains("deployments.apps") && line.contains("abandoned");
+        if said.lines().any(is_it) { Ok(()) } else { Err(said) }
+    });
+    let said = world.operator.hanse(&["leftovers", "m3", "--delete"]).ok();
+    assert!(said.contains("abandoned") && said.contains("would be deleted"), "{said}");
+    world.barrier("wanted", 2, &["m3"]);
+    assert_eq!(pods(), before, "so far it was only said what would go");
+
+    let said = world.operator.hanse(&["leftovers", "m3", "--delete", "--yes"]).ok();
+    assert!(said.contains("abandoned") && said.contains("deleted"), "{said}");
+
+    world.until_gone_there("m3", "abandoned", &["deploy,rs,pods"]);
+    world.until_gone_there("m3", "abandoned", &["ns/abandoned"]);
+    world.barrier("wanted", 3, &["m3"]);
+    assert_eq!(world.pods("m3", "wanted"), before[1]);
+    world.rolled_out("wanted", "web");
+}
+
 /// A workspace does not wait for a cluster that does not answer.
 pub fn d14_deleting_a_workspace_with_a_dead_member(world: &World) {
     world.create_workspace("team");

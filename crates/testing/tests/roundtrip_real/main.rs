@@ -13,10 +13,12 @@ mod status;
 mod tenants;
 mod world;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use testing::operator::eventually;
 
-use world::{MEMBERS, World, condition, told};
+use world::{MEMBERS, Promise, World, condition, told};
 
 /// One world for all of them, since control planes take their time to start; each has a namespace of its own.
 #[test]
@@ -37,7 +39,7 @@ fn scenarios_on_three_real_clusters() {
     leaving::d14_deleting_a_workspace_with_a_dead_member(&world);
     leaving::scenario_11_deleting_a_namespace_with_a_dead_member(&world);
     leaving::x1_an_older_backup_deletes_nothing(&mut world);
-    x2_every_delete_names_the_uid(&world);
+    x2_every_write_names_the_uid(&world);
 }
 
 /// Defects and requirements that simulated members show as well, one after the other for the same reason.
@@ -45,10 +47,11 @@ fn scenarios_on_three_real_clusters() {
 #[ignore = "takes minutes; the lane members-long runs it"]
 fn what_simulated_members_show_on_three_real_clusters() {
     let world = World::start();
+    scenario_06_an_autoscaler_changes_only_the_total(&world);
     status::u1_1_x3_everything_of_an_application_without_any_placement_object(&world);
-    status::u1_3_the_status_of_every_kind_comes_back(&world);
+    status::u1_3_u1_6_the_status_of_every_kind_comes_back(&world);
     status::u1_4_a_cluster_that_has_not_followed_is_named(&world);
-    status::u1_2_a_kind_that_no_member_serves_is_nowhere_until_one_does(&world);
+    status::u1_2_u1_3_a_kind_that_no_member_serves_is_nowhere_until_one_does(&world);
     policies::d03_nothing_of_a_cluster_stays_on_an_object_that_left_it(&world);
     policies::d04_what_changes_a_copy_and_what_does_not(&world);
     policies::d06_an_object_that_waits_for_a_finalizer_makes_no_work(&world);
@@ -58,9 +61,13 @@ fn what_simulated_members_show_on_three_real_clusters() {
     policies::s1_2_every_transition_is_told(&world);
     policies::s3_1_layers_of_policy_and_the_one_that_decided_is_named(&world);
     policies::s3_3_unrelated_clusters_move_nothing(&world);
+    policies::s3_4_what_an_object_says_is_additive_and_limited(&world);
     policies::impossible_policies_are_told_and_end_nothing(&world);
+    refusals::bad_input_a_policy_that_no_cluster_satisfies(&world);
+    tenants::d02_a_tenant_brings_classes_to_a_cluster_of_the_platform_only_if_they_are_admitted(&world);
     policies::d08_a_member_that_is_joined_again_revives_nothing(&world);
-    x2_every_delete_names_the_uid(&world);
+    leaving::scenario_11_what_is_left_over_goes_by_command_only(&world);
+    x2_every_write_names_the_uid(&world);
 }
 
 /// The same objects in another namespace.
@@ -172,9 +179,7 @@ fn scenario_06_spread_two_to_one_and_scale(world: &World) {
     for name in &names {
         let name = format!("deployments.apps.{name}");
         world.until_in("spread", "assignment", &name, "five and two", |it| {
-            let shares = it["spec"]["clusters"].as_array().into_iter().flatten();
-            let shares: Vec<(&Value, &Value)> = shares.map(|it| (&it["name"], &it["replicas"])).collect();
-            shares == [(&json!("m1"), &json!(5)), (&json!("m2"), &json!(2))]
+            shares(it) == [("m1", 5), ("m2", 2)]
         });
     }
     let file = world.file(
@@ -184,7 +189,44 @@ fn scenario_06_spread_two_to_one_and_scale(world: &World) {
     world.k(&["delete", "-f", &file]).ok();
 }
 
-/// Also U1.5: what each cluster says of it is there to be read, and which cluster a pod is in (U1.6).
+/// Where an Assignment has its object, with the replicas of each.
+fn shares(assignment: &Value) -> Vec<(&str, u64)> {
+    let clusters = assignment["spec"]["clusters"].as_array().into_iter().flatten();
+    clusters.filter_map(|it| Some((it["name"].as_str()?, it["replicas"].as_u64()?))).collect()
+}
+
+/// Nobody measures pods here. That there are to be more than there are needs no measure: each cluster has its part of them,
+/// and pods that were there go on.
+fn scenario_06_an_autoscaler_changes_only_the_total(world: &World) {
+    world.k(&["create", "ns", "scaled"]).ok();
+    world.apply("scaled-placement.json", &[two_to_one("scaled")]);
+    world.apply("scaled.json", &in_namespace("scaled", vec![app::deployment("web", 3)]));
+    world.rolled_out("scaled", "web");
+    let until_pods = |expected: [usize; 3]| {
+        eventually(&format!("{expected:?} pods"), || {
+            let pods = MEMBERS.map(|member| world.pods(member, "scaled"));
+            if pods.each_ref().map(|it| it.len()) == expected { Ok(pods) } else { Err(format!("{pods:?}")) }
+        })
+    };
+    let before = until_pods([2, 1, 0]);
+
+    let mut autoscaler = app::autoscaler("web");
+    (autoscaler["spec"]["minReplicas"], autoscaler["spec"]["maxReplicas"]) = (json!(9), json!(12));
+    world.apply("autoscaler.json", &in_namespace("scaled", vec![autoscaler]));
+
+    world.until_in("scaled", "deploy", "web", "there are to be nine, and nine run", |it| {
+        it["spec"]["replicas"] == 9 && it["status"]["readyReplicas"] == 9
+    });
+    let after = until_pods([6, 3, 0]);
+    for (before, after) in before.iter().zip(&after) {
+        assert!(before.is_subset(after), "{before:?} {after:?}");
+    }
+    world.until_in("scaled", "assignment", "deployments.apps.web", "six and three", |it| {
+        shares(it) == [("m1", 6), ("m2", 3)]
+    });
+}
+
+/// Also U1.5: what each cluster says of it is there to be read; and which cluster a pod is in, and whose it is (U1.6).
 fn s1_1_assignments_are_written_by_hanse_alone(world: &World) {
     let patch = json!({"spec": {"clusters": []}}).to_string();
     let write = ["patch", "assignment", "deployments.apps.web", "-n", "spread", "--type=merge", "-p", &patch];
@@ -208,6 +250,15 @@ fn s1_1_assignments_are_written_by_hanse_alone(world: &World) {
     let pods = world.k(&["get", "pods", "-n", "spread", "-l", "app=web", "-o", path]).ok();
     assert_eq!(pods.matches("m1:ReplicaSet").count(), 5, "{pods}");
     assert_eq!(pods.matches("m2:ReplicaSet").count(), 2, "{pods}");
+    let web = world.until_in("spread", "deploy", "web", "it is there", |it| it.is_object());
+    let owner = |it: &Value| it["metadata"]["ownerReferences"][0]["uid"].clone();
+    eventually("the pods are of its ReplicaSets", || {
+        let (sets, pods) = (world.items("spread", "rs", "app=web"), world.items("spread", "pods", "app=web"));
+        let own = sets.iter().filter(|it| owner(it) == web["metadata"]["uid"]);
+        let own: Vec<&Value> = own.map(|it| &it["metadata"]["uid"]).collect();
+        let is_own = |pod: &Value| own.contains(&&owner(pod));
+        if pods.len() == 7 && pods.iter().all(is_own) { Ok(()) } else { Err(format!("{sets:?} {pods:?}")) }
+    });
 }
 
 /// Nodes that kwok pretends to be pull no images: in m2 no node is good enough instead.
@@ -232,10 +283,11 @@ fn scenario_07_honest_status(world: &World) {
     });
     let table = world.k(&["get", "deploy", "web", "-n", "honest", "--no-headers"]).ok();
     assert!(table.contains("5/7"), "{table}");
-    eventually("the member's event shows", || {
-        let said = world.k(&["get", "events", "-n", "honest"]).ok();
-        if said.contains("FailedScheduling") { Ok(()) } else { Err(said) }
-    });
+    let tells = |said: String| if said.contains("FailedScheduling") { Ok(()) } else { Err(said) };
+    let events = ["get", "events", "-n", "honest"];
+    eventually("the member tells it", || tells(world.m("m2", &events).ok()));
+    let promise = Promise::within(Duration::from_secs(10));
+    promise.kept("the member's event shows", || tells(world.k(&events).ok()));
 }
 
 fn scenario_10_deletion_in_all_ways(world: &World) {
@@ -253,16 +305,14 @@ fn scenario_10_deletion_in_all_ways(world: &World) {
 
     let path = "jsonpath={.metadata.uid}";
     let uid = world.k(&["get", "-n", "ends", "deploy/background", "-o", path]).ok();
+    let promise = Promise::within(Duration::from_secs(30));
     world.k(&["delete", "-n", "ends", "deploy/background"]).ok();
+    promise.kept("nothing is left with the mark of it", || {
+        let left: Vec<String> = MEMBERS.iter().flat_map(|member| marked(world, member, &uid)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
     world.until_gone_there("m1", "ends", &["pods,rs,deploy", "-l", &of("background")]);
     world.until_gone_there("m1", "ends", &["deploy/background"]);
-    for member in MEMBERS {
-        let all = ["get", "deploy,rs,pods,svc,cm,secret,sa", "-A", "-o", "json"];
-        let all: Value = serde_json::from_str(&world.m(member, &all).ok()).expect("a list");
-        let mut all = all["items"].as_array().into_iter().flatten();
-        let marked = all.find(|it| it["metadata"]["annotations"]["hanse.io/source-uid"] == uid);
-        assert_eq!(marked, None, "{member}");
-    }
 
     let uids = || {
         world
@@ -286,6 +336,15 @@ fn scenario_10_deletion_in_all_ways(world: &World) {
     world.until_gone_there("m1", "ends", &["deploy/orphan"]);
     world.barrier("ends", 1, &["m1"]);
     assert_eq!(uids(), before, "the ReplicaSet and its pods stay");
+}
+
+/// What a member has that says it is a copy of this object.
+fn marked(world: &World, member: &str, uid: &str) -> Vec<String> {
+    let all = ["get", "deploy,rs,pods,svc,cm,secret,sa", "-A", "-o", "json"];
+    let all: Value = serde_json::from_str(&world.m(member, &all).ok()).expect("a list");
+    let all = all["items"].as_array().into_iter().flatten();
+    let marked = all.filter(|it| it["metadata"]["annotations"]["hanse.io/source-uid"] == uid);
+    marked.map(|it| format!("{member}: {} {}", it["kind"], it["metadata"]["name"])).collect()
 }
 
 fn d05_x2_the_same_name_is_not_the_same_object(world: &World) {
@@ -331,6 +390,7 @@ fn scenario_12_a_partition_with_restarts(world: &mut World) {
     let others: Vec<&str> = MEMBERS.into_iter().filter(|it| *it != member).collect();
     world.barrier("shop", 3, &MEMBERS);
     let (pods, writes) = (world.pods(&member, "shop"), world.member(&member).session_writes().len());
+    let ends = world.member(&member).ends("shop").len();
 
     world.member(&member).link.cut();
     let is_lost = |it: &Value| {
@@ -351,6 +411,8 @@ fn scenario_12_a_partition_with_restarts(world: &mut World) {
     world.barrier("shop", 4, &MEMBERS);
 
     assert_eq!(world.pods(&member, "shop"), pods);
+    let ended = world.member(&member).ends("shop").split_off(ends);
+    assert!(ended.is_empty(), "by whomever: {:?}", told(&ended));
     let mut new = world.member(&member).session_writes().split_off(writes);
     new.retain(|it| {
         it["verb"] == "delete" || it["verb"] == "deletecollection" || it["objectRef"]["namespace"] == "shop"
@@ -360,9 +422,9 @@ fn scenario_12_a_partition_with_restarts(world: &mut World) {
     world.rolled_out("shop", "web");
 }
 
-/// By what the members were sent, all the time.
-fn x2_every_delete_names_the_uid(world: &World) {
-    let mut deletes = 0;
+/// By what the members were sent, all the time: what is deleted, and what is changed that was there before.
+fn x2_every_write_names_the_uid(world: &World) {
+    let (mut deletes, mut changes) = (0, 0);
     for member in &world.members {
         for event in member.session_writes() {
             assert_ne!(event["verb"], "deletecollection", "{event}");
@@ -370,7 +432,12 @@ fn x2_every_delete_names_the_uid(world: &World) {
                 deletes += 1;
                 assert!(event["requestObject"]["preconditions"]["uid"].is_string(), "{event}");
             }
+            // Without force, what others have is not overwritten.
+            if event["requestURI"].as_str().is_some_and(|it| it.contains("force=true")) {
+                changes += 1;
+                assert!(event["requestObject"]["metadata"]["uid"].is_string(), "{event}");
+            }
         }
     }
-    assert!(deletes > 0, "some were deleted");
+    assert!(deletes > 0 && changes > 0, "{deletes} were deleted and {changes} changed");
 }

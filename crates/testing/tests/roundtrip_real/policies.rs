@@ -217,16 +217,22 @@ pub fn s3_1_layers_of_policy_and_the_one_that_decided_is_named(world: &World) {
             it["spec"]["decision"]["layer"] == layer && is_there
         })
     };
+    let on = |cluster: &str, name: &str| {
+        let policy = json!({
+            "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": name},
+            "spec": {
+                "select": [{"kinds": ["Deployment"], "namespaces": ["layers"]}], "clusters": {"names": [cluster]},
+            },
+        });
+        world.file("layers-policy.json", &[policy])
+    };
     world.k(&["create", "ns", "layers"]).ok();
     world.apply("layers.json", &in_namespace("layers", vec![app::deployment("web", 1)]));
     decided("Default", None);
-    let policy = json!({
-        "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": "layers-on-m2"},
-        "spec": {
-            "select": [{"kinds": ["Deployment"], "namespaces": ["layers"]}], "clusters": {"names": ["m2"]},
-        },
-    });
-    world.apply("layers-policy.json", &[policy]);
+    world.w("root", &["apply", "-f", &on("m1", "layers-of-root")]).ok();
+    let by_root = decided("Root", Some("m1"));
+    assert_eq!(by_root["spec"]["decision"]["policy"], "layers-of-root");
+    world.k(&["apply", "-f", &on("m2", "layers-on-m2")]).ok();
     let by_policy = decided("Workspace", Some("m2"));
     assert_eq!(by_policy["spec"]["decision"]["policy"], "layers-on-m2");
     place(world, "layers", "m1");
@@ -235,8 +241,14 @@ pub fn s3_1_layers_of_policy_and_the_one_that_decided_is_named(world: &World) {
     decided("Object", Some("m2"));
     world.k(&["annotate", "deploy", "web", "-n", "layers", "hanse.io/clusters-"]).ok();
     decided("Namespace", Some("m1"));
-    world.rolled_out("layers", "web");
+    world.k(&["annotate", "ns", "layers", "hanse.io/clusters-"]).ok();
+    decided("Workspace", Some("m2"));
     world.k(&["delete", "placement", "layers-on-m2"]).ok();
+    decided("Root", Some("m1"));
+    world.w("root", &["delete", "placement", "layers-of-root"]).ok();
+    // With nothing said, it stays where it is.
+    decided("Default", Some("m1"));
+    world.rolled_out("layers", "web");
 }
 
 /// Clusters change that are no business of what runs.
@@ -258,6 +270,50 @@ pub fn s3_3_unrelated_clusters_move_nothing(world: &World) {
     }
     world.barrier("still", 2, &MEMBERS);
     assert_eq!(marks(world, "still"), before);
+}
+
+/// What one object says of itself takes it to another cluster as well, and nothing else but what it needs; and no cluster
+/// is opened by it that is closed to whoever says so.
+pub fn s3_4_what_an_object_says_is_additive_and_limited(world: &World) {
+    space(world, "adds", "m1");
+    let all = vec![app::deployment("web", 2), app::deployment("other", 2)];
+    world.apply("adds.json", &in_namespace("adds", all));
+    ["web", "other"].iter().for_each(|name| world.rolled_out("adds", name));
+    let before = world.pods("m1", "adds");
+    assert_eq!(before.len(), 4);
+    // In one step: what is there is divided between all that are named.
+    let grow = json!({"metadata": {"annotations": {"hanse.io/clusters": "m1,m2"}}, "spec": {"replicas": 4}});
+    world.k(&["patch", "deploy", "web", "-n", "adds", "--type=merge", "-p", &grow.to_string()]).ok();
+    world.rolled_out("adds", "web");
+    eventually("it is there as well", || match world.there("m2", "adds", "deploy", "web") {
+        web if web["status"]["readyReplicas"] == 2 => Ok(()),
+        web => Err(web["status"].to_string()),
+    });
+    assert_eq!(world.pods("m1", "adds"), before, "nothing moved");
+    assert!(world.there("m2", "adds", "deploy", "other").is_null());
+    world.k(&["delete", "ns", "adds", "--wait=false"]).ok();
+
+    // One who has an account is given what is open to it, whatever it says.
+    let open_to = |accounts: Value| {
+        let patch = json!({"spec": {"accounts": accounts}}).to_string();
+        world.k(&["patch", "cluster", "m3", "--type=merge", "-p", &patch]).ok();
+    };
+    open_to(json!(["others"]));
+    world.create_workspace("adders");
+    let mut web = app::deployment("web", 2);
+    web["metadata"]["annotations"] = json!({"hanse.io/clusters": "m1,m3"});
+    world.w("adders", &["create", "ns", "limited"]).ok();
+    let file = world.file("limited.json", &in_namespace("limited", vec![web]));
+    world.w("adders", &["apply", "-f", &file]).ok();
+    world.w("adders", &["rollout", "status", "-n", "limited", "deploy/web", "--timeout=300s"]).ok();
+    let said =
+        world.w("adders", &["get", "assignment", "deployments.apps.web", "-n", "limited", "-o", "json"]).ok();
+    let assignment: Value = serde_json::from_str(&said).expect("kubectl writes JSON");
+    assert_eq!(clusters_of(&assignment), ["m1"], "{assignment}");
+    assert!(said.contains("adders may not use it"), "{assignment}");
+    assert!(world.there("m3", "limited", "deploy", "web").is_null());
+    world.delete_workspace("adders");
+    open_to(Value::Null);
 }
 
 /// Each transition is told once, in order.

@@ -1,5 +1,7 @@
 //! What real members do not take, and what cannot be meant: on the object, with what to do.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use testing::{
     operator::eventually,
@@ -8,23 +10,40 @@ use testing::{
 
 use crate::{
     app, in_namespace,
-    world::{World, condition},
+    world::{Promise, World, condition},
 };
 
-/// A Deployment of this namespace says so, in its condition and by an Event.
-fn until_told(world: &World, namespace: &str, name: &str, reason: &str, words: &[&str]) {
-    world.until_in(namespace, "deploy", name, &format!("{reason} is told"), |it| {
-        let synced = condition(it, "Synced");
-        let message = synced["message"].as_str().unwrap_or_default();
-        synced["status"] == "False"
-            && synced["reason"] == reason
-            && words.iter().all(|word| message.contains(word))
+/// How soon a refusal shows after it was given (U1.7).
+const REFUSAL_SHOWS: Duration = Duration::from_secs(5);
+/// How soon one command shows what does not go on (X4).
+const STUCK_SHOWS: Duration = Duration::from_secs(10);
+
+/// A Deployment of this namespace says so as soon as it is promised, in its condition and by an Event.
+fn until_told(world: &World, promise: &Promise, namespace: &str, name: &str, reason: &str, words: &[&str]) {
+    promise.kept(&format!("{reason} is told of {name}"), || {
+        world.look(namespace, "deploy", name, |it| {
+            let synced = condition(it, "Synced");
+            let message = synced["message"].as_str().unwrap_or_default();
+            synced["status"] == "False"
+                && synced["reason"] == reason
+                && words.iter().all(|word| message.contains(word))
+        })
     });
-    eventually("as an Event, too", || {
+    promise.kept("as an Event, too", || {
         let said = world.k(&["describe", "deploy", name, "-n", namespace]).ok();
         let events = said.split_once("Events:").map_or("", |(_, events)| events);
-        if events.contains(reason) { Ok(()) } else { Err(said) }
+        let is_told = events.contains(reason) && words.iter().all(|word| events.contains(word));
+        if is_told { Ok(()) } else { Err(said) }
     });
+}
+
+/// m1 refuses it, which is told in time, with the words.
+fn until_refused(world: &World, name: &str, words: &[&str]) {
+    eventually(&format!("m1 refuses {name}"), || match world.member("m1").has_refused("strict", name) {
+        true => Ok(()),
+        false => Err("it was not asked".to_owned()),
+    });
+    until_told(world, &Promise::within(REFUSAL_SHOWS), "strict", name, "Refused", words);
 }
 
 fn until_good(world: &World, namespace: &str, name: &str) {
@@ -44,7 +63,7 @@ pub fn u1_7_d09_x4_what_a_member_refuses_is_told_until_it_is_put_right(world: &W
     world.k(&["create", "ns", "strict"]).ok();
     world.k(&["annotate", "ns", "strict", "hanse.io/clusters=m1"]).ok();
     world.apply("quota.json", &in_namespace("strict", vec![app::deployment("web", 1)]));
-    until_told(world, "strict", "web", "Refused", &["m1: ", "exceeded quota"]);
+    until_refused(world, "web", &["m1: ", "exceeded quota", "raise the ResourceQuota in the cluster"]);
     world.m("m1", &["delete", "quota", "none", "-n", "strict"]).ok();
     until_good(world, "strict", "web");
 
@@ -77,7 +96,11 @@ pub fn u1_7_d09_x4_what_a_member_refuses_is_told_until_it_is_put_right(world: &W
         if said.text.contains("no pets here") { Ok(()) } else { Err(said.text) }
     });
     world.k(&["apply", "-f", &file]).ok();
-    until_told(world, "strict", "pet", "Refused", &["m1: ", "no pets here"]);
+    until_refused(
+        world,
+        "pet",
+        &["m1: ", "no pets here", "change the object as the policy of the cluster asks"],
+    );
     world.k(&["label", "deploy", "pet", "-n", "strict", "pet-"]).ok();
     until_good(world, "strict", "pet");
     world.m("m1", &["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-pets"]).ok();
@@ -113,7 +136,8 @@ pub fn u1_7_d09_x4_what_a_member_refuses_is_told_until_it_is_put_right(world: &W
         if said.text.contains("ask the guild first") { Ok(()) } else { Err(said.text) }
     });
     world.k(&["apply", "-f", &file]).ok();
-    until_told(world, "strict", "guarded", "Refused", &["m1: ", "guild.example.com", "ask the guild first"]);
+    let advice = "change the object as the webhook of the cluster asks";
+    until_refused(world, "guarded", &["m1: ", "guild.example.com", "ask the guild first", advice]);
     world.m("m1", &["delete", "validatingwebhookconfiguration", "guild"]).ok();
     until_good(world, "strict", "guarded");
     world.k(&["delete", "ns", "strict"]).ok();
@@ -124,7 +148,8 @@ pub fn bad_input_unknown_clusters_and_names_too_long(world: &World) {
     let mut lost = app::deployment("lost", 1);
     lost["metadata"]["annotations"] = json!({"hanse.io/clusters": "atlantis"});
     world.apply("lost.json", &in_namespace("bad", vec![lost]));
-    until_told(world, "bad", "lost", "Unplaced", &["atlantis", "joining it"]);
+    let promise = Promise::within(STUCK_SHOWS);
+    until_told(world, &promise, "bad", "lost", "Unplaced", &["atlantis", "joining it"]);
     let said = world.operator.hanse(&["explain", "deployment/lost", "-n", "bad"]).ok();
     assert!(said.contains("atlantis"), "{said}");
     world.k(&["delete", "ns", "bad"]).ok();
@@ -138,7 +163,34 @@ pub fn bad_input_unknown_clusters_and_names_too_long(world: &World) {
     world.k(&["create", "ns", &long]).ok();
     world.k(&["annotate", "ns", &long, "hanse.io/clusters=m3"]).ok();
     world.apply("long.json", &in_namespace(&long, vec![app::deployment("web", 1)]));
-    until_told(world, &long, "web", "Invalid", &["longer than 63 characters", "shorter name"]);
+    let promise = Promise::within(STUCK_SHOWS);
+    until_told(world, &promise, &long, "web", "Invalid", &["longer than 63 characters", "shorter name"]);
     world.k(&["delete", "ns", &long]).ok();
     map(Value::Null);
+}
+
+/// Nobody has that label. When somebody has it the object is placed.
+pub fn bad_input_a_policy_that_no_cluster_satisfies(world: &World) {
+    world.k(&["create", "ns", "moonlit"]).ok();
+    let moon = json!({
+        "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": "moon"},
+        "spec": {
+            "select": [{"kinds": ["Deployment"], "namespaces": ["moonlit"]}],
+            "clusters": {"selector": {"matchLabels": {"planet": "moon"}}},
+        },
+    });
+    world.apply("moon.json", &[moon]);
+    world.apply("moonlit.json", &in_namespace("moonlit", vec![app::deployment("web", 1)]));
+    let promise = Promise::within(STUCK_SHOWS);
+    let words =
+        ["the policy does not select it", "its labels", "decided by a Placement of the workspace, moon"];
+    until_told(world, &promise, "moonlit", "web", "Unplaced", &words);
+    world.k(&["label", "cluster", "m3", "planet=moon"]).ok();
+    until_good(world, "moonlit", "web");
+    world.until_in("moonlit", "assignment", "deployments.apps.web", "it is in m3", |it| {
+        it["spec"]["clusters"][0]["name"] == "m3"
+    });
+    world.k(&["delete", "ns", "moonlit", "--wait=false"]).ok();
+    world.k(&["delete", "placement", "moon"]).ok();
+    world.k(&["label", "cluster", "m3", "planet-"]).ok();
 }

@@ -1,5 +1,7 @@
 //! What real members say comes back onto the object that was applied.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use testing::operator::eventually;
 
@@ -66,52 +68,76 @@ pub fn u1_1_x3_everything_of_an_application_without_any_placement_object(world: 
     }
 }
 
-/// One row for each kind: what its member says by itself, or, where there is no controller, is told to say.
-pub fn u1_3_the_status_of_every_kind_comes_back(world: &World) {
-    provide_volume(world, "m1", "said");
-    space(world, "said", "m1");
+/// One row for each kind: what its members say by themselves, or, where there is no controller, are told to say. What is in
+/// both of them is summed up. U1.6 too: whose pods are whose is told by UID.
+pub fn u1_3_u1_6_the_status_of_every_kind_comes_back(world: &World) {
+    const BOTH: [&str; 2] = ["m1", "m2"];
+    BOTH.iter().for_each(|member| provide_volume(world, member, "said"));
+    space(world, "said", "m1,m2");
     let mut balanced = app::service("balanced");
     balanced["spec"]["type"] = json!("LoadBalancer");
-    let address = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    let mut work = app::job("once");
+    (work["spec"]["parallelism"], work["spec"]["completions"]) = (json!(2), json!(4));
+    let address = |ip: &str| json!({"loadBalancer": {"ingress": [{"ip": ip}]}});
+    let told = || Some([("m1", address("192.0.2.1")), ("m2", address("192.0.2.2"))]);
+    let one = |pointer: &'static str, value: Value| vec![(pointer, value)];
+    let both = vec![
+        ("/status/loadBalancer/ingress/0/ip", json!("192.0.2.1")),
+        ("/status/loadBalancer/ingress/1/ip", json!("192.0.2.2")),
+    ];
     // Some time, by the clock of the member.
     const ANY: Value = Value::Null;
-    let rows: Vec<(Value, Option<Value>, &str, Value)> = vec![
-        (app::deployment("web", 3), None, "/status/readyReplicas", json!(3)),
-        (app::stateful_set("db", 2), None, "/status/readyReplicas", json!(2)),
-        (app::daemon_set("agent"), None, "/status/numberReady", json!(1)),
-        (app::replica_set("set", 2), None, "/status/readyReplicas", json!(2)),
-        (app::job("once"), None, "/status/succeeded", json!(1)),
-        (app::cron_job("often"), None, "/status/lastScheduleTime", ANY),
-        (app::pod("bare"), None, "/status/phase", json!("Running")),
-        (app::claim("data"), None, "/status/phase", json!("Bound")),
-        (balanced, Some(address.clone()), "/status/loadBalancer/ingress/0/ip", json!("192.0.2.1")),
-        (app::ingress("web"), Some(address), "/status/loadBalancer/ingress/0/ip", json!("192.0.2.1")),
-        (app::autoscaler("web"), None, "/status/currentReplicas", json!(3)),
-        (app::budget("web"), None, "/status/currentHealthy", json!(3)),
+    // What, in how many clusters, what these are told to say, and what comes of it.
+    type Row = (Value, usize, Option<[(&'static str, Value); 2]>, Vec<(&'static str, Value)>);
+    let rows: Vec<Row> = vec![
+        (app::deployment("web", 4), 2, None, one("/status/readyReplicas", json!(4))),
+        (app::stateful_set("db", 2), 2, None, one("/status/readyReplicas", json!(2))),
+        (app::daemon_set("agent"), 2, None, one("/status/numberReady", json!(2))),
+        (app::replica_set("set", 2), 2, None, one("/status/readyReplicas", json!(2))),
+        (work, 2, None, one("/status/succeeded", json!(4))),
+        // Each time it is one pod.
+        (app::cron_job("often"), 1, None, one("/status/lastScheduleTime", ANY)),
+        (app::pod("bare"), 1, None, one("/status/phase", json!("Running"))),
+        (app::claim("data"), 1, None, one("/status/phase", json!("Bound"))),
+        (balanced, 2, told(), both.clone()),
+        (app::ingress("web"), 2, told(), both),
+        (app::autoscaler("web"), 2, None, one("/status/currentReplicas", json!(4))),
+        (app::budget("web"), 2, None, one("/status/currentHealthy", json!(4))),
     ];
-    world.apply("said.json", &in_namespace("said", rows.iter().map(|row| row.0.clone()).collect()));
-    for (object, told, pointer, expected) in &rows {
+    let mut all: Vec<Value> = rows.iter().map(|row| row.0.clone()).collect();
+    // What the Ingress is for.
+    all.push(app::service("web"));
+    world.apply("said.json", &in_namespace("said", all));
+    for (object, clusters, told, expected) in &rows {
         let (kind, name) = (kind(object), name(object));
-        if let Some(status) = told {
-            eventually("it is there to be told", || {
-                let status = json!({"status": status}).to_string();
-                let patch = [
-                    "patch",
-                    &kind,
-                    name,
-                    "-n",
-                    "said",
-                    "--subresource=status",
-                    "--type=merge",
-                    "-p",
-                    &status,
-                ];
-                let said = world.m("m1", &patch);
-                if said.done { Ok(()) } else { Err(said.text) }
-            });
+        eventually(&format!("{kind} {name} is in {clusters}"), || {
+            let has = |member: &&str| world.there(member, "said", &kind, name)["metadata"]["uid"].is_string();
+            let homes: Vec<&str> = MEMBERS.into_iter().filter(has).collect();
+            if homes.len() == *clusters { Ok(()) } else { Err(format!("{homes:?}")) }
+        });
+        for (member, status) in told.iter().flatten() {
+            let status = json!({"status": status}).to_string();
+            let patch =
+                ["patch", &kind, name, "-n", "said", "--subresource=status", "--type=merge", "-p", &status];
+            world.m(member, &patch).ok();
         }
-        world.until_in("said", &kind, name, &format!("{pointer} is {expected}"), |it| {
+        let is_said = |it: &Value, pointer: &str, expected: &Value| {
             it.pointer(pointer).is_some_and(|it| it == expected || (*expected == ANY && !it.is_null()))
+        };
+        world.until_in("said", &kind, name, &format!("{expected:?}"), |it| {
+            expected.iter().all(|(pointer, expected)| is_said(it, pointer, expected))
+        });
+    }
+    for (kind, name) in
+        [("statefulset", "db"), ("daemonset", "agent"), ("replicaset", "set"), ("job", "once")]
+    {
+        let owner = world.until_in("said", kind, name, "it is there", |it| it.is_object());
+        eventually(&format!("pods of {kind} {name} in both say whose they are"), || {
+            let pods = world.items("said", "pods", &format!("app={name}"));
+            let is_own = |it: &Value| it["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"];
+            let clusters = pods.iter().filter_map(|it| it["metadata"]["labels"]["hanse.io/cluster"].as_str());
+            let is_so = clusters.collect::<BTreeSet<&str>>() == BTreeSet::from(BOTH);
+            if is_so && pods.iter().all(is_own) { Ok(()) } else { Err(format!("{pods:?}")) }
         });
     }
     world.k(&["delete", "ns", "said", "--wait=false"]).ok();
@@ -162,8 +188,37 @@ fn widgets() -> Value {
     })
 }
 
-/// A kind that no member serves is said to be nowhere, until one does; then its status comes back, too (U1.3).
-pub fn u1_2_a_kind_that_no_member_serves_is_nowhere_until_one_does(world: &World) {
+/// The member serves widgets from now on. What its session may do with them it asks for itself.
+fn serve_widgets(world: &World, member: &str) {
+    world.m(member, &["apply", "-f", &world.file("served.json", &[widgets()])]).ok();
+    world
+        .m(member, &["wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=60s"])
+        .ok();
+    // Definitions of members are looked at now and then, and when a session begins.
+    flap(world, member);
+}
+
+fn widget(name: &str) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name, "namespace": "odd"},
+        "spec": {"size": 3},
+    })
+}
+
+/// A member has the widget, and says this of it.
+fn say(world: &World, member: &str, name: &str, status: Value) {
+    eventually(&format!("{name} is in {member}"), || match world.there(member, "odd", "widget", name) {
+        copy if copy["spec"] == json!({"size": 3}) => Ok(()),
+        copy => Err(copy.to_string()),
+    });
+    let status = json!({"status": status}).to_string();
+    let patch = ["patch", "widget", name, "-n", "odd", "--subresource=status", "--type=merge", "-p", &status];
+    world.m(member, &patch).ok();
+}
+
+/// A kind that no member serves is said to be nowhere, until one does; then its status comes back, too. Where two serve it,
+/// what all say is said, and of conditions the worst (U1.3).
+pub fn u1_2_u1_3_a_kind_that_no_member_serves_is_nowhere_until_one_does(world: &World) {
     world.k(&["create", "ns", "odd"]).ok();
     world.apply("widgets.json", &[widgets()]);
     world.k(&["wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=60s"]).ok();
@@ -171,44 +226,36 @@ pub fn u1_2_a_kind_that_no_member_serves_is_nowhere_until_one_does(world: &World
         "apiVersion": "hanse.io/v1alpha1", "kind": "Placement", "metadata": {"name": "widgets"},
         "spec": {"select": [{"apiGroups": ["example.com"], "kinds": ["Widget"]}], "strategy": "Duplicate"},
     });
-    let widget = json!({
-        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "one", "namespace": "odd"},
-        "spec": {"size": 3},
-    });
-    world.apply("widget.json", &[everywhere, widget]);
+    world.apply("widget.json", &[everywhere, widget("one")]);
     eventually("an Event tells it", || {
         let said = world.k(&["get", "events", "-n", "odd"]).ok();
         if said.contains("Unplaced") && said.contains("m1: ") { Ok(()) } else { Err(said) }
     });
 
-    // Sessions have no rights to kinds that nobody knows, until the member's admin gives them.
-    let rights = [
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "widgets"},
-            "rules": [{"apiGroups": ["example.com"], "resources": ["widgets", "widgets/status"], "verbs": ["*"]}],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "widgets"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "widgets"},
-            "subjects": [{"kind": "ServiceAccount", "name": "hanse-session", "namespace": "hanse-system"}],
-        }),
-    ];
-    let all: Vec<Value> = std::iter::once(widgets()).chain(rights).collect();
-    world.m("m1", &["apply", "-f", &world.file("served.json", &all)]).ok();
-    world.m("m1", &["wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=60s"]).ok();
-    // Definitions of members are looked at now and then, and when a session begins.
-    flap(world, "m1");
-
-    eventually("it is there", || match world.there("m1", "odd", "widget", "one") {
-        copy if copy["spec"] == json!({"size": 3}) => Ok(()),
-        copy => Err(copy.to_string()),
-    });
-    let status = json!({"status": {"phase": "Up"}}).to_string();
-    let patch =
-        ["patch", "widget", "one", "-n", "odd", "--subresource=status", "--type=merge", "-p", &status];
-    world.m("m1", &patch).ok();
+    serve_widgets(world, "m1");
+    say(world, "m1", "one", json!({"phase": "Up"}));
+    let rights = world.m("m1", &["get", "clusterrole", "hanse:session:placed", "-o", "json"]).ok();
+    assert!(rights.contains("widgets"), "nobody else gave it any: {rights}");
     world.until_in("odd", "widget", "one", "what it says is said", |it| it["status"]["phase"] == "Up");
+
+    serve_widgets(world, "m2");
+    world.until("cluster", "m2", "it is known to serve it", |it| {
+        it["status"]["apis"].to_string().contains("widgets")
+    });
+    world.apply("widget.json", &[widget("two")]);
+    for (member, ready) in [("m1", "True"), ("m2", "False")] {
+        let condition = json!({
+            "type": "Ready", "status": ready, "reason": "Because", "message": "so it is",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        say(world, member, "two", json!({"phase": "Up", "conditions": [condition]}));
+    }
+    world.until_in("odd", "widget", "two", "what all say is said, and the worst condition", |it| {
+        let ready = condition(it, "Ready");
+        it["status"]["phase"] == "Up"
+            && ready["status"] == "False"
+            && ready["message"].as_str().is_some_and(|it| it.contains("m2"))
+    });
     world.k(&["delete", "placement", "widgets"]).ok();
     world.k(&["delete", "ns", "odd", "--wait=false"]).ok();
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use testing::operator::eventually;
 
-use crate::{app, in_namespace, world::World};
+use crate::{
+    app, in_namespace,
+    world::{World, condition},
+};
 
 const TEAMS: [(&str, u32); 2] = [("blue", 1), ("red", 2)];
 
@@ -15,7 +18,26 @@ fn objects(replicas: u32) -> Vec<Value> {
     let mut binding = app::role_binding("web");
     binding["subjects"][0]["namespace"] = json!("store");
     objects.extend([app::service_account("web"), app::role("web"), binding]);
-    in_namespace("store", objects)
+    let mut objects = in_namespace("store", objects);
+    objects.extend(rights_everywhere());
+    objects
+}
+
+/// What a tenant may do in all of its workspace.
+fn rights_everywhere() -> [Value; 2] {
+    let (rbac, name) = ("rbac.authorization.k8s.io", "of-a-tenant");
+    let rule = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]});
+    let api_version = format!("{rbac}/v1");
+    [
+        json!({
+            "apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule],
+        }),
+        json!({
+            "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": "web", "namespace": "store"}],
+        }),
+    ]
 }
 
 /// D11 too: whose status it is tells the UID, never the name. S2.1: nothing of what tenants may do is in the member.
@@ -53,6 +75,11 @@ pub fn scenario_19_d11_s2_1_two_workspaces_with_equal_names(world: &World) {
         let secrets = world.m("m1", &["get", "secrets", "-n", name, "-o", "jsonpath={.items[*].type}"]).ok();
         assert!(!secrets.contains("service-account-token"), "{secrets}");
     }
+    let everywhere = ["get", "clusterroles,clusterrolebindings", "-o", "name"];
+    let rights = world.m("m1", &everywhere).ok();
+    assert!(!rights.contains("of-a-tenant"), "{rights}");
+    let marked = world.m("m1", &[&everywhere[..], &["-l", "hanse.io/workspace"]].concat()).ok();
+    assert!(!marked.contains("clusterrole"), "{marked}");
     // A token of one is nobody's in the other, and in the member.
     let token = world.w("blue", &["create", "token", "web", "-n", "store"]).ok();
     let ask = ["get", "configmaps", "-n", "store", "--token", token.trim()];
@@ -63,4 +90,63 @@ pub fn scenario_19_d11_s2_1_two_workspaces_with_equal_names(world: &World) {
     for (team, _) in TEAMS {
         world.delete_workspace(team);
     }
+}
+
+/// Of what is in no namespace, equal names of two workspaces meet: the first has it, and the other is told.
+pub fn d02_a_tenant_brings_classes_to_a_cluster_of_the_platform_only_if_they_are_admitted(world: &World) {
+    let admit = |kinds: Value| {
+        let patch = json!({"spec": {"admits": kinds}}).to_string();
+        world.k(&["patch", "cluster", "m1", "--type=merge", "-p", &patch]).ok();
+    };
+    let there = || world.there("m1", "default", "priorityclass", "high");
+    // Before that none is judged.
+    world.until("cluster", "m1", "its classes are known", |it| {
+        it["status"]["classes"]["PriorityClass"].is_array()
+    });
+    let teams = ["gold", "green"];
+    for team in teams {
+        world.create_workspace(team);
+        world.w(team, &["create", "ns", "store"]).ok();
+        world.w(team, &["annotate", "ns", "store", "hanse.io/clusters=m1"]).ok();
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
+            "value": 1000,
+        });
+        let mut web = app::deployment("web", 1);
+        web["spec"]["template"]["spec"]["priorityClassName"] = json!("high");
+        let mut objects = in_namespace("store", vec![web]);
+        objects.insert(0, class);
+        world.w(team, &["apply", "-f", &world.file(&format!("{team}.json"), &objects)]).ok();
+        eventually(&format!("{team} is told that it may not"), || {
+            let said = world.w(team, &["get", "deploy", "web", "-n", "store", "-o", "json"]).ok();
+            let web: Value = serde_json::from_str(&said).expect("an object");
+            let message = condition(&web, "Synced")["message"].to_string();
+            if message.contains("takes none from this workspace") { Ok(()) } else { Err(said) }
+        });
+    }
+    assert!(there().is_null(), "{}", there());
+
+    admit(json!(["PriorityClass"]));
+    let label = || there()["metadata"]["labels"]["hanse.io/workspace"].clone();
+    let first = eventually("one of them has brought it", || match label() {
+        Value::String(team) => Ok(team),
+        _ => Err(there().to_string()),
+    });
+    assert_eq!(there()["value"], 1000);
+    let second = teams.into_iter().find(|it| *it != first).expect("there are two");
+    eventually("the other one is told", || {
+        let said = world.w(second, &["get", "events", "-n", "default"]).ok();
+        if said.contains("of another workspace, which is left alone") { Ok(()) } else { Err(said) }
+    });
+
+    world.w(&first, &["delete", "deploy", "web", "-n", "store", "--timeout=120s"]).ok();
+    world.w(&first, &["delete", "priorityclass", "high", "--timeout=120s"]).ok();
+    eventually("the other one has it now", || match label() {
+        team if team == second => Ok(()),
+        team => Err(team.to_string()),
+    });
+    for team in teams {
+        world.delete_workspace(team);
+    }
+    admit(Value::Null);
 }

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     thread,
+    time::{Duration, Instant},
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -19,6 +20,11 @@ use testing::{
 
 pub const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
 const SESSION: &str = "system:serviceaccount:hanse-system:hanse-session";
+/// How often something that is promised is asked after.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Pods, and what has pods.
+const WORKLOADS: [&str; 7] =
+    ["pods", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"];
 /// All that sessions write, with what they sent; of others, that they did.
 const AUDIT: &str = r#"{
   "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
@@ -173,11 +179,27 @@ impl World {
         what: &str,
         holds: impl Fn(&Value) -> bool,
     ) -> Value {
-        eventually(&format!("{kind} {name}: {what}"), || {
-            let said = self.k(&["get", "-n", namespace, kind, name, "-o", "json"]);
-            let object: Value = serde_json::from_str(&said.text).unwrap_or_default();
-            if holds(&object) { Ok(object) } else { Err(said.text) }
-        })
+        eventually(&format!("{kind} {name}: {what}"), || self.look(namespace, kind, name, &holds))
+    }
+
+    /// An object of the hub if it is as it should be; else what there is instead.
+    pub fn look(
+        &self,
+        namespace: &str,
+        kind: &str,
+        name: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Result<Value, String> {
+        let said = self.k(&["get", "-n", namespace, kind, name, "-o", "json"]);
+        let object: Value = serde_json::from_str(&said.text).unwrap_or_default();
+        if holds(&object) { Ok(object) } else { Err(said.text) }
+    }
+
+    /// Objects of the hub, by their labels.
+    pub fn items(&self, namespace: &str, kind: &str, selector: &str) -> Vec<Value> {
+        let list = self.k(&["get", kind, "-n", namespace, "-l", selector, "-o", "json"]).ok();
+        let list: Value = serde_json::from_str(&list).expect("a list");
+        list["items"].as_array().cloned().unwrap_or_default()
     }
 
     pub fn rolled_out(&self, namespace: &str, name: &str) {
@@ -269,21 +291,72 @@ impl Member {
     /// What the session wrote so far, by the member's own audit log, but for what it knows of itself: what it only tried
     /// is nowhere, and tokens are renewed by a clock.
     pub fn session_writes(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(&self.audit).expect("an audit log");
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let is_trial = |it: &Value| it["requestURI"].as_str().is_some_and(|it| it.contains("dryRun=All"));
         let is_token = |it: &Value| {
             let object = &it["objectRef"];
             let name = object["name"].as_str().or(it["requestObject"]["metadata"]["name"].as_str());
             object["resource"] == "secrets" && name.is_some_and(|name| name.starts_with("hanse-token-"))
         };
+        let mut events = self.audited(|line| line.contains(SESSION));
+        events.retain(|it| {
+            it["user"]["username"] == SESSION && !is_trial(it) && !(is_token(it) && it["verb"] != "delete")
+        });
         events
-            .filter(|it| {
-                it["user"]["username"] == SESSION
-                    && !is_trial(it)
-                    && !(is_token(it) && it["verb"] != "delete")
-            })
-            .collect()
+    }
+
+    /// Whether it has refused what the session wanted to put there.
+    pub fn has_refused(&self, namespace: &str, name: &str) -> bool {
+        self.session_writes().iter().any(|it| {
+            let (object, code) = (&it["objectRef"], it["responseStatus"]["code"].as_u64());
+            object["namespace"] == namespace && object["name"] == name && matches!(code, Some(403 | 422))
+        })
+    }
+
+    /// What anybody did so far to end pods and workloads of a namespace, by the same log.
+    pub fn ends(&self, namespace: &str) -> Vec<Value> {
+        let mut events = self.audited(|line| line.contains("delete") || line.contains("eviction"));
+        events.retain(|it| {
+            let object = &it["objectRef"];
+            let ends = it["verb"] == "delete"
+                || it["verb"] == "deletecollection"
+                || object["subresource"] == "eviction";
+            let is_workload = object["resource"].as_str().is_some_and(|it| WORKLOADS.contains(&it));
+            ends && is_workload && object["namespace"] == namespace
+        });
+        events
+    }
+
+    /// What its audit log has so far, of those lines that are meant.
+    fn audited(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.audit).expect("an audit log");
+        let lines = text.lines().filter(|line| is_meant(line));
+        lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+/// Something that is promised within a time, from when this is made.
+pub struct Promise {
+    since: Instant,
+    time: Duration,
+}
+
+impl Promise {
+    pub fn within(time: Duration) -> Promise {
+        Promise { since: Instant::now(), time }
+    }
+
+    /// Asks until the answer is yes. A no breaks it if the time was over before the question: how long programs take to
+    /// ask and to answer is no part of it.
+    #[track_caller]
+    pub fn kept<T>(&self, what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+        loop {
+            let is_over = self.since.elapsed() >= self.time;
+            match ask() {
+                Ok(found) => return found,
+                Err(instead) if is_over => panic!("{what}, within {:?}: {instead}", self.time),
+                Err(_) => thread::sleep(LOOK_EVERY),
+            }
+        }
     }
 }
 

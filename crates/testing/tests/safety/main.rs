@@ -1,7 +1,8 @@
 //! Hub, sessions, links and members break at random while users work: no copy that is still wanted is ever deleted, all
 //! is as it should be in the end, and nothing is written once it is.
 //!
-//! Once for real, with the program as a process that is killed; and on simulated machines, from seeds.
+//! For real, with the program as a process that is killed, and with members that are killed as well; and on simulated
+//! machines, from seeds.
 //! There each seed is a hub with members on a virtual clock, disk and network. A failing seed prints its number; run it alone
 //! with `HANSE_SEED=<number>`: it does the same again. `HANSE_SEEDS` says how many to try, from `HANSE_FIRST_SEED` on.
 
@@ -11,6 +12,7 @@ mod acts;
 mod history;
 mod machine;
 mod members;
+mod planes;
 mod play;
 mod real;
 mod rest;

@@ -1,4 +1,5 @@
-//! The program as a process that is killed again and again, links that break and members that stand still meanwhile.
+//! The program as a process that is killed again and again, links that break and members that stand still or are killed
+//! meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,6 +24,7 @@ use crate::{
     acts::{self, Act, Chance},
     members::NAMES,
     number,
+    planes::Planes,
     rest::{Copy, compare},
     simulated::Simulated,
     wanted::{Hub, KINDS},
@@ -315,4 +317,12 @@ fn seed() -> u64 {
 async fn hub_links_and_members_that_break_again_and_again_delete_nothing_that_is_wanted() -> Result<()> {
     let world = World::new(seed(), Simulated::start().await?)?;
     survive(world, Lives { hub: 2_500, fault: 6_000 }).await
+}
+
+/// The same with control planes of Kubernetes, the API server or the store of which is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts three control planes; see the lane safety-long"]
+async fn real_control_planes_that_are_killed_again_and_again_keep_all_that_is_wanted() -> Result<()> {
+    let world = World::new(seed(), Planes::start()?)?;
+    survive(world, Lives { hub: 15_000, fault: 20_000 }).await
 }
