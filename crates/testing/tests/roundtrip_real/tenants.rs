@@ -136,7 +136,10 @@ pub fn d02_a_tenant_brings_classes_to_a_cluster_of_the_platform_only_if_they_are
     let second = teams.into_iter().find(|it| *it != first).expect("there are two");
     eventually("the other one is told", || {
         let said = world.w(second, &["get", "events", "-n", "default"]).ok();
-        if said.contains("of another workspace, which is left alone") { Ok(()) } else { Err(said) }
+        if said.contains("of another workspace, which is left alone") {
+            return Ok(());
+        }
+        Err(said + &world.w(second, &["get", "assignments", "-A", "-o", "yaml"]).ok())
     });
 
     world.w(&first, &["delete", "deploy", "web", "-n", "store", "--timeout=120s"]).ok();
