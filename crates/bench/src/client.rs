@@ -123,6 +123,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Whether nothing can be asked here any more.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     /// Sends the request and returns when the answer begins.
     pub async fn open(&mut self, request: Request) -> Result<Response<Incoming>, Failure> {
         let response = self.sender.send_request(request).await?;

@@ -144,16 +144,20 @@ pub async fn run(options: Options) -> Result<()> {
     let version = String::from_utf8_lossy(&version).lines().next().unwrap_or_default().to_owned();
     let mut found = Found { version, out: options.out.clone(), ..Found::default() };
     if options.any(&[Part::Real, Part::Unloaded]) {
-        found.add("real, unloaded", real::run(&hanse, &options).await)?;
+        let over = real::run(&hanse, &options, &mut found.sections).await;
+        found.add("real, unloaded", over)?;
     }
     if options.any(&[Part::W1, Part::W2]) {
-        found.add("w1, w2", simulated::streams(&hanse, &options).await)?;
+        let over = simulated::streams(&hanse, &options, &mut found.sections).await;
+        found.add("w1, w2", over)?;
     }
     for load in cold::loads(&options) {
-        found.add(load.name(), cold::cold(&hanse, &load).await)?;
+        let over = cold::cold(&hanse, &load, &mut found.sections).await;
+        found.add(load.name(), over)?;
     }
     if options.has(Part::W5) {
-        found.add("w5", simulated::crowd(&hanse, &options).await)?;
+        let over = simulated::crowd(&hanse, &options, &mut found.sections).await;
+        found.add("w5", over)?;
     }
     print!("{}", found.page()?);
     ensure!(found.failed.is_empty(), "not measured: {}", found.failed.join("; "));
@@ -171,17 +175,12 @@ struct Found {
     out: Option<PathBuf>,
 }
 
-/// What one part found, and how often watches of the client had to be opened again.
-type Measured = Result<(Vec<page::Section>, u64)>;
-
 impl Found {
-    /// The page is written each time: what one part found is not lost with the next, nor is a part that fails the last.
-    fn add(&mut self, part: &str, measured: Measured) -> Result<()> {
-        match measured {
-            Ok((sections, reopened)) => {
-                self.sections.extend(sections);
-                self.reopened += reopened;
-            }
+    /// When a part is over, which says how often watches of the client had to be opened again. The page is written each
+    /// time: what was found is not lost with what fails later.
+    fn add(&mut self, part: &str, over: Result<u64>) -> Result<()> {
+        match over {
+            Ok(reopened) => self.reopened += reopened,
             Err(error) => {
                 eprintln!("{part}: {error:#}");
                 self.failed.push(format!("{part}: {error:#}"));

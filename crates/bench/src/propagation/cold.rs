@@ -12,9 +12,9 @@ use tokio::time::sleep;
 use super::{
     Options, Part,
     fleet::{Clusters, Fleet, NAMESPACE, PATIENCE, config_map, deployment},
-    page::{Aim, Section, in_seconds, milliseconds, rate},
+    page::{Aim, Section, begin, in_seconds, milliseconds, rate},
     peers,
-    restart::restart,
+    restart::{Changed, restart},
     traces::{Kind, Wish},
 };
 use crate::{
@@ -72,24 +72,27 @@ impl Load {
     }
 }
 
-pub async fn cold(hanse: &Path, load: &Load) -> Result<(Vec<Section>, u64)> {
+pub async fn cold(hanse: &Path, load: &Load, sections: &mut Vec<Section>) -> Result<u64> {
     let Load { part, count, replicas, .. } = *load;
     let count_text = grouped(&count.to_string());
     eprintln!("{part:?}: {count} of each");
     let nodes = (count * replicas).div_ceil(100) + 1;
     let mut fleet = Fleet::start(hanse, Clusters::simulated(MEMBERS, nodes).await?).await?;
     let edits = if load.edits { format!(" W7: {}.", peers::W7) } else { String::new() };
-    let mut section = Section::new(
-        format!(
-            "{part:?}: {count_text} Deployments, ConfigMaps and Placements → {MEMBERS} simulated members"
-        ),
-        format!(
-            "Each Deployment (replicas: {replicas}) and its ConfigMap of 1 KiB have a Placement of their own that duplicates \
+    let section = begin(
+        sections,
+        Section::new(
+            format!(
+                "{part:?}: {count_text} Deployments, ConfigMaps and Placements → {MEMBERS} simulated members"
+            ),
+            format!(
+                "Each Deployment (replicas: {replicas}) and its ConfigMap of 1 KiB have a Placement of their own that duplicates \
              them. They are made before any cluster is joined; the time begins when the clusters are joined. Beside it: \
              {}.{edits}",
-            load.beside
+                load.beside
+            ),
+            &["", "Hanse"],
         ),
-        &["", "Hanse"],
     );
     let reading = fleet.reading()?;
     let created = fleet.each(count, |number| make(&fleet, number, replicas)).await?;
@@ -105,7 +108,7 @@ pub async fn cold(hanse: &Path, load: &Load) -> Result<(Vec<Section>, u64)> {
     let (began, reading) = (Instant::now(), fleet.reading()?);
     fleet.join(|_| Map::new()).await?;
     if load.edits {
-        edit(&fleet, count, &mut section).await?;
+        edit(&fleet, count, section).await?;
     }
     fleet.traces.all_done(PATIENCE).await?;
     let (found, usage) = (fleet.traces.times(began), reading.until(fleet.reading()?));
@@ -119,11 +122,16 @@ pub async fn cold(hanse: &Path, load: &Load) -> Result<(Vec<Section>, u64)> {
     );
     section.row("memory of the hub afterwards, MiB", &[&number(fleet.resident()?)]);
     fleet.at_rest(copies).await?;
-    let changed: Vec<(String, String, usize)> = (0..CHANGED.min(count))
-        .map(|at| (NAMESPACE.to_owned(), name(at * count / CHANGED.min(count)), at % MEMBERS))
-        .filter(|(_, name, _)| !load.edits || !edited(count).contains(name))
+    let changed: Vec<Changed> = (0..CHANGED.min(count))
+        .map(|at| Changed {
+            namespace: NAMESPACE.to_owned(),
+            name: name(at * count / CHANGED.min(count)),
+            member: at % MEMBERS,
+            mark: "0".to_owned(),
+        })
+        .filter(|it| !load.edits || !edited(count).contains(&it.name))
         .collect();
-    let settled = restart(&mut fleet, &changed, &mut section).await?;
+    let settled = restart(&mut fleet, &changed, section).await?;
     let [_, best] = peers::config_maps::BEST_RATE;
     let what = format!("{part:?}: objects in both members, to Karmada's raised rate of ConfigMaps on 3,");
     section.aims.push(Aim::times(&what, rate(count * 2, found.all_arrived), best, 20.0));
@@ -133,7 +141,7 @@ pub async fn cold(hanse: &Path, load: &Load) -> Result<(Vec<Section>, u64)> {
         let what = format!("restart with {count_text} workloads, settled after");
         section.aims.push(Aim::at_most(&what, settled.seconds, 30.0, "s"));
     }
-    Ok((vec![section], fleet.traces.reopened()))
+    Ok(fleet.traces.reopened())
 }
 
 fn name(number: usize) -> String {

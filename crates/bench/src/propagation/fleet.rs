@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use sync::{client::Client, join, kubeconfig::Kubeconfig};
 use testing::real::{self, RealCluster};
 use tokio::{
+    sync::Mutex,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -95,7 +96,7 @@ pub struct Fleet {
     pub hub: Endpoint,
     pub members: Vec<Member>,
     pub traces: Arc<Traces>,
-    connections: Vec<Connection>,
+    connections: Vec<Mutex<Connection>>,
     _watches: Vec<Watch>,
     _clusters: Clusters,
 }
@@ -126,7 +127,7 @@ impl Fleet {
                 watches.push(watch(&traces, &member.endpoint, Witness::Member(number), kind));
             }
         }
-        let connections = hub.connect_many(CONNECTIONS).await?;
+        let connections = connections(&hub).await?;
         let fleet =
             Fleet { server, hub, members, traces, connections, _watches: watches, _clusters: clusters };
         fleet.namespace(NAMESPACE).await?;
@@ -151,8 +152,6 @@ impl Fleet {
         stream::iter(joins).buffer_unordered(JOINS_AT_ONCE).try_collect::<Vec<_>>().await?;
         self.until_ready().await?;
         let joined = began.elapsed();
-        // Nobody used them meanwhile, and the hub may have closed them.
-        self.connections = self.hub.connect_many(CONNECTIONS).await?;
         Ok(joined)
     }
 
@@ -173,19 +172,24 @@ impl Fleet {
         }
     }
 
-    pub fn connection(&self, number: usize) -> Connection {
-        self.connections[number % self.connections.len()].clone()
+    /// One that nobody used for a while may have been closed by the hub, which is then asked for another.
+    async fn connection(&self, number: usize) -> Result<Connection> {
+        let mut connection = self.connections[number % self.connections.len()].lock().await;
+        if connection.is_closed() {
+            *connection = self.hub.connect().await?;
+        }
+        Ok(connection.clone())
     }
 
     pub async fn get(&self, path: &str) -> Result<Value> {
-        let answer = answered(self.connection(0), client::get(self.hub.uri(path)?)).await?;
+        let answer = answered(self.connection(0).await?, client::get(self.hub.uri(path)?)).await?;
         Ok(serde_json::from_slice(&answer)?)
     }
 
     async fn send(&self, number: usize, path: &str, body: &Value) -> Result<()> {
         let body = Bytes::from(body.to_string());
         let request = client::with_body(Method::POST, self.hub.uri(path)?, "application/json", body);
-        answered(self.connection(number), request).await.with_context(|| format!("POST {path}"))?;
+        answered(self.connection(number).await?, request).await.with_context(|| format!("POST {path}"))?;
         Ok(())
     }
 
@@ -238,7 +242,7 @@ impl Fleet {
             let uri = self.hub.uri(&item.kind.collection(&item.namespace))?;
             let body = Bytes::from(item.body.to_string());
             let request = client::with_body(Method::POST, uri, "application/json", body);
-            answers.spawn(answered(self.connection(number), request));
+            answers.spawn(answered(self.connection(number).await?, request));
         }
         while let Some(answer) = answers.join_next().await {
             answer??;
@@ -276,12 +280,13 @@ impl Fleet {
     /// Starts it on its data again; how long until it answered.
     pub async fn start_again(&mut self) -> Result<Duration> {
         let after = self.server.start().await?.after;
-        self.connections = self.hub.connect_many(CONNECTIONS).await?;
+        self.connections = connections(&self.hub).await?;
         Ok(after)
     }
 
     pub async fn metrics(&self) -> Result<Metrics> {
-        let answer = answered(self.connection(0), client::get(self.hub.server_uri("/metrics")?)).await?;
+        let answer =
+            answered(self.connection(0).await?, client::get(self.hub.server_uri("/metrics")?)).await?;
         Ok(Metrics::parse(&String::from_utf8_lossy(&answer)))
     }
 
@@ -298,6 +303,10 @@ impl Fleet {
             sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+async fn connections(hub: &Endpoint) -> Result<Vec<Mutex<Connection>>> {
+    Ok(hub.connect_many(CONNECTIONS).await?.into_iter().map(Mutex::new).collect())
 }
 
 /// A server that says nothing for so long is not waited for.

@@ -21,6 +21,12 @@ pub struct Section {
     pub aims: Vec<Aim>,
 }
 
+/// The section belongs to the page from now on: what is found until something fails is kept.
+pub fn begin(sections: &mut Vec<Section>, section: Section) -> &mut Section {
+    sections.push(section);
+    sections.last_mut().expect("one was added")
+}
+
 /// What is to be, and what is.
 pub struct Aim {
     pub what: String,

@@ -32,7 +32,7 @@ struct Burst {
     counted: String,
 }
 
-pub async fn run(hanse: &std::path::Path, options: &Options) -> Result<(Vec<Section>, u64)> {
+pub async fn run(hanse: &std::path::Path, options: &Options, sections: &mut Vec<Section>) -> Result<u64> {
     eprintln!("{MEMBERS} real members");
     let clusters = Clusters::real(MEMBERS, options.nodes)?;
     let mut fleet = Fleet::start(hanse, clusters).await?;
@@ -42,7 +42,6 @@ pub async fn run(hanse: &std::path::Path, options: &Options) -> Result<(Vec<Sect
     // Whatever is made once, such as the namespace in the members, is made before anything is measured.
     fleet.create_all(&[deployment_in_all("first"), config_map("first", MEMBERS)]).await?;
     fleet.traces.all_done(PATIENCE).await?;
-    let mut sections = Vec::new();
     if options.has(Part::Unloaded) {
         sections.push(unloaded(&fleet, options.unloaded).await?);
     }
@@ -54,7 +53,7 @@ pub async fn run(hanse: &std::path::Path, options: &Options) -> Result<(Vec<Sect
             (0..options.config_maps).map(|it| config_map(&format!("c-{it}"), MEMBERS)).collect();
         sections.push(of_config_maps(&burst(&fleet, &items).await?));
     }
-    Ok((sections, fleet.traces.reopened()))
+    Ok(fleet.traces.reopened())
 }
 
 fn deployment_in_all(name: &str) -> Item {

@@ -16,19 +16,24 @@ pub struct Settled {
     pub seconds: f64,
 }
 
+/// A ConfigMap that is changed in a member while the hub is down.
+pub struct Changed {
+    pub namespace: String,
+    pub name: String,
+    pub member: usize,
+    /// What the hub says it is, and what it is to be again.
+    pub mark: String,
+}
+
 /// Some ConfigMaps are changed in members while the hub is down, so that it can be seen from outside when a member was
-/// looked at: namespace, name and member of each.
-pub async fn restart(
-    fleet: &mut Fleet,
-    changed: &[(String, String, usize)],
-    section: &mut Section,
-) -> Result<Settled> {
+/// looked at.
+pub async fn restart(fleet: &mut Fleet, changed: &[Changed], section: &mut Section) -> Result<Settled> {
     eprintln!("restart");
     let copies = fleet.metrics().await?.of("hanse_copies") as usize;
     fleet.stop().await?;
     fleet.traces.forget_all();
-    for (namespace, name, member) in changed {
-        let wish = Wish { members: 1, ready: None, mark: Some("0".to_owned()) };
+    for Changed { namespace, name, member, mark } in changed {
+        let wish = Wish { members: 1, ready: None, mark: Some(mark.clone()) };
         fleet.traces.expect(Kind::ConfigMap, name, wish);
         fleet.mark(&fleet.members[*member].endpoint, namespace, name, "changed in the member").await?;
     }

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use super::{
     Options, Part,
     fleet::{Clusters, Fleet, Item, NAMESPACE, PATIENCE, config_map, deployment},
-    page::{Aim, Section, in_seconds, milliseconds, rate, times},
+    page::{Aim, Section, begin, in_seconds, milliseconds, rate, times},
     peers,
-    restart::restart,
+    restart::{Changed, restart},
     traces::{Kind, Times, Wish},
 };
 use crate::{
@@ -36,14 +36,13 @@ const ROLLOUTS: usize = 100;
 const CHANGED: usize = 20;
 
 /// W1 and W2: a hundred members.
-pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64)> {
+pub async fn streams(hanse: &Path, options: &Options, sections: &mut Vec<Section>) -> Result<u64> {
     let clusters = options.clusters;
     eprintln!("{clusters} simulated members");
     let pods = options.w1 + options.w2_seconds * options.w2_rate / clusters.max(1);
     let mut fleet =
         Fleet::start(hanse, Clusters::simulated(clusters, pods.div_ceil(100) + NODES).await?).await?;
     fleet.join(|_| Map::new()).await?;
-    let mut sections = Vec::new();
     if options.has(Part::W1) {
         let spec = json!({
             "select": [{"kinds": ["Deployment"], "namespaces": [NAMESPACE]}], "strategy": "Divide",
@@ -52,21 +51,23 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
         fleet.placement("divided", &spec).await?;
         let items =
             (0..options.w1).map(|it| deployment(&format!("w1-{it}"), clusters, clusters, (1, clusters)));
-        let mut section = Section::new(
-            format!("W1: one Deployment per second, each divided between {clusters} simulated members"),
-            format!(
-                "{} Deployments of {clusters} replicas, one in each member; the original has 1 000 replicas, one Deployment \
+        let section = begin(
+            sections,
+            Section::new(
+                format!("W1: one Deployment per second, each divided between {clusters} simulated members"),
+                format!(
+                    "{} Deployments of {clusters} replicas, one in each member; the original has 1 000 replicas, one Deployment \
                  in ten seconds, and 20 000 other pods in each member. Its members are on other machines, here they share \
                  the cores. Beside it: {}.",
-                options.w1,
-                peers::W1
+                    options.w1,
+                    peers::W1
+                ),
+                &["", "Hanse"],
             ),
-            &["", "Hanse"],
         );
-        let found = stream(&fleet, items.collect(), 1.0, clusters, &mut section).await?;
+        let found = stream(&fleet, items.collect(), 1.0, clusters, section).await?;
         let what = format!("W1: until all {clusters} members had it, p99");
         section.aims.push(Aim::at_most(&what, found.arrived.quantile(0.99), 989.0, "ms"));
-        sections.push(section);
     }
     if options.has(Part::W2) {
         let targets = options.w2_targets.min(clusters);
@@ -79,27 +80,29 @@ pub async fn streams(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u
         let count = options.w2_seconds * options.w2_rate;
         let item = |it| deployment(&format!("w2-{it}"), targets, targets, (1, targets)).within(W2);
         let items = (0..count).map(item);
-        let mut section = Section::new(
-            format!(
-                "W2: {} Deployments per second → {targets} of {clusters} simulated members",
-                options.w2_rate
+        let section = begin(
+            sections,
+            Section::new(
+                format!(
+                    "W2: {} Deployments per second → {targets} of {clusters} simulated members",
+                    options.w2_rate
+                ),
+                format!(
+                    "Open loop for {} s, {targets} replicas each; the original goes to all members. Beside it: {}.",
+                    options.w2_seconds,
+                    peers::W2
+                ),
+                &["", "Hanse"],
             ),
-            format!(
-                "Open loop for {} s, {targets} replicas each; the original goes to all members. Beside it: {}.",
-                options.w2_seconds,
-                peers::W2
-            ),
-            &["", "Hanse"],
         );
-        let found = stream(&fleet, items.collect(), options.w2_rate as f64, targets, &mut section).await?;
+        let found = stream(&fleet, items.collect(), options.w2_rate as f64, targets, section).await?;
         let made = rate(count, found.all_arrived);
         for (peer, best) in ["default", "raised"].into_iter().zip(peers::deployments::BEST_RATE) {
             let what = format!("W2: Deployments on {targets} members, to Karmada's {peer} on 3,");
             section.aims.push(Aim::times(&what, made, best, 20.0));
         }
-        sections.push(section);
     }
-    Ok((sections, fleet.traces.reopened()))
+    Ok(fleet.traces.reopened())
 }
 
 /// Exactly so many, also when members are too busy to answer: others are chosen, or they are waited for.
@@ -134,21 +137,24 @@ async fn stream(
 }
 
 /// W5: a thousand members in ten groups, and placements that each mean one group.
-pub async fn crowd(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64)> {
+pub async fn crowd(hanse: &Path, options: &Options, sections: &mut Vec<Section>) -> Result<u64> {
     let (clusters, placements) = (options.w5_clusters, options.w5);
     eprintln!("{clusters} simulated members");
     let mut fleet = Fleet::start(hanse, Clusters::simulated(clusters, 1).await?).await?;
     let group =
         |number: usize| Map::from_iter([(GROUP_LABEL.to_owned(), json!((number % GROUPS).to_string()))]);
     let joined = fleet.join(group).await?;
-    let mut section = Section::new(
-        format!("W5: {} simulated members, {placements} placements", grouped(&clusters.to_string())),
-        format!(
-            "A placement is a namespace with a ConfigMap of 1 KiB and a Deployment of no replicas, and a Placement that \
+    let section = begin(
+        sections,
+        Section::new(
+            format!("W5: {} simulated members, {placements} placements", grouped(&clusters.to_string())),
+            format!(
+                "A placement is a namespace with a ConfigMap of 1 KiB and a Deployment of no replicas, and a Placement that \
              duplicates them to a tenth of the members by a label; the original has 1 000 of them. Beside it: {}.",
-            peers::W5
+                peers::W5
+            ),
+            &["", "Hanse"],
         ),
-        &["", "Hanse"],
     );
     section.row("joined and ready after, s", &[&in_seconds(joined)]);
     section.row("memory of the hub, idle, MiB", &[&number(fleet.resident()?)]);
@@ -195,16 +201,21 @@ pub async fn crowd(hanse: &Path, options: &Options) -> Result<(Vec<Section>, u64
     section.aims.push(Aim::at_most("W5: new versions of many at once after", all.as_secs_f64(), 135.0, "s"));
     section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
     section.row("the hub's files, MiB", &[&number(fleet.on_disk()?)]);
-    let changed: Vec<(String, String, usize)> = (0..CHANGED.min(placements))
+    let changed: Vec<Changed> = (0..CHANGED.min(placements))
         .map(|at| {
             let number = at * placements / CHANGED.min(placements);
-            // The first member of its group.
-            (namespace(number), format!("c-{number}"), number % GROUPS)
+            Changed {
+                namespace: namespace(number),
+                name: format!("c-{number}"),
+                // The first of its group.
+                member: number % GROUPS,
+                mark: if many.contains(&number) { version(&many) } else { "0".to_owned() },
+            }
         })
         .collect();
-    let settled = restart(&mut fleet, &changed, &mut section).await?;
+    let settled = restart(&mut fleet, &changed, section).await?;
     section.aims.push(Aim::at_most("W5: restart, settled after", settled.seconds, 660.0, "s"));
-    Ok((vec![section], fleet.traces.reopened()))
+    Ok(fleet.traces.reopened())
 }
 
 /// New versions of the ConfigMaps of these placements, all at once; how long until all their members have them.
@@ -213,10 +224,10 @@ async fn rollout(fleet: &Fleet, clusters: usize, placements: &[usize]) -> Result
     let began = Instant::now();
     for number in placements {
         let members = (0..clusters).filter(|it| it % GROUPS == number % GROUPS).count();
-        let wish = Wish { members, ready: None, mark: Some(format!("version-{}", placements.len())) };
+        let wish = Wish { members, ready: None, mark: Some(version(placements)) };
         fleet.traces.expect(Kind::ConfigMap, &format!("c-{number}"), wish);
     }
-    let mark = format!("version-{}", placements.len());
+    let mark = version(placements);
     fleet
         .each(placements.len(), |at| {
             let (number, mark) = (placements[at], mark.clone());
@@ -225,6 +236,11 @@ async fn rollout(fleet: &Fleet, clusters: usize, placements: &[usize]) -> Result
         .await?;
     fleet.traces.all_arrived(PATIENCE).await?;
     Ok(began.elapsed())
+}
+
+/// What is written when so many are changed at once.
+fn version(placements: &[usize]) -> String {
+    format!("version-{}", placements.len())
 }
 
 fn namespace(number: usize) -> String {
