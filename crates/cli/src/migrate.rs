@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use env::Env;
 use store::{
     Store, WorkspaceId, backup,
@@ -57,6 +57,19 @@ async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
     let source = EmbeddedStore::open(env, &directory, Default::default())
         .with_context(|| format!("cannot open the store in {}", data.display()))?;
     let (first_epoch, all) = snapshots(&source);
+    if is_moved(env, data, place).await? {
+        is_no_newer(&all, place).await.with_context(|| {
+            format!(
+                "{} was moved to {} before, and is not what was moved: set {} aside, or name another prefix",
+                data.display(),
+                place.url,
+                directory.display()
+            )
+        })?;
+        source.close().await?;
+        eprintln!("all of it was moved before; what was left to do is to set it aside");
+        return set_aside(env, &directory, data, place);
+    }
     etcd::fill(env, &*place.etcd, &place.prefix, first_epoch, all)
         .await
         .with_context(|| format!("cannot write to {}", place.url))?;
@@ -68,11 +81,37 @@ async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
     mark_moved(env, data, place)?;
     etcd::open_up(&*place.etcd, &place.prefix).await?;
     source.close().await?;
-    let moved = aside(env, &directory)?;
     eprintln!(
         "moved {} objects of {} workspaces, and compared all of them",
         totals.objects, totals.workspaces
     );
+    set_aside(env, &directory, data, place)
+}
+
+/// Whether a move there was cut off when only the directory was left to be set aside: nobody has started on it since, and
+/// servers may have gone on in etcd.
+async fn is_moved(env: &Env, data: &Path, place: &Place) -> anyhow::Result<bool> {
+    let marker = env.files.read(&data.join(MOVED)).unwrap_or_default();
+    Ok(marker == place.url.as_bytes() && etcd::is_open(&*place.etcd, &place.prefix).await?)
+}
+
+/// Whether all of it is in etcd, or was: a store that was restored or written to since is ahead of what is there.
+async fn is_no_newer(all: &[Snapshot], place: &Place) -> anyhow::Result<()> {
+    let (_, there) = etcd::read(&*place.etcd, &place.prefix).await?;
+    for snapshot in all {
+        let head = snapshot.state().head;
+        let there = there.iter().find(|it| it.id() == snapshot.id()).map(|it| it.state().head);
+        ensure!(
+            there.is_some_and(|there| head <= there),
+            "workspace {} is ahead of what is in etcd",
+            snapshot.id()
+        );
+    }
+    Ok(())
+}
+
+fn set_aside(env: &Env, directory: &Path, data: &Path, place: &Place) -> anyhow::Result<()> {
+    let moved = aside(env, directory)?;
     eprintln!(
         "what was in {} is in {} now; delete it when you are sure",
         directory.display(),
@@ -110,8 +149,12 @@ async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<(
         })?,
         false => copy_to_directory(env, place, data, &directory).await?,
     };
-    let _ = env.files.remove(&data.join(MOVED));
+    // Nobody starts on the directory before nobody can start on what is in etcd.
     etcd::retire(&*place.etcd, &place.prefix, &target).await?;
+    let marker = data.join(MOVED);
+    if env.files.read(&marker).is_ok() {
+        env.files.remove(&marker).with_context(|| format!("cannot remove {}", marker.display()))?;
+    }
     eprintln!(
         "moved {} objects of {} workspaces, and compared all of them",
         totals.objects, totals.workspaces
@@ -128,11 +171,13 @@ async fn copy_to_directory(
     data: &Path,
     directory: &Path,
 ) -> anyhow::Result<backup::Totals> {
+    etcd::can_leave(&*place.etcd, &place.prefix).await?;
     env.files.create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
     // Until all of it is there, nobody begins with nothing in its place.
     mark_moved(env, data, place)?;
     // First of all, so that no server begins to lead meanwhile, not even one that was paused and wakes up.
-    etcd::leave(&*place.etcd, &place.prefix, &data.display().to_string()).await?;
+    let target = data.display().to_string();
+    etcd::leave(&*place.etcd, &place.prefix, &target).await?;
     let copied = async {
         nobody_leads(env, place).await?;
         share_authorities(env, place, &data.join("pki")).await?;
@@ -145,7 +190,7 @@ async fn copy_to_directory(
     };
     match copied.await {
         Ok(totals) => Ok(totals),
-        Err(error) => match etcd::open_up(&*place.etcd, &place.prefix).await {
+        Err(error) => match etcd::stay(&*place.etcd, &place.prefix, &target).await {
             Ok(()) => Err(error),
             Err(closed) => {
                 Err(error.context(format!("{} stays closed until it is begun again ({closed})", place.url)))

@@ -51,7 +51,7 @@ use crate::{
     memory::expiry_commit,
 };
 
-pub use fill::{fill, is_leaving, leave, open_up, read, retire, servers};
+pub use fill::{can_leave, fill, is_leaving, is_open, leave, open_up, read, retire, servers, stay};
 pub use layout::Registration;
 pub use route::{Courier, NoCourier, Undelivered};
 

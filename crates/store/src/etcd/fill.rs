@@ -1,6 +1,6 @@
 //! Moving a whole store into etcd, and closing one that was moved away.
 
-use ::etcd::{Etcd, Keys, Op, Range, Txn};
+use ::etcd::{Compare, Etcd, Keys, Op, Range, Revision, Txn};
 use bytes::Bytes;
 use env::Env;
 
@@ -43,29 +43,36 @@ pub async fn fill(
     Ok(totals)
 }
 
-/// Lets servers open what was filled, or was to be moved away and was not.
+/// Lets servers open what was filled.
 pub async fn open_up(etcd: &dyn Etcd, prefix: &str) -> Result<(), OpenError> {
-    set_closed(etcd, prefix, None).await
+    set_closed(etcd, prefix, None, |why| why == Some(UNFINISHED)).await
 }
 
 /// Everything that is kept below `prefix` now, and its first epoch, whoever may open it.
 pub async fn read(etcd: &dyn Etcd, prefix: &str) -> Result<(u32, Vec<Snapshot>), OpenError> {
     let layout = Layout::new(prefix);
-    let (meta, revision) = meta(etcd, &layout).await?;
+    let Agreed { meta, revision, .. } = agreed(etcd, &layout).await?;
     let live = Live::new(live::Options { first_epoch: meta.first_epoch, ..Default::default() });
     super::follow::read_all(etcd, &layout, revision).await?.install(&live);
     Ok((meta.first_epoch, live.snapshots()))
 }
 
-/// What all servers agree on, and the revision it was read at. Unlike a server, nobody who moves makes one.
-async fn meta(etcd: &dyn Etcd, layout: &Layout) -> Result<(Meta, ::etcd::Revision), OpenError> {
+/// What all servers agree on, since when, and the revision it was read at.
+struct Agreed {
+    meta: Meta,
+    modified: Revision,
+    revision: Revision,
+}
+
+/// Unlike a server, nobody who moves makes one.
+async fn agreed(etcd: &dyn Etcd, layout: &Layout) -> Result<Agreed, OpenError> {
     let found = etcd.range(Range::now(Keys::one(layout.meta()))).await?;
     let Some(kv) = found.kvs.first() else {
         return Err(OpenError::Empty { prefix: layout.prefix().to_owned() });
     };
     let meta = serde_json::from_slice(&kv.value)
         .map_err(|error| OpenError::Store(super::layout::unreadable(&error.to_string())))?;
-    Ok((meta, found.revision))
+    Ok(Agreed { meta, modified: kv.modified, revision: found.revision })
 }
 
 fn put(key: Bytes, value: Bytes) -> Op {
@@ -152,28 +159,78 @@ pub async fn servers(etcd: &dyn Etcd, prefix: &str) -> Result<(Vec<String>, usiz
 /// Closes what is to be moved to `target`: whoever opens it from now on is told so, and whoever has it open cannot begin
 /// to lead any more. A move that was begun and not ended may be begun again, also to elsewhere.
 pub async fn leave(etcd: &dyn Etcd, prefix: &str, target: &str) -> Result<(), OpenError> {
-    set_closed(etcd, prefix, Some(format!("{LEAVING}{target}"))).await
+    set_closed(etcd, prefix, Some(leaving(target)), may_leave).await
 }
 
-/// All of it is at `target` now: it stays closed.
+/// Fails as [`leave`] would, and changes nothing.
+pub async fn can_leave(etcd: &dyn Etcd, prefix: &str) -> Result<(), OpenError> {
+    let Agreed { meta, .. } = agreed(etcd, &Layout::new(prefix)).await?;
+    if may_leave(meta.closed.as_deref()) { Ok(()) } else { Err(refused(prefix, meta.closed)) }
+}
+
+/// Lets servers open again what was to be moved to `target` and was not, unless somebody moves it elsewhere by now.
+pub async fn stay(etcd: &dyn Etcd, prefix: &str, target: &str) -> Result<(), OpenError> {
+    set_closed(etcd, prefix, None, |why| why == Some(&leaving(target))).await
+}
+
+/// All of it is at `target` now: it stays closed. That is refused if somebody has begun to move it elsewhere.
 pub async fn retire(etcd: &dyn Etcd, prefix: &str, target: &str) -> Result<(), OpenError> {
-    set_closed(etcd, prefix, Some(format!("it was moved to {target}"))).await
+    let moved = moved(target);
+    set_closed(etcd, prefix, Some(moved.clone()), |why| why == Some(&leaving(target)) || why == Some(&moved))
+        .await
 }
 
-/// Whether a move to `target` was begun and not ended.
+/// Whether a move to `target` was begun. It may be over but for the target's own part in it.
 pub async fn is_leaving(etcd: &dyn Etcd, prefix: &str, target: &str) -> Result<bool, OpenError> {
-    let (meta, _) = meta(etcd, &Layout::new(prefix)).await?;
-    Ok(meta.closed.is_some_and(|why| why.strip_prefix(LEAVING) == Some(target)))
+    let Agreed { meta, .. } = agreed(etcd, &Layout::new(prefix)).await?;
+    Ok(meta.closed.is_some_and(|why| why == leaving(target) || why == moved(target)))
 }
 
-async fn set_closed(etcd: &dyn Etcd, prefix: &str, closed: Option<String>) -> Result<(), OpenError> {
-    let layout = Layout::new(prefix);
-    let (meta, _) = meta(etcd, &layout).await?;
-    if let (Some(why), Some(_)) = (&meta.closed, &closed)
-        && !why.starts_with(LEAVING)
-    {
-        return Err(OpenError::Closed { prefix: layout.prefix().to_owned(), why: why.clone() });
+/// Whether there is something that servers may open.
+pub async fn is_open(etcd: &dyn Etcd, prefix: &str) -> Result<bool, OpenError> {
+    match agreed(etcd, &Layout::new(prefix)).await {
+        Ok(Agreed { meta, .. }) => Ok(meta.closed.is_none()),
+        Err(OpenError::Empty { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
-    let meta = Meta { closed, ..meta };
-    write(etcd, vec![put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())]).await
+}
+
+fn leaving(target: &str) -> String {
+    format!("{LEAVING}{target}")
+}
+
+fn moved(target: &str) -> String {
+    format!("it was moved to {target}")
+}
+
+fn may_leave(closed: Option<&str>) -> bool {
+    closed.is_none_or(|why| why.starts_with(LEAVING))
+}
+
+fn refused(prefix: &str, closed: Option<String>) -> OpenError {
+    let why = closed.unwrap_or_else(|| "somebody has opened it again".to_owned());
+    OpenError::Closed { prefix: Layout::new(prefix).prefix().to_owned(), why }
+}
+
+/// Several may move it at once: each goes on from what it has seen, or not at all.
+async fn set_closed(
+    etcd: &dyn Etcd,
+    prefix: &str,
+    closed: Option<String>,
+    may: impl Fn(Option<&str>) -> bool,
+) -> Result<(), OpenError> {
+    let layout = Layout::new(prefix);
+    loop {
+        let Agreed { meta, modified, .. } = agreed(etcd, &layout).await?;
+        if !may(meta.closed.as_deref()) {
+            return Err(refused(prefix, meta.closed));
+        }
+        let meta = Meta { closed: closed.clone(), ..meta };
+        let value = serde_json::to_vec(&meta).unwrap_or_default().into();
+        let when = vec![Compare::Modified(layout.meta(), modified)];
+        let change = Txn { when, then: vec![put(layout.meta(), value)], ..Txn::default() };
+        if etcd.txn(change).await?.held {
+            return Ok(());
+        }
+    }
 }

@@ -233,3 +233,74 @@ async fn every_workspace_moves_back_and_what_expires_still_does() -> Result<()> 
     })
     .await
 }
+
+/// What was set aside in `data`.
+fn set_aside(data: &Path) -> Result<PathBuf> {
+    let mut names = std::fs::read_dir(data)?.filter_map(Result::ok).map(|it| it.path());
+    let found = names.find(|path| text(path).contains("store.moved-"));
+    found.with_context(|| format!("nothing is set aside in {}", data.display()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_there_that_was_cut_off_at_its_end_is_ended_by_the_same_command() -> Result<()> {
+    // Given a move that was cut off when etcd was open and the directory was not set aside yet,
+    let peer = OnEtcd::with_large_maps(1).await?;
+    let store = peer.data.join("store");
+    std::fs::rename(set_aside(&peer.data)?, &store)?;
+    // and a server elsewhere that goes on in etcd.
+    let elsewhere = peer.directory.path().join("elsewhere");
+    let hub = HubProcess::start_with(&elsewhere, free_port()?, &peer.serve_flags())?;
+    let client = hub.client().await?;
+    ensure!(client.post(MAPS, &json!({"metadata": {"name": "since"}})).await?.code == 201);
+    let since = client.get(MAPS).await?.json();
+    hub.stop()?;
+    // When the same command is given again
+    let (done, said) = migrate(&text(&peer.data), &peer.url, &peer.access)?;
+    // Then it does what was left to do, and nothing to what is in etcd,
+    ensure!(done && said.contains("all of it was moved before"), "{said}");
+    ensure!(!store.exists(), "it is set aside");
+    let hub = peer.start()?;
+    ensure!(hub.client().await?.get(MAPS).await?.json()["items"] == since["items"], "neither more nor less");
+    hub.stop()?;
+    // and a store on which somebody has gone on is left where it is.
+    let marker = peer.data.join("moved-to");
+    let moved = std::fs::read(&marker)?;
+    std::fs::remove_file(&marker)?;
+    std::fs::rename(set_aside(&peer.data)?, &store)?;
+    let hub = HubProcess::start(&peer.data)?;
+    for number in 0..50 {
+        let map = json!({"metadata": {"name": format!("here-{number}")}});
+        ensure!(hub.client().await?.post(MAPS, &map).await?.code == 201);
+    }
+    hub.stop()?;
+    env::Env::real().files.write_atomic(&marker, &moved, false)?;
+    let (done, said) = migrate(&text(&peer.data), &peer.url, &peer.access)?;
+    ensure!(!done && said.contains("is not what was moved"), "{said}");
+    ensure!(store.exists(), "it is where it was");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_moved_to_one_directory_is_not_moved_to_another() -> Result<()> {
+    // Given a move to one directory that was killed,
+    let peer = OnEtcd::with_large_maps(40).await?;
+    let [one, other] = ["one", "other"].map(|name| peer.directory.path().join(name));
+    let mut moving = peer.begin_to_move(&one)?;
+    until_there(&one.join("store.unfinished"), &mut moving)?;
+    moving.kill()?;
+    moving.wait()?;
+    // and one to another that was not
+    let (done, said) = peer.move_to(&other)?;
+    ensure!(done, "{said}");
+    // When the first is begun again, then it is told where all of it is, and nobody begins on what it left
+    let (done, said) = peer.move_to(&one)?;
+    ensure!(!done && said.contains(&format!("it was moved to {}", text(&other))), "{said}");
+    let (started, said) = hanse(&["serve".into(), "--data".into(), text(&one)])?;
+    ensure!(!started && said.contains(&peer.url), "{said}");
+    // and the same command for the other finds that all is done.
+    let (done, said) = peer.move_to(&other)?;
+    ensure!(done, "{said}");
+    let hub = HubProcess::start(&other)?;
+    ensure!(hub.client().await?.get(MAPS).await?.json()["items"] == peer.maps["items"], "all is there");
+    hub.stop()
+}
