@@ -12,6 +12,7 @@
 //!
 //! Pure: the API server serves [`rows`], and its controller brings about what is said here.
 
+mod deletion;
 pub mod federated;
 pub mod members;
 pub mod report;
@@ -20,6 +21,7 @@ mod schema;
 pub mod translate;
 pub mod types;
 
+pub use deletion::{DeleteOption, Owned, delete_option};
 pub use federated::Federated;
 pub use rows::rows;
 pub use types::{FederatedType, Form};

@@ -1,5 +1,7 @@
 //! Clusters as KubeFed and the cluster registry write them down, and `Cluster` as Hanse does.
 
+use std::net::IpAddr;
+
 use api::cluster::condition as own;
 use machinery::{
     field_error::Cause,
@@ -116,13 +118,23 @@ pub fn cluster(register: Register, object: &Value) -> Option<Value> {
 /// Of several the one that is for most clients: this hub's own address is not known here. `0.0.0.0` is every client's.
 fn address(endpoints: &Value) -> Option<String> {
     let all = endpoints["serverEndpoints"].as_array()?;
-    let width = |it: &&Value| {
-        let cidr = it["clientCIDR"].as_str().unwrap_or("0.0.0.0/0");
-        cidr.split_once('/').and_then(|(_, bits)| bits.parse::<u8>().ok()).unwrap_or(0)
-    };
-    let address = all.iter().min_by_key(width)?["serverAddress"].as_str().filter(|it| !it.is_empty())?;
+    let width = |it: &Value| prefix(it["clientCIDR"].as_str().unwrap_or("0.0.0.0/0"));
+    let widest = all.iter().filter_map(|it| Some((width(it)?, it))).min_by_key(|(width, _)| *width)?.1;
+    let address = widest["serverAddress"].as_str().filter(|it| !it.is_empty())?;
     let scheme = if address.contains("://") { "" } else { "https://" };
     Some(format!("{scheme}{address}"))
+}
+
+/// How many bits of a client's address it names; `None`: it names no clients.
+fn prefix(cidr: &str) -> Option<u8> {
+    let (address, bits) = cidr.split_once('/').map_or((cidr, None), |(address, bits)| (address, Some(bits)));
+    let address: IpAddr = address.parse().ok()?;
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    match bits {
+        Some(bits) => bits.parse().ok().filter(|bits| *bits <= all),
+        None if address.is_unspecified() => Some(0),
+        None => Some(all),
+    }
 }
 
 /// The status of a registered cluster, of what is known of the `Cluster`; `None`: there is none, and why.

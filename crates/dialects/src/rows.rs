@@ -11,7 +11,8 @@ use machinery::{
 use serde_json::{Value, json};
 
 use crate::{
-    CORE_GROUP, DOTTED_GROUP, REGISTRY_GROUP, SCHEDULING_GROUP, TYPED_GROUP, TYPES_GROUP, members, schema,
+    CORE_GROUP, DELETE_OPTION_ANNOTATION, DOTTED_GROUP, REGISTRY_GROUP, SCHEDULING_GROUP, TYPED_GROUP,
+    TYPES_GROUP, delete_option, members, schema,
     types::{TARGETS, Target},
 };
 
@@ -93,6 +94,7 @@ fn federated(target: &Target) -> Vec<Row> {
         rows.push(Row {
             columns: FEDERATED_COLUMNS,
             schema: Some(schema::template_alone),
+            validate: check_delete_option,
             ..row(group, "v1alpha1", kind.clone(), plural.clone())
         });
         rows.push(Row {
@@ -128,9 +130,9 @@ fn short_names(kind: &str) -> &'static [&'static str] {
     }
 }
 
-fn check_unified(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
-    let Some(spec) = object(new, "spec") else { return Vec::new() };
-    let mut causes = Vec::new();
+fn check_unified(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
+    let mut causes = check_delete_option(new, old);
+    let Some(spec) = object(new, "spec") else { return causes };
     if let Some(overrides) = spec.get("overrides")
         && let Err(problem) = kinds::overrides::read(overrides)
     {
@@ -140,6 +142,18 @@ fn check_unified(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
         causes.extend(check_selector(placement));
     }
     causes
+}
+
+/// One that was stored before it was looked at does not stand in the way of other changes.
+fn check_delete_option(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
+    let annotations =
+        |tree: &Tree| tree.get("metadata").map(|it| it["annotations"].clone()).unwrap_or_default();
+    let asked = annotations(new);
+    let is_as_before =
+        old.is_some_and(|old| annotations(old)[DELETE_OPTION_ANNOTATION] == asked[DELETE_OPTION_ANNOTATION]);
+    let problem = delete_option(&asked).err().filter(|_| !is_as_before);
+    let path = format!("metadata.annotations[{DELETE_OPTION_ANNOTATION}]");
+    problem.map(|why| Cause::invalid(path, &asked[DELETE_OPTION_ANNOTATION], &why)).into_iter().collect()
 }
 
 fn check_selector(placement: &Tree) -> Vec<Cause> {

@@ -134,6 +134,7 @@ pub fn configured<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<Federated
     for config in configs {
         let Some(read) = read(config) else { continue };
         match all.iter_mut().find(|it| it.is_at(&read.group, &read.plural)) {
+            Some(known) if known.target_kind != read.target_kind => {}
             Some(known) => {
                 (known.collects_status, known.disabled) = (read.collects_status, read.disabled);
             }
@@ -149,10 +150,14 @@ pub fn config_status(config: &Value) -> Value {
     let (of_cluster, stays) =
         ("only kinds with objects in namespaces can be federated", "its objects stay in the hub");
     let read = read(config);
-    let why_not = match &read {
-        None => Some(of_cluster),
-        Some(read) if builtin().iter().any(|it| it.is_at(&read.group, &read.plural)) => None,
-        Some(read) => (!may_be_federated(read)).then_some(stays),
+    let known =
+        read.as_ref().and_then(|read| builtin().into_iter().find(|it| it.is_at(&read.group, &read.plural)));
+    let why_not = match (&read, known) {
+        (None, _) => Some(of_cluster),
+        (Some(read), Some(known)) => {
+            (known.target_kind != read.target_kind).then_some("its federated kind is that of another")
+        }
+        (Some(read), None) => (!may_be_federated(read)).then_some(stays),
     };
     let runs = read.as_ref().is_some_and(|it| why_not.is_none() && !it.disabled);
     let collects = runs && read.is_some_and(|it| it.collects_status);
@@ -213,6 +218,13 @@ mod tests {
         })
     }
 
+    /// Names the federated kind of another.
+    fn taken() -> Value {
+        let mut taken = config("widgets.example.com", json!({"kind": "Widget"}), "Disabled");
+        taken["spec"]["federatedType"]["pluralName"] = json!("federatedconfigmaps");
+        taken
+    }
+
     #[test]
     fn a_config_changes_what_is_there_and_adds_what_is_not() {
         let configs = [
@@ -225,11 +237,13 @@ mod tests {
             ),
             config("rolebindings.rbac.authorization.k8s.io", json!({"kind": "RoleBinding"}), "Enabled"),
             config("assignments.hanse.io", json!({"kind": "Assignment"}), "Enabled"),
+            taken(),
         ];
         let all = configured(configs.iter());
         assert_eq!(all.len(), builtin().len() + 1, "what the hub keeps to itself cannot be made so");
         let find = |plural: &str| all.iter().find(|it| it.is_at(TYPES_GROUP, plural)).unwrap();
         assert!(find("federateddeployments").disabled);
+        assert!(!find("federatedconfigmaps").disabled, "it is no Widget's");
         let widget = find("federatedwidgets");
         assert_eq!(
             (widget.target_api_version.as_str(), widget.target_plural.as_str()),
@@ -256,6 +270,7 @@ mod tests {
                 config("namespaces", json!({"kind": "Namespace", "scope": "Cluster"}), "Enabled"),
                 ("Running", "NotRunning", false),
             ),
+            (taken(), ("NotRunning", "NotRunning", true)),
             (
                 config("clusterroles.rbac.authorization.k8s.io", role, "Enabled"),
                 ("NotRunning", "NotRunning", true),

@@ -182,19 +182,31 @@ enum Shown {
 /// here, a test has them in the words of that.
 const FAMILIES: [(&str, usize, Shown); 12] = {
     const CAPACITY: (&str, &str) = ("sync/src/unscheduled.rs", "capacity_is_found_as_in_federation");
+    const IN_A_HUB: &str = "testing/tests/dialects/vectors.rs";
     use Shown::{By, Nothing};
     [
-        ("placement", 9, By(&[("placement/tests/dialects.rs", "placements_choose_as_in_kubefed")])),
+        (
+            "placement",
+            9,
+            By(&[
+                ("placement/tests/dialects.rs", "placements_choose_as_in_kubefed"),
+                (IN_A_HUB, "placements_choose_clusters_as_in_kubefed"),
+            ]),
+        ),
         (
             "namespacedPlacement",
             5,
-            By(&[("dialects/tests/kubefed.rs", "a_namespace_allows_what_it_allows_in_kubefed")]),
+            By(&[
+                ("dialects/tests/kubefed.rs", "a_namespace_allows_what_it_allows_in_kubefed"),
+                (IN_A_HUB, "namespaces_limit_what_is_in_them_as_in_kubefed"),
+            ]),
         ),
         (
             "overrides",
             16,
             By(&[
                 ("kinds/tests/vectors.rs", "overrides_change_copies_and_nothing_else"),
+                (IN_A_HUB, "overrides_change_copies_as_in_kubefed"),
                 (
                     "sync/src/copies/render.rs",
                     "a_federated_copy_is_managed_whatever_its_template_and_overrides_say",
@@ -204,10 +216,13 @@ const FAMILIES: [(&str, usize, Shown); 12] = {
         (
             "rspOverrideMap",
             3,
-            By(&[(
-                "dialects/tests/kubefed.rs",
-                "a_plan_takes_the_place_of_overridden_replicas_and_of_nothing_else",
-            )]),
+            By(&[
+                (
+                    "dialects/tests/kubefed.rs",
+                    "a_plan_takes_the_place_of_overridden_replicas_and_of_nothing_else",
+                ),
+                (IN_A_HUB, "a_plan_goes_before_overridden_replicas_and_leaves_other_overrides"),
+            ]),
         ),
         (
             "retention",

@@ -33,4 +33,5 @@ mod removal;
 mod retention;
 mod scheduling;
 mod type_configs;
+mod vectors;
 mod words;

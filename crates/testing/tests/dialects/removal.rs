@@ -108,6 +108,21 @@ async fn scenario_16_what_copies_own_stays_if_that_is_asked_for() -> Result<()> 
     Ok(())
 }
 
+/// Who mistypes what is to be kept is told so, and nothing is deleted that should stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_options_that_cannot_be_read_delete_nothing() -> Result<()> {
+    let world = settled().await?;
+    for option in [r#"{"propagationPolicy": "orphan"}"#, "Orphan", r#"{"preconditions": {"uid": "1"}}"#] {
+        let annotations = json!({"metadata": {"annotations": {"kubefed.io/deleteoption": option}}});
+        let refused = world.client.merge_patch(&path(&web()), &annotations).await?;
+        assert_eq!(refused.code, 422, "{}", refused.text());
+        assert!(refused.text().contains("kubefed.io/deleteoption"), "{}", refused.text());
+    }
+    let stored = world.get(&path(&web())).await?;
+    assert!(stored["metadata"]["annotations"].get("kubefed.io/deleteoption").is_none());
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_16_a_cluster_that_does_not_answer_is_cleaned_up_when_it_is_back() -> Result<()> {
     let world = settled().await?;

@@ -73,7 +73,7 @@ fn in_hash_order(key: &str) -> Vec<(String, u64)> {
     [A, B, C].map(|name| (name.to_owned(), count(name))).to_vec()
 }
 
-fn preference(spec: Value) -> Value {
+pub fn preference(spec: Value) -> Value {
     let mut whole = json!({
         "apiVersion": "scheduling.kubefed.io/v1alpha1", "kind": "ReplicaSchedulingPreference",
         "metadata": {"name": "web", "namespace": NS}, "spec": {"targetKind": "FederatedDeployment"},

@@ -30,7 +30,7 @@ pub fn config(name: &str, kind: &str, propagation: &str, collects: bool) -> Valu
 }
 
 /// Waits until it says so of what it says now.
-async fn until_runs(world: &World, config: &Value, propagation: &str, collection: &str) -> Result<Value> {
+pub async fn until_runs(world: &World, config: &Value, propagation: &str, collection: &str) -> Result<Value> {
     let holds = |it: &Value| {
         let status = &it["status"];
         (text(status, "/propagationController"), text(status, "/statusController"))
@@ -82,7 +82,7 @@ async fn a_kind_that_is_switched_off_stays_as_it_is_until_it_is_switched_on() ->
 }
 
 /// A definition of a kind with a status.
-fn definition(group: &str, kind: &str) -> Value {
+pub fn definition(group: &str, kind: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     let version = if group == "example.com" { "v1" } else { "v1beta1" };
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -100,14 +100,14 @@ fn definition(group: &str, kind: &str) -> Value {
     })
 }
 
-async fn until_served(client: &testing::client::Client, collection: &str) -> Result<()> {
+pub async fn until_served(client: &testing::client::Client, collection: &str) -> Result<()> {
     crate::world::until(client, collection, "it is served", |it| it["items"].is_array()).await.map(drop)
 }
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
 /// A member that serves widgets, and whose admin lets sessions have them.
-async fn with_widgets(world: &World, name: &str) -> Result<Member> {
+pub async fn with_widgets(world: &World, name: &str) -> Result<Member> {
     world.clusters.simulation.add(name, sim::ClusterOptions::default()).await?;
     let member = world.member(name).await?;
     member.create(&definition("example.com", "Widget")).await?;

@@ -1,7 +1,7 @@
 //! The end of a federated object: its copies go first, or stay if that is asked for.
 
 use api::assignment::Propagation as Kept;
-use dialects::{DELETE_OPTION_ANNOTATION, FINALIZER, FederatedType, ORPHAN_ANNOTATION};
+use dialects::{DELETE_OPTION_ANNOTATION, FINALIZER, FederatedType, ORPHAN_ANNOTATION, Owned};
 use jiff::Timestamp;
 use machinery::{Object, status::Status};
 use serde_json::{Value, json};
@@ -88,19 +88,18 @@ async fn remove(
             return Ok(After::Done);
         }
     }
-    let asked: Value = annotations[DELETE_OPTION_ANNOTATION]
-        .as_str()
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default();
-    let propagation = match asked["propagationPolicy"].as_str() {
-        Some("Orphan") => Propagation::Orphan,
-        Some("Foreground") => Propagation::Foreground,
-        _ => Propagation::Background,
+    // Nothing goes before it is known what is to become of what it owns.
+    let asked = dialects::delete_option(annotations)
+        .map_err(|why| Status::bad_request(format!("{DELETE_OPTION_ANNOTATION}: {why}")))?;
+    let propagation = match asked.owned {
+        Owned::Orphan => Propagation::Orphan,
+        Owned::Foreground => Propagation::Foreground,
+        Owned::Background => Propagation::Background,
     };
     let options = Options {
         propagation: Some(propagation),
         uid: Some(plain.head.uid.to_string()),
-        grace_seconds: asked["gracePeriodSeconds"].as_i64(),
+        grace_seconds: asked.grace_seconds,
         ..Options::default()
     };
     match delete::delete_one(&context, &plain_key, &options, &mut Notes::default()).await {
