@@ -4,8 +4,9 @@
 //!
 //! * Within a life, memory after the last round may exceed that after the second by a tenth and 8 MiB. The first round
 //!   fills caches and is left out. What is not given back after each of the rounds between adds up: a leak of 100 bytes
-//!   per request shows from about 100 000 requests on. The median over all lives counts, for one may have been measured
-//!   while something else went on.
+//!   per request shows from about 100 000 requests on, which is what the last life is for: it takes half of all the time,
+//!   and is judged by itself. The median over all short lives counts, for one may have been measured while something else
+//!   went on.
 //! * Across lives, memory at the end of those in the last quarter may exceed that in the first by as much: what a
 //!   restart brings back, such as objects that nobody removes, shows there.
 //! * Threads and files at the end of a life may exceed those after its second round by a handful.
