@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// most.
 const CROWD: usize = 25;
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
-/// After a failure of the store.
+/// What the store did not take is tried again after so long; others do not wait for it.
 const RETRY: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
 /// Against others who write the same Assignment.
@@ -115,7 +115,6 @@ impl Reporter {
             let batch = self.take();
             if let Err(error) = self.write_all(batch).await {
                 tracing::warn!(%error, "cannot write what became of copies");
-                self.hub.env.clock.sleep(RETRY).await;
             }
         }
     }
@@ -159,7 +158,7 @@ impl Reporter {
 
     /// Unless there is something newer.
     fn put_back(&self, errand: Errand, reports: BTreeMap<String, Report>) {
-        let due = self.hub.env.clock.elapsed();
+        let due = self.hub.env.clock.elapsed() + RETRY;
         let mut pending = self.pending.lock();
         let newer = pending.entry(errand).or_insert_with(|| Pending { reports: BTreeMap::new(), due });
         newer.due = due;
@@ -364,6 +363,24 @@ mod tests {
         // What is said already is not written again.
         reporter.report(&errand, gone, News::Turn);
         assert!(reporter.pending.lock().is_empty());
+        peer.stop().await;
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_keeps_nobody_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let (peer, errand) = hub_with_assignment(directory.path()).await;
+        let other = Errand::new(&server::hub::default_id(), "shop", "configmaps.settings");
+        let reporter = Reporter::new(peer.hub.clone());
+        reporter.report(&errand, report("a", 1), News::Turn);
+        for (errand, reports) in reporter.take() {
+            reporter.put_back(errand.clone(), reports);
+            reporter.writing.lock().remove(&errand);
+        }
+        reporter.report(&other, report("a", 1), News::Turn);
+        let taken: Vec<Errand> = reporter.take().into_iter().map(|(errand, _)| errand).collect();
+        assert_eq!(taken, [other], "the one that failed waits by itself");
+        assert_eq!(reporter.pending.lock().len(), 1, "and is not forgotten");
         peer.stop().await;
     }
 
