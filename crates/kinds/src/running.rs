@@ -1,4 +1,4 @@
-//! What of a workload runs in a cluster, and how much of it the cluster can hold, by its pods.
+//! How much of a workload a cluster can hold, by its pods; and its status without what has no room.
 
 use serde_json::{Value, json};
 
@@ -9,14 +9,6 @@ use crate::{
 
 /// A pod that cannot be scheduled counts as such after this many seconds: until then room may be made.
 pub const UNSCHEDULABLE_AFTER: i64 = 60;
-
-/// Pods by what they do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PodCounts {
-    pub running_and_ready: u64,
-    /// For longer than [`UNSCHEDULABLE_AFTER`].
-    pub unschedulable: u64,
-}
 
 /// Since when no node was found for a pod, in seconds since 1970; `None`: one was, or nobody has looked.
 pub fn unschedulable_since(pod: &Value) -> Option<i64> {
@@ -29,23 +21,10 @@ pub fn unschedulable_since(pod: &Value) -> Option<i64> {
     Some(time.map_or(0, |(second, _)| second))
 }
 
-/// What a cluster runs and can hold of a workload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Running {
-    pub current: u64,
-    /// `None`: not known, since nothing has failed to be scheduled.
-    pub capacity: Option<u64>,
-}
-
-/// If all that is wanted is ready nobody has to look at pods; otherwise they say how many run, and how many had no
-/// place.
-pub fn running(wanted: u64, ready: u64, pods: impl FnOnce() -> PodCounts) -> Running {
-    if wanted == ready {
-        return Running { current: ready, capacity: None };
-    }
-    let PodCounts { running_and_ready, unschedulable } = pods();
-    let capacity = (unschedulable > 0).then(|| wanted.saturating_sub(unschedulable));
-    Running { current: running_and_ready, capacity }
+/// How much of a workload a cluster can hold that wants so many pods of it, of which so many have had no place for longer
+/// than [`UNSCHEDULABLE_AFTER`]; `None`: not known, since each has one. Pods of before that are still there may be among them.
+pub fn capacity(wanted: u64, unschedulable: u64) -> Option<u64> {
+    (unschedulable > 0).then(|| wanted.saturating_sub(unschedulable))
 }
 
 /// What is held to fit, where `before` was, of a workload with so many pods of which so many are ready. Pods that were just

@@ -1,10 +1,7 @@
 //! How much of a workload a member has nodes for, by what its pods say.
 
 use api::assignment::{Reference, Report};
-use kinds::{
-    Split,
-    running::{self, PodCounts},
-};
+use kinds::{Split, running};
 use machinery::selector::LabelSelector;
 use serde_json::Value;
 
@@ -31,8 +28,7 @@ impl Session {
             // What was found before holds until it is known better.
             None => before,
             Some(unschedulable) => {
-                let pods = || PodCounts { unschedulable, ..PodCounts::default() };
-                running::capacity_after(before, running::running(all, ready, pods).capacity, all, ready)
+                running::capacity_after(before, running::capacity(all, unschedulable), all, ready)
             }
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::{self, NS},
-    words::{A, B, C, federated, named, plain, start, until_told},
+    words::{A, B, C, federated, label_cluster, named, plain, start, until_told},
     world::{Member, World, condition, path},
 };
 
@@ -56,6 +56,24 @@ async fn scenario_10_a_job_is_divided_and_complete_when_all_of_it_is() -> Result
     for name in [A, B] {
         assert!(done(&world.member(name).await?.get(&path(&job(2, 7, "1s"))).await?), "{name}");
     }
+    Ok(())
+}
+
+/// Federation left Jobs out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_obeys_a_cluster_selector_too() -> Result<()> {
+    let world = divided(&[A, B]).await?;
+    label_cluster(&world, A, json!({"location": "europe"})).await?;
+    label_cluster(&world, B, json!({"location": "usa"})).await?;
+    let mut job = job(2, 7, "1s");
+    let selector = r#"[{"key": "location", "operator": "in", "values": ["usa"]}]"#;
+    job["metadata"]["annotations"]["federation.alpha.kubernetes.io/cluster-selector"] = json!(selector);
+    world.apply(&job).await?;
+    let done = |it: &Value| condition(it, "Complete")["status"] == "True";
+    let whole = world.until(&path(&job), "it is complete", done).await?;
+    assert_eq!(whole["status"]["succeeded"], 7);
+    assert_eq!(counts(&world.member(B).await?).await?, (2, 7));
+    assert!(!world.member(A).await?.has(&path(&job)).await?);
     Ok(())
 }
 

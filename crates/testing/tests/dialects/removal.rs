@@ -150,6 +150,33 @@ async fn scenario_16_a_cluster_that_does_not_answer_is_cleaned_up_when_it_is_bac
     b.until_gone(&copy).await
 }
 
+/// KubeFed looked for copies only where an object was to be by then, and leaked this one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_was_to_leave_a_silent_cluster_goes_when_it_is_back_though_its_object_is_deleted()
+-> Result<()> {
+    let world = settled().await?;
+    let copy = path(&plain(&web()));
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    world.cut(B)?;
+    let ready = |it: &Value| api::cluster::condition(it, "Ready").is_some_and(|it| it["status"] == "True");
+    world.until(&format!("{}/{B}", crate::world::CLUSTERS), "it is lost", |it| !ready(it)).await?;
+    let mut alone = web();
+    alone["spec"]["placement"] = named(&[A]);
+    world.apply(&alone).await?;
+    world
+        .until(&path(&web()), "it is observed", |it| {
+            it["status"]["observedGeneration"] == it["metadata"]["generation"]
+        })
+        .await?;
+    world.client.delete(&path(&web())).await?;
+    a.until_gone(&copy).await?;
+    world.until_gone(&path(&web())).await?;
+    assert!(b.has(&copy).await?);
+
+    world.heal(B)?;
+    b.until_gone(&copy).await
+}
+
 /// As with federation v1, for objects that say by its annotations where they are, and for those that are divided as it did:
 /// copies go if that is said, and stay if it is not, or if they are to.
 #[tokio::test(flavor = "multi_thread")]
