@@ -25,7 +25,8 @@ pub struct Server {
     directory: PathBuf,
     credential: Credential,
     process: Option<Process>,
-    starts: usize,
+    /// When it was started.
+    pub launches: Vec<Instant>,
 }
 
 enum Credential {
@@ -68,7 +69,8 @@ impl Server {
     ) -> Result<Server> {
         let url = format!("https://{address}:{PORT}");
         let directory = directory.to_owned();
-        let mut server = Server { url, name, line, directory, credential, process: None, starts: 0 };
+        let mut server =
+            Server { url, name, line, directory, credential, process: None, launches: Vec::new() };
         server.launch()?;
         Ok(server)
     }
@@ -76,10 +78,10 @@ impl Server {
     /// Starts it, again or anew, and does not wait.
     pub fn launch(&mut self) -> Result<()> {
         self.kill();
-        self.starts += 1;
+        self.launches.push(Instant::now());
         let log = self.directory.join(format!("{}.log", self.name));
         if log.exists() {
-            fs::rename(&log, log.with_extension(format!("{}.log", self.starts - 1)))?;
+            fs::rename(&log, log.with_extension(format!("{}.log", self.launches.len() - 1)))?;
         }
         let (program, args) = self.line.split_first().context("an empty command")?;
         self.process = Some(Process::spawn(self.name, Path::new(program), args, &self.directory)?);

@@ -57,6 +57,8 @@ pub struct Cluster {
     pub etcd: Option<EtcdCluster>,
     pub disks: Vec<Disk>,
     pub clocks: Vec<Clock>,
+    /// When somebody compacted etcd to its last revision.
+    pub compactions: Vec<Instant>,
     pub net: std::sync::Arc<Net>,
     directory: TempDir,
     // Should we be killed.
@@ -79,8 +81,17 @@ impl Cluster {
         let net = std::sync::Arc::new(Net::new(&names)?);
         net.move_here(CLIENT)?;
         let (servers, disks, clocks) = (Vec::new(), Vec::new(), Vec::new());
-        let mut cluster =
-            Cluster { subject, servers, etcd: None, disks, clocks, net, directory, _undo: undo };
+        let mut cluster = Cluster {
+            subject,
+            servers,
+            etcd: None,
+            disks,
+            clocks,
+            compactions: Vec::new(),
+            net,
+            directory,
+            _undo: undo,
+        };
         if subject.members() > 0 {
             cluster.start_etcd()?;
         }

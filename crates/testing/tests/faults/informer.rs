@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
@@ -31,6 +31,15 @@ pub type End = Arc<AtomicU64>;
 /// How much a watcher has been told.
 pub type Progress = Arc<AtomicU64>;
 
+/// A watch that could not go on from where it was.
+pub struct Loss {
+    /// Who said so.
+    pub server: usize,
+    /// When it was told something for the last time before.
+    pub told: Instant,
+    pub at: Instant,
+}
+
 pub struct Informer {
     servers: Servers,
     collection: String,
@@ -39,13 +48,16 @@ pub struct Informer {
     stream: Stream,
     pub progress: Progress,
     end: End,
+    told: Instant,
+    losses: Vec<Loss>,
 }
 
 impl Informer {
     pub fn new(name: String, servers: Servers, collection: &str, server: usize, end: End) -> Informer {
         let stream = Stream { name, told: Vec::new() };
         let progress = Progress::default();
-        Informer { servers, collection: collection.to_owned(), server, stream, progress, end }
+        let (collection, told) = (collection.to_owned(), Instant::now());
+        Informer { servers, collection, server, stream, progress, end, told, losses: Vec::new() }
     }
 
     /// Lists, so that it knows where it begins.
@@ -64,12 +76,19 @@ impl Informer {
     }
 
     fn take_down(&mut self, told: Told) {
+        match &told {
+            Told::Gone => {
+                self.losses.push(Loss { server: self.server, told: self.told, at: Instant::now() });
+            }
+            Told::Resumed { .. } => {}
+            Told::Listed { .. } | Told::Event(_) | Told::Bookmark(_) => self.told = Instant::now(),
+        }
         self.stream.told.push(told);
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Follows until it has been told everything.
-    pub async fn run(mut self) -> Stream {
+    pub async fn run(mut self) -> (Stream, Vec<Loss>) {
         while !self.has_all() {
             // Whatever ended it, the next server knows as much.
             if self.follow().await.is_err() {
@@ -77,7 +96,7 @@ impl Informer {
             }
             self.server = (self.server + 1) % self.servers.len();
         }
-        self.stream
+        (self.stream, self.losses)
     }
 
     fn has_all(&self) -> bool {

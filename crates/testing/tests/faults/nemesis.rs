@@ -1,6 +1,10 @@
 //! Who breaks things: what, when and for how long, all from a seed.
 
-use std::{fmt, thread::sleep, time::Duration};
+use std::{
+    fmt,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -254,7 +258,7 @@ fn begin(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
             until_it_cannot_write(etcd(cluster)?, member)?;
         }
         Kind::FullQuota => fill_quota(etcd(cluster)?)?,
-        Kind::Compact => compact(etcd(cluster)?)?,
+        Kind::Compact => compact(cluster)?,
         Kind::ReplaceMember => etcd(cluster)?.replace(member)?,
         Kind::StepClock => cluster.clocks[step.server].set(step.seconds)?,
     }
@@ -283,7 +287,7 @@ fn end(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
         | Kind::LosePackets
         | Kind::SlowLinks => cluster.net.heal()?,
         Kind::CompactUnseen => {
-            compact(etcd(cluster)?)?;
+            compact(cluster)?;
             cluster.net.heal()?;
         }
         Kind::SlowDisk => cluster.disks[member].limit_writes(None)?,
@@ -291,9 +295,9 @@ fn end(cluster: &mut Cluster, step: &Step, member: usize) -> Result<()> {
         Kind::FullDisk => {
             cluster.disks[member].make_room()?;
             etcd(cluster)?.launch(member)?;
-            recover_quota(etcd(cluster)?)?;
+            recover_quota(cluster)?;
         }
-        Kind::FullQuota => recover_quota(etcd(cluster)?)?,
+        Kind::FullQuota => recover_quota(cluster)?,
         Kind::Compact | Kind::ReplaceMember => {}
         Kind::StepClock => cluster.clocks[step.server].set(0)?,
     }
@@ -330,15 +334,18 @@ fn is_refusal(error: &anyhow::Error) -> bool {
     text.contains("space exceeded") || text.contains("has been compacted")
 }
 
-fn compact(etcd: &EtcdCluster) -> Result<()> {
+fn compact(cluster: &mut Cluster) -> Result<()> {
+    let etcd = etcd(cluster)?;
     let key = json!({"key": BASE64_STANDARD.encode("/"), "keys_only": true});
     let head = ask(etcd, "/v3/kv/range", &key)?;
     let revision = head["header"]["revision"].clone();
     match ask(etcd, "/v3/kv/compaction", &json!({"revision": revision, "physical": true})) {
         // An attempt of ours whose answer was lost.
-        Err(error) if !is_refusal(&error) => Err(error),
-        _ => Ok(()),
+        Err(error) if !is_refusal(&error) => return Err(error),
+        _ => {}
     }
+    cluster.compactions.push(Instant::now());
+    Ok(())
 }
 
 const BALLAST: &str = "/ballast/";
@@ -389,13 +396,14 @@ fn has_ended(etcd: &EtcdCluster, member: usize) -> bool {
 }
 
 /// Delete, compact, defragment, disarm.
-fn recover_quota(etcd: &EtcdCluster) -> Result<()> {
+fn recover_quota(cluster: &mut Cluster) -> Result<()> {
     let range = json!({
         "key": BASE64_STANDARD.encode(BALLAST),
         "range_end": BASE64_STANDARD.encode(BALLAST.replace("t/", "t0")),
     });
-    ask(etcd, "/v3/kv/deleterange", &range)?;
-    compact(etcd)?;
+    ask(etcd(cluster)?, "/v3/kv/deleterange", &range)?;
+    compact(cluster)?;
+    let etcd = etcd(cluster)?;
     for member in 0..etcd.endpoints().len() {
         // It may take longer than we wait; the alarm says whether it was enough.
         let _ = etcd.gateway(member, "/v3/maintenance/defragment", &json!({}));

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     cluster::{CLIENT, Cluster, Subject},
-    informer::{End, Informer, Progress},
+    informer::{End, Informer, Loss, Progress},
     nemesis::{self, Kind, Step},
     workload::{Record, Servers, Worker},
 };
@@ -74,12 +74,12 @@ struct Scene {
 struct Following {
     name: String,
     progress: Progress,
-    informer: JoinHandle<Stream>,
+    informer: JoinHandle<(Stream, Vec<Loss>)>,
 }
 
 impl Following {
     /// What it was told, when that is everything.
-    async fn until_told_all(mut self) -> Result<Stream> {
+    async fn until_told_all(mut self) -> Result<(Stream, Vec<Loss>)> {
         let mut patience = Patience::default();
         loop {
             if let Ok(told) = tokio::time::timeout(Duration::from_secs(1), &mut self.informer).await {
@@ -144,12 +144,11 @@ async fn drive(cluster: &mut Cluster, seed: u64, steps: &[Step]) -> Result<Summa
 
     let mut summary = Summary::default();
     cluster.supervise()?;
-    // A run is shorter than Hanse keeps history. A kube-apiserver's watches begin with its cache.
-    let may_be_gone = cluster.subject == Subject::Kubernetes;
+    let kept = Kept::of(cluster);
     let furthest = scenes.iter().map(|scene| scene.record.furthest_clock()).max().unwrap_or(0);
     for scene in scenes {
         let collection = scene.record.collection.clone();
-        scene.judge(&servers, may_be_gone, &mut summary).await.with_context(|| collection)?;
+        scene.judge(&servers, &kept, &mut summary).await.with_context(|| collection)?;
     }
     cluster.check_panics()?;
     let least = LEAST_WRITES_PER_STEP * steps.len();
@@ -193,7 +192,7 @@ impl Scene {
         Ok(Scene { record, end, workers, informers })
     }
 
-    async fn judge(self, servers: &Servers, may_be_gone: bool, summary: &mut Summary) -> Result<()> {
+    async fn judge(self, servers: &Servers, kept: &Kept, summary: &mut Summary) -> Result<()> {
         for worker in self.workers {
             worker.await?;
         }
@@ -204,9 +203,11 @@ impl Scene {
         let end = reader.write_last("after").await?;
         self.end.store(end, Ordering::Relaxed);
         self.record.history().check_rules()?;
-        let mut streams = Vec::new();
+        let (mut streams, mut may_be_gone) = (Vec::new(), true);
         for informer in self.informers {
-            streams.push(informer.until_told_all().await?);
+            let (stream, losses) = informer.until_told_all().await?;
+            may_be_gone &= losses.iter().all(|loss| kept.allows(loss));
+            streams.push(stream);
         }
         let history = self.record.history();
         summary.add(&history, &streams, &self.record.answers());
@@ -214,6 +215,52 @@ impl Scene {
         summary.undecided += usize::from(explained == Explained::EachObject);
         Ok(())
     }
+}
+
+/// How much of the past servers can know.
+struct Kept {
+    /// A kube-apiserver's watches begin with its cache.
+    is_short: bool,
+    /// When somebody compacted etcd to its last revision.
+    compactions: Vec<Instant>,
+    /// When each server was started.
+    launches: Vec<Vec<Instant>>,
+}
+
+impl Kept {
+    fn of(cluster: &Cluster) -> Kept {
+        Kept {
+            is_short: cluster.subject == Subject::Kubernetes,
+            compactions: cluster.compactions.clone(),
+            launches: cluster.servers.iter().map(|server| server.launches.clone()).collect(),
+        }
+    }
+
+    /// A run is shorter than Hanse keeps history. But a server that starts after somebody has compacted etcd by hand has
+    /// nothing from before that, and a watcher may have been told nothing since.
+    fn allows(&self, loss: &Loss) -> bool {
+        let is_after = |compaction: &Instant| {
+            let mut launches = self.launches[loss.server].iter();
+            *compaction > loss.told && launches.any(|launch| launch > compaction && *launch < loss.at)
+        };
+        self.is_short || self.compactions.iter().any(is_after)
+    }
+}
+
+#[test]
+fn a_watch_may_end_where_somebody_has_compacted_and_a_server_was_started_since() {
+    let begin = Instant::now();
+    let at = |second: u64| begin + Duration::from_secs(second);
+    let kept = Kept {
+        is_short: false,
+        compactions: vec![at(10)],
+        launches: vec![vec![at(0), at(20)], vec![at(0), at(5)]],
+    };
+    let allows = |server, told, lost| kept.allows(&Loss { server, told: at(told), at: at(lost) });
+    assert!(allows(0, 9, 21));
+    assert!(!allows(0, 11, 21), "it was told something from after that");
+    assert!(!allows(0, 9, 19), "this server has run all the time");
+    assert!(!allows(1, 9, 21), "and so has the other one");
 }
 
 fn check(history: &History, streams: &[Stream], may_be_gone: bool) -> Result<Explained> {
