@@ -30,8 +30,10 @@ use crate::{
 
 /// A page of a range is about this large.
 const PAGE_BYTES: usize = 4 << 20;
-/// A start goes back by so many revisions of etcd, if it still has them, or to where history is noted to begin.
-const GO_BACK: [EtcdRevision; 4] = [10_000, 2_000, 200, 0];
+/// A start goes back to where history is noted to begin, or by so many revisions of etcd if it is not.
+const FAR: EtcdRevision = 10_000;
+/// Where what was there then cannot be read.
+const LESS_FAR: [EtcdRevision; 3] = [2_000, 200, 0];
 /// No start goes back further: everything since then has to be read, and of objects of the usual size the ring in memory
 /// holds no more.
 const FURTHEST: EtcdRevision = 50_000;
@@ -158,12 +160,12 @@ fn registration(value: &[u8]) -> Result<Registration, Error> {
 pub(super) async fn start(etcd: &dyn Etcd, layout: &Layout) -> Result<Everything, ReadError> {
     let now = etcd.range(Range { keys_only: true, ..Range::now(Keys::one(layout.meta())) }).await?;
     let noted = noted(etcd, layout).await?.filter(|at| (1..now.revision).contains(at));
-    let mut ways: Vec<EtcdRevision> = GO_BACK.to_vec();
-    ways.extend(noted.map(|at| (now.revision - at).min(FURTHEST)));
-    ways.sort_unstable_by(|one, other| other.cmp(one));
+    let wanted = noted.unwrap_or(now.revision - FAR).max(now.revision - FURTHEST).max(1);
+    let furthest = now.revision - oldest(etcd, layout, wanted, now.revision).await?;
+    let less = LESS_FAR.into_iter().filter(|back| *back < furthest);
     let mut last = EtcdError::Compacted(0);
-    for back in ways {
-        let at = (now.revision - back).max(1);
+    for back in std::iter::once(furthest).chain(less) {
+        let at = now.revision - back;
         match read_all(etcd, layout, at).await {
             Err(ReadError::Etcd(error @ EtcdError::Compacted(_))) => last = error,
             // As it was before something was put right, or by an older program.
@@ -174,6 +176,28 @@ pub(super) async fn start(etcd: &dyn Etcd, layout: &Layout) -> Result<Everything
         }
     }
     Err(ReadError::Etcd(last))
+}
+
+/// The oldest revision from `from` to `to` that etcd still has: somebody may have compacted it by hand since history was noted
+/// to begin.
+async fn oldest(
+    etcd: &dyn Etcd,
+    layout: &Layout,
+    from: EtcdRevision,
+    to: EtcdRevision,
+) -> Result<EtcdRevision, EtcdError> {
+    let (mut from, mut to) = (from, to);
+    let mut at = from;
+    while from < to {
+        let keys = Keys::one(layout.meta());
+        match etcd.range(Range { keys, at: Some(at), limit: 1, keys_only: true }).await {
+            Ok(_) => to = at,
+            Err(EtcdError::Compacted(_)) => from = at + 1,
+            Err(error) => return Err(error),
+        }
+        at = from + (to - from) / 2;
+    }
+    Ok(to)
 }
 
 /// Where the history that is kept begins, if a server has noted it. What cannot be read is not worth a start.

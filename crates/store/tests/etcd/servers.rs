@@ -393,6 +393,39 @@ fn a_commit_behind_a_compaction_that_changes_nothing_is_written() {
 }
 
 #[test]
+fn a_start_resumes_what_is_left_where_somebody_has_compacted_by_hand() {
+    run(async || {
+        // Given a server that has written for a while when somebody compacts etcd to its last revision
+        let world = World::new(32);
+        let first = world.server("first").await;
+        for number in 0..300 {
+            set(&first, "x", &number.to_string()).await.expect("commits");
+        }
+        let before = set(&first, "x", "before").await.expect("commits");
+        let left = set(&first, "x", "left").await.expect("commits");
+        world.etcd.client("operator").compact(world.etcd.revision()).await.expect("compacts");
+        // and goes on
+        const WRITES: usize = 1_200;
+        for number in 0..WRITES {
+            set(&first, "x", &number.to_string()).await.expect("commits");
+        }
+        // When another starts, then whoever has followed up to there goes on
+        let second = world.server("second").await;
+        let span = Span { collection: Collection::new("", "things"), namespace: None };
+        let mut watch = second.watch(&home(), span.clone(), left).expect("what is left is resumed");
+        let mut told = 0;
+        while told < WRITES {
+            let batch = watch.take(1000).expect("takes");
+            assert!(!batch.events.is_empty(), "{told} are missing some");
+            told += batch.events.len();
+        }
+        assert_eq!(told, WRITES);
+        // and whoever has not is told so.
+        assert!(matches!(second.watch(&home(), span, before), Err(Error::Expired { .. })));
+    });
+}
+
+#[test]
 fn a_start_resumes_all_history_that_is_kept_however_much_it_is() {
     run(async || {
         const WRITES: usize = 10_500;
