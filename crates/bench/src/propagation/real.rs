@@ -152,9 +152,26 @@ impl Burst {
     }
 
     /// Of what was busy, the hub's part.
-    fn share(&self) -> String {
+    fn share(&self) -> f64 {
         let busy = self.usage.server + self.usage.client + self.usage.other;
-        format!("{:.0} %", self.usage.server.as_secs_f64() * 100.0 / busy.as_secs_f64())
+        self.usage.server.as_secs_f64() / busy.as_secs_f64()
+    }
+
+    /// Whether most of the machine went to others.
+    fn members_are_the_limit(&self) -> bool {
+        self.share() < 0.5
+    }
+
+    /// What was busy, and with whom.
+    fn busyness(&self) -> String {
+        let limit = if self.members_are_the_limit() { "members and the client are" } else { "it is" };
+        let (busy, share) = (self.busy(), self.share() * 100.0);
+        format!("{busy} of the machine was busy, {share:.0} % of that with the hub: {limit} the limit")
+    }
+
+    /// The aim is for the hub alone.
+    fn rate_aim(&self, what: &str, best: [f64; 2]) -> Option<Aim> {
+        (!self.members_are_the_limit()).then(|| Aim::times(what, self.rate(), best[1], 20.0))
     }
 }
 
@@ -162,11 +179,9 @@ fn of_deployments(burst: &Burst) -> Section {
     let mut section = Section::new(
         format!("{} Deployments × {REPLICAS} replicas → {MEMBERS} real members", burst.count),
         format!(
-            "Made by {WORKERS} workers at once; one Placement duplicates them to all members. Members start pods on the same \
-             cores, and are the limit: {} of the machine was busy, {} of that with the hub. What the hub does where they are \
-             not is seen below, with simulated members.",
-            burst.busy(),
-            burst.share()
+            "Made by {WORKERS} workers at once; one Placement duplicates them to all members, which start pods on the same \
+             cores. {}. What the hub does where members are not the limit is seen below, with simulated ones.",
+            burst.busyness()
         ),
         &COLUMNS,
     );
@@ -203,17 +218,16 @@ fn of_deployments(burst: &Burst) -> Section {
         300.0,
         "ms",
     ));
+    section.aims.extend(
+        burst.rate_aim("Deployments on real members, to Karmada's raised rate,", deployments::BEST_RATE),
+    );
     section
 }
 
 fn of_config_maps(burst: &Burst) -> Section {
     let mut section = Section::new(
         format!("{} ConfigMaps → {MEMBERS} real members", crate::report::grouped(&burst.count.to_string())),
-        format!(
-            "1 KiB each, by {WORKERS} workers at once. {} of the machine was busy, {} of that with the hub.",
-            burst.busy(),
-            burst.share()
-        ),
+        format!("1 KiB each, by {WORKERS} workers at once. {}.", burst.busyness()),
         &COLUMNS,
     );
     let none = peers::Karmada { default: "–", raised: "–" };
@@ -233,5 +247,8 @@ fn of_config_maps(burst: &Burst) -> Section {
     section.beside("memory afterwards, MiB", &number(burst.after), &config_maps::AFTER);
     section.beside("written to the disk, members included, MiB", &burst.written(), &none);
     section.row("for each ConfigMap", &[&burst.counted, "–", "–"]);
+    section.aims.extend(
+        burst.rate_aim("ConfigMaps on real members, to Karmada's raised rate,", config_maps::BEST_RATE),
+    );
     section
 }

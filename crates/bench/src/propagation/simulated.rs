@@ -65,9 +65,20 @@ pub async fn streams(hanse: &Path, options: &Options, sections: &mut Vec<Section
                 &["", "Hanse"],
             ),
         );
-        let found = stream(&fleet, items.collect(), 1.0, clusters, section).await?;
+        let Streamed { times, cores, resident } =
+            stream(&fleet, items.collect(), 1.0, clusters, section).await?;
         let what = format!("W1: until all {clusters} members had it, p99");
-        section.aims.push(Aim::at_most(&what, found.arrived.quantile(0.99), 989.0, "ms"));
+        section.aims.extend([
+            Aim::at_most(&what, times.arrived.quantile(0.99), 989.0, "ms"),
+            Aim::at_most(
+                "W1: status after the last member was ready, p99",
+                times.lag.quantile(0.99),
+                300.0,
+                "ms",
+            ),
+            Aim::at_most("W1: CPU of the hub", cores, 6.65, "cores"),
+            Aim::at_most("W1: memory of the hub", resident, 11.4 * 1024.0, "MiB"),
+        ]);
     }
     if options.has(Part::W2) {
         let targets = options.w2_targets.min(clusters);
@@ -96,7 +107,16 @@ pub async fn streams(hanse: &Path, options: &Options, sections: &mut Vec<Section
             ),
         );
         let found = stream(&fleet, items.collect(), options.w2_rate as f64, targets, section).await?;
-        let made = rate(count, found.all_arrived);
+        let made = rate(count, found.times.all_arrived);
+        section.aims.extend([
+            Aim::times(
+                "W2: Deployments in their members, to Karmada's bindings with an estimator,",
+                made,
+                22.0,
+                1.0,
+            ),
+            Aim::times("W2: copies, to Karmada's Work objects,", made * targets as f64, 200.0, 1.0),
+        ]);
         for (peer, best) in ["default", "raised"].into_iter().zip(peers::deployments::BEST_RATE) {
             let what = format!("W2: Deployments on {targets} members, to Karmada's {peer} on 3,");
             section.aims.push(Aim::times(&what, made, best, 20.0));
@@ -110,13 +130,22 @@ fn spread_over(members: usize) -> Value {
     json!([{"topologyKey": "hanse.io/cluster", "minDomains": members, "maxDomains": members, "maxSkew": 1}])
 }
 
+/// What became of a stream.
+struct Streamed {
+    times: Times,
+    /// Of the hub, on average.
+    cores: f64,
+    /// Memory of the hub at the end, MiB.
+    resident: f64,
+}
+
 async fn stream(
     fleet: &Fleet,
     items: Vec<Item>,
     per_second: f64,
     targets: usize,
     section: &mut Section,
-) -> Result<Times> {
+) -> Result<Streamed> {
     eprintln!("{}", section.title);
     fleet.traces.forget_all();
     let (count, began, reading) = (items.len(), Instant::now(), fleet.reading()?);
@@ -126,14 +155,15 @@ async fn stream(
     section.row("made in the hub, /s", &[&number(rate(count, created))]);
     times(section, count, &found);
     section.row("copies in members, /s", &[&number(rate(count * targets, found.all_arrived))]);
-    section
-        .row("CPU of the hub, cores", &[&number(usage.server.as_secs_f64() / usage.elapsed.as_secs_f64())]);
+    let cores = usage.server.as_secs_f64() / usage.elapsed.as_secs_f64();
+    section.row("CPU of the hub, cores", &[&number(cores)]);
     section.row(
         "CPU of the hub for each copy, ms",
         &[&number(usage.server.as_secs_f64() * 1000.0 / (count * targets) as f64)],
     );
-    section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
-    Ok(found)
+    let resident = fleet.resident()?;
+    section.row("memory of the hub, MiB", &[&number(resident)]);
+    Ok(Streamed { times: found, cores, resident })
 }
 
 /// W5: a thousand members in ten groups, and placements that each mean one group.

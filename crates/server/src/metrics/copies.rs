@@ -48,7 +48,11 @@ impl CopyMetrics {
             "Objects assigned to clusters, once for each cluster",
             metrics.copies.clone(),
         );
-        registry.register("hanse_copy_queue", "Copies that wait to be looked at", metrics.queue.clone());
+        registry.register(
+            "hanse_copy_queue",
+            "Copies that are being looked at or wait for it",
+            metrics.queue.clone(),
+        );
         registry.register(
             "hanse_copy_lag_seconds",
             "Time from the change of an object or its Assignment until a member had it",

@@ -150,7 +150,9 @@ impl Run {
         if is_asked("HANSE_CORPUS") || !is_asked("HANSE_CORPUS_WRITE") {
             return Ok(Run { commit: None });
         }
-        let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ":/crates", ":/Cargo.*"])?;
+        // What is run, and what it is run on; the notes themselves are what changes.
+        let paths = [":/crates", ":/Cargo.*", ":/tests", ":(top,exclude)tests/corpus/runs.txt"];
+        let changed = git(&[&["status", "--porcelain", "--"], &paths[..]].concat())?;
         ensure!(
             changed.is_empty(),
             "a run is noted with its commit, and these differ from it; commit them, or go without \

@@ -113,22 +113,37 @@ async fn scenario_01_a_registry_without_credentials() -> Result<()> {
     world.until(&path(&entry), "it is well again", ok("True")).await?;
 
     // Nothing of the reserved namespaces goes to a member, whatever is asked for.
-    let mut config = crate::app::config_map("inside", "secret");
-    config["metadata"]["namespace"] = json!(SYSTEM);
-    config["metadata"]["annotations"] = json!({"hanse.io/clusters": A});
-    world.apply(&config).await?;
+    world.namespace(KUBEFED).await?;
+    let reserved = [REGISTRY, SYSTEM, KUBEFED];
+    for namespace in reserved {
+        let mut config = crate::app::config_map("inside", "secret");
+        config["metadata"]["namespace"] = json!(namespace);
+        config["metadata"]["annotations"] = json!({"hanse.io/clusters": A});
+        world.apply(&config).await?;
+    }
     world.namespace(NS).await?;
     world.until_ready(A).await?;
     world.barrier(NS, 0, &[A]).await?;
     let member = world.member(A).await?;
-    for namespace in [REGISTRY, SYSTEM] {
+    for namespace in reserved {
         assert!(!member.has(&format!("/api/v1/namespaces/{namespace}")).await?, "{namespace}");
     }
 
     // It goes, and what runs there goes on.
+    let web = crate::app::deployment("web", 2);
+    world.apply(&web).await?;
+    let runs = |it: &Value| it["status"]["readyReplicas"] == 2;
+    let copy = member.until(&path(&web), "its replicas run", runs).await?;
     world.client.delete(&path(&entry)).await?;
     world.until_gone(&path(&entry)).await?;
-    world.until_gone(&format!("{CLUSTERS}/{A}")).await
+    world.until_gone(&format!("{CLUSTERS}/{A}")).await?;
+    world.clusters.settled().await?;
+    let left = member.get(&path(&web)).await?;
+    assert_eq!(
+        [&left["metadata"]["uid"], &left["metadata"]["generation"], &left["status"]["readyReplicas"]],
+        [&copy["metadata"]["uid"], &copy["metadata"]["generation"], &json!(2)],
+    );
+    Ok(())
 }
 
 const KUBEFED: &str = "kube-federation-system";

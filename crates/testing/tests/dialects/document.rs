@@ -40,19 +40,32 @@ async fn template_placement_and_override_make_five_replicas_here_and_ten_there()
     until_told(&world, &documents[0], &[], "True").await.map(drop)
 }
 
-/// Of federated services: it says by which name they are looked up, in each cluster of its own.
+/// Of federated services: it says by which name they are looked up, and is for the DNS server of each cluster. In its own
+/// namespace there it goes where a policy sends ConfigMaps, and nowhere by itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_settings_of_kube_dns_are_taken_as_they_stand_and_go_nowhere() -> Result<()> {
-    let world = World::start(&["a"]).await?;
+async fn the_settings_of_kube_dns_are_taken_as_they_stand_and_go_where_config_maps_go() -> Result<()> {
     let settings = documents(include_str!("data/kube-dns.yaml"))?.remove(0);
+    let data = json!({"federations": "federation=${DNS_ZONE_NAME}"});
+    let world = World::start(&["a", "b"]).await?;
     create(&world, &settings).await?;
-    assert_eq!(
-        world.get(&path(&settings)).await?["data"],
-        json!({"federations": "federation=${DNS_ZONE_NAME}"})
-    );
+    assert_eq!(world.get(&path(&settings)).await?["data"], data);
     world.namespace("shop").await?;
-    world.barrier("shop", 0, &["a"]).await?;
-    assert!(!world.member("a").await?.has(&path(&settings)).await?);
+    world.barrier("shop", 0, &["a", "b"]).await?;
+    for name in ["a", "b"] {
+        assert!(!world.member(name).await?.has(&path(&settings)).await?, "nothing selects it");
+    }
+
+    world.apply(&crate::scheduling::federation(true)).await?;
+    for name in ["a", "b"] {
+        let copy = world.member(name).await?.until_there(&path(&settings)).await?;
+        assert_eq!(copy["data"], data, "{name}");
+    }
+    world.client.delete(&path(&settings)).await?;
+    for name in ["a", "b"] {
+        let member = world.member(name).await?;
+        member.until_gone(&path(&settings)).await?;
+        assert!(member.has("/api/v1/namespaces/kube-system").await?, "the namespace is the cluster's own");
+    }
     Ok(())
 }
 

@@ -292,10 +292,12 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     world.apply(&web(json!([]))).await?;
     until_told(&world, &web(json!([])), &[(A, "AlreadyExists"), (B, "")], "FalseCheckClusters").await?;
     let untouched = a.get(&path(&theirs)).await?;
-    assert_eq!((&untouched["spec"]["replicas"], untouched["metadata"].get("labels")), (&json!(2), None));
+    let kept = |it: &Value| (it["metadata"]["generation"].clone(), it["metadata"].get("labels").cloned());
+    assert_eq!((&untouched["spec"]["replicas"], kept(&untouched)), (&json!(2), (json!(1), None)));
 
     restart(&mut world, &[A, B]).await?;
     until_told(&world, &web(json!([])), &[(A, "AlreadyExists"), (B, "")], "FalseCheckClusters").await?;
+    assert_eq!(kept(&a.get(&path(&theirs)).await?), (json!(1), None), "nobody wrote it");
     world.apply(&config("Enabled")).await?;
     let adopted = until_replicas(&a, &theirs, 5).await?;
     assert_eq!(adopted["metadata"]["labels"]["kubefed.io/managed"], "true");
@@ -306,6 +308,7 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     a.client
         .merge_patch(&path(&theirs), &json!({"metadata": {"labels": {"kubefed.io/managed": "false"}}}))
         .await?;
+    let left_alone = kept(&a.get(&path(&theirs)).await?);
     let mut more = web(json!([]));
     more["spec"]["template"]["spec"]["replicas"] = json!(8);
     world.apply(&more).await?;
@@ -313,7 +316,8 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     until_told(&world, &more, &[(A, "ManagedLabelFalse"), (B, "")], "FalseCheckClusters").await?;
     restart(&mut world, &[A, B]).await?;
     until_told(&world, &more, &[(A, "ManagedLabelFalse"), (B, "")], "FalseCheckClusters").await?;
-    assert_eq!(a.get(&path(&theirs)).await?["spec"]["replicas"], 5);
+    let theirs_still = a.get(&path(&theirs)).await?;
+    assert_eq!((&theirs_still["spec"]["replicas"], kept(&theirs_still)), (&json!(5), left_alone));
     a.client
         .merge_patch(&path(&theirs), &json!({"metadata": {"labels": {"kubefed.io/managed": "true"}}}))
         .await?;

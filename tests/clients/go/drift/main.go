@@ -153,7 +153,7 @@ func (w *world) result() string {
 		w.drifted, w.hubDrifts, w.memberDrifts, strings.Join(answers, ", "), w.rest)
 }
 
-// connect: each other context of the kubeconfig is a member, if the server has a node by its name.
+// connect: a context of the kubeconfig is a member if the server has a node by its name.
 func connect() *world {
 	known, err := clientcmd.LoadFromFile(check.Kubeconfig())
 	must(err)
@@ -166,10 +166,15 @@ func connect() *world {
 		return made
 	}
 	w := &world{hub: at(known.CurrentContext), members: map[string]client.Client{}, rest: "it did not come to rest"}
-	for name := range known.Contexts {
-		if name != known.CurrentContext && !strings.Contains(name, "/") {
-			w.members[name] = at(name)
+	var nodes corev1.NodeList
+	must(w.hub.List(context.Background(), &nodes))
+	for _, node := range nodes.Items {
+		if _, ok := known.Contexts[node.Name]; ok {
+			w.members[node.Name] = at(node.Name)
 		}
+	}
+	if len(w.members) == 0 {
+		panic("the hub has no node that is a context of the kubeconfig")
 	}
 	return w
 }
