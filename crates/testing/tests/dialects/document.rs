@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::{
-    words::{begin, create, documents, label_cluster, restart, until_told, until_warned},
+    words::{begin, create, delete_whole, documents, label_cluster, restart, until_told, until_warned},
     world::{World, assignment_path, condition, path, text},
 };
 
@@ -60,7 +60,7 @@ async fn the_settings_of_kube_dns_are_taken_as_they_stand_and_go_where_config_ma
         let copy = world.member(name).await?.until_there(&path(&settings)).await?;
         assert_eq!(copy["data"], data, "{name}");
     }
-    world.client.delete(&path(&settings)).await?;
+    delete_whole(&world, &path(&settings)).await?;
     for name in ["a", "b"] {
         let member = world.member(name).await?;
         member.until_gone(&path(&settings)).await?;

@@ -284,6 +284,8 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     ensure!(matches!(made.code.as_u16(), 201 | 409), "{}", made.json());
     let theirs = crate::app::deployment("web", 2);
     a.create(&theirs).await?;
+    let kept = |it: &Value| (it["metadata"]["generation"].clone(), it["metadata"].get("labels").cloned());
+    let before = kept(&a.until(&path(&theirs), "it runs", |it| it["status"]["readyReplicas"] == 2).await?);
     let config = |adopts: &str| {
         federation_config(json!({"scope": "Cluster", "syncController": {"adoptResources": adopts}}))
     };
@@ -292,12 +294,11 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     world.apply(&web(json!([]))).await?;
     until_told(&world, &web(json!([])), &[(A, "AlreadyExists"), (B, "")], "FalseCheckClusters").await?;
     let untouched = a.get(&path(&theirs)).await?;
-    let kept = |it: &Value| (it["metadata"]["generation"].clone(), it["metadata"].get("labels").cloned());
-    assert_eq!((&untouched["spec"]["replicas"], kept(&untouched)), (&json!(2), (json!(1), None)));
+    assert_eq!((&untouched["spec"]["replicas"], &kept(&untouched)), (&json!(2), &before));
 
     restart(&mut world, &[A, B]).await?;
     until_told(&world, &web(json!([])), &[(A, "AlreadyExists"), (B, "")], "FalseCheckClusters").await?;
-    assert_eq!(kept(&a.get(&path(&theirs)).await?), (json!(1), None), "nobody wrote it");
+    assert_eq!(kept(&a.get(&path(&theirs)).await?), before, "nobody wrote it");
     world.apply(&config("Enabled")).await?;
     let adopted = until_replicas(&a, &theirs, 5).await?;
     assert_eq!(adopted["metadata"]["labels"]["kubefed.io/managed"], "true");
@@ -308,7 +309,11 @@ async fn scenario_17_what_was_there_is_adopted_or_left_alone() -> Result<()> {
     a.client
         .merge_patch(&path(&theirs), &json!({"metadata": {"labels": {"kubefed.io/managed": "false"}}}))
         .await?;
-    let left_alone = kept(&a.get(&path(&theirs)).await?);
+    let is_done = |it: &Value| {
+        it["status"]["observedGeneration"] == it["metadata"]["generation"]
+            && [&it["status"]["updatedReplicas"], &it["status"]["readyReplicas"]].iter().all(|it| **it == 5)
+    };
+    let left_alone = kept(&a.until(&path(&theirs), "it is rolled out", is_done).await?);
     let mut more = web(json!([]));
     more["spec"]["template"]["spec"]["replicas"] = json!(8);
     world.apply(&more).await?;
