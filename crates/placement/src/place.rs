@@ -214,14 +214,18 @@ impl<'a> Placer<'a> {
         self.fill(&leaving, left, placed);
     }
 
-    /// Nothing is to run, and the object is to be somewhere all the same: where it is, or where it would suit best.
+    /// Nothing is to run, and the object is to be somewhere all the same: where it is, or where it would suit best of those
+    /// that would be given some of it if there were any.
     fn stand_by(&self, placed: &mut Placed) {
         self.members().filter(|it| it.present).for_each(|it| placed.give(it.cluster, 0));
         if placed.chosen.contains(&true) {
             return;
         }
         let best = self.verdicts().filter(|it| it.stance() == Stance::Open);
-        let order = |it: &&Verdict| (it.group, Reverse(it.score.total()), it.rank, it.cluster);
+        let order = |it: &&Verdict| {
+            let is_last = self.is_given_nothing(&self.slot(it));
+            (is_last, it.group, Reverse(it.score.total()), it.rank, it.cluster)
+        };
         if let Some(best) = best.min_by_key(order) {
             placed.give(best.cluster, 0);
         }

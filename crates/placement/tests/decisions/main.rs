@@ -173,6 +173,22 @@ fn division() {
             ..Scene::default()
         },
         Scene {
+            what: "nothing at all stands by where it may run, even if more is free elsewhere",
+            clusters: vec![cluster("ap-1", "ap", 900), cluster("eu-1", "eu", 10), cluster("us-1", "us", 900)],
+            subject: deployment(0),
+            policy: divide(json!({"by": "Weight", "shares": [{"cluster": "eu-1", "weight": 1}]})),
+            wanted: "eu-1=0",
+            ..Scene::default()
+        },
+        Scene {
+            what: "nor where there may be none of it",
+            clusters: vec![cluster("ap-1", "ap", 900), cluster("eu-1", "eu", 10)],
+            subject: deployment(0),
+            policy: divide(json!({"shares": [{"cluster": "ap-1", "max": 0}]})),
+            wanted: "eu-1=0",
+            ..Scene::default()
+        },
+        Scene {
             what: "by selector, and the rest",
             policy: divide(json!({"by": "Weight", "shares": [
                 {"selector": {"matchLabels": {REGION: "eu"}}, "weight": 4}, {"cluster": "*", "weight": 1}]})),
