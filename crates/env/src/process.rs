@@ -1,8 +1,11 @@
 //! What the operating system says of this process.
 
-use std::{fs, time::Duration};
+use std::{fs, sync::OnceLock, time::Duration};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    time::{ClockId, clock_gettime},
+};
 
 /// What a process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -45,7 +48,7 @@ impl Process for RealProcess {
             resident_bytes: field(24)? * rustix::param::page_size() as u64,
             open_files: fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64),
             max_files: max_files().unwrap_or(0),
-            started: boot_time()? + seconds(field(22)?),
+            started: boot_time() + seconds(field(22)?),
         })
     }
 
@@ -66,9 +69,24 @@ fn max_files() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn boot_time() -> Option<f64> {
+/// Seconds since 1970. A `/proc` that shows nothing but processes does not say; then it is worked out once, so that a
+/// process has started at one time, however often somebody asks.
+fn boot_time() -> f64 {
+    static BY_CLOCKS: OnceLock<f64> = OnceLock::new();
+    told_boot_time().unwrap_or_else(|| *BY_CLOCKS.get_or_init(boot_time_by_clocks))
+}
+
+fn told_boot_time() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn boot_time_by_clocks() -> f64 {
+    let seconds = |clock| {
+        let time = clock_gettime(clock);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    seconds(ClockId::Realtime) - seconds(ClockId::Boottime)
 }
 
 /// A simulated machine says nothing.
@@ -94,5 +112,11 @@ mod tests {
         assert!(usage.resident_bytes > 100_000 && usage.virtual_bytes >= usage.resident_bytes);
         assert!(usage.open_files > 2 && usage.max_files >= usage.open_files);
         assert!(usage.started > 1.7e9);
+    }
+
+    #[test]
+    fn clocks_say_when_the_machine_started_as_the_kernel_does() {
+        let told = told_boot_time().unwrap();
+        assert!((boot_time_by_clocks() - told).abs() < 2.0, "{told}, by clocks {}", boot_time_by_clocks());
     }
 }
