@@ -73,6 +73,8 @@ struct Findings {
     warnings: Vec<String>,
     trail: Trail,
     counting: Option<Counting>,
+    /// Too many were at it already.
+    turned_away: bool,
 }
 
 /// Answers a request.
@@ -103,6 +105,7 @@ where
         warnings: Vec::new(),
         trail: Trail::default(),
         counting: None,
+        turned_away: false,
     };
     let in_flight = hub.metrics.requests.begin(&parts.method);
     let span = trace::begin(&hub, &parts, &headers);
@@ -110,7 +113,7 @@ where
     let work = Box::pin(answer(&hub, &connection, &parts, headers, body, &mut findings));
     let outcome = AssertUnwindSafe(work.instrument(span.clone())).catch_unwind().await;
     drop(in_flight);
-    let Findings { audit_id, about, is_dry_run, elsewhere, warnings, trail, counting } = findings;
+    let Findings { audit_id, about, is_dry_run, elsewhere, warnings, trail, counting, turned_away } = findings;
     let mut response = match outcome {
         Ok(answered) => {
             let mut response = answered.unwrap_or_else(|status| body::refusal(&status));
@@ -141,6 +144,9 @@ where
         &trace::Outcome { verb, group, resource, code: answered.code, took: answered.took },
     );
     hub.metrics.requests.answered(&about, &answered);
+    if turned_away || response.status() == StatusCode::GATEWAY_TIMEOUT {
+        hub.metrics.requests.terminated(&about, answered.code);
+    }
     response.headers_mut().insert("audit-id", audit_id);
     if let Some(Counting { schema_uid, level_uid, .. }) = counting {
         response.headers_mut().insert("x-kubernetes-pf-flowschema-uid", schema_uid);
@@ -247,7 +253,9 @@ where
         // Whether somebody acts is not known of what is passed on; it was let in once already.
         let is_admin =
             asker.in_group(user::MASTERS) && Arc::ptr_eq(&asker, &user) && connection.relayed.is_none();
-        let permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await?;
+        let permit = hub.fairness.enter(&space, &user, is_admin, &attributes, &mut findings.counting).await;
+        findings.turned_away = permit.is_err();
+        let permit = permit?;
         let Target::Resource(target) = &info.target else { break (user, permit) };
         let began = hub.env.clock.elapsed();
         let found = level::found_again(hub, &space, target, &query, waited).await?;

@@ -41,6 +41,11 @@ const SELDOM: &[(&str, &str, &[&str])] = &[
         &["flow_schema", "priority_level", "reason"],
     ),
     (
+        "apiserver_request_terminations_total",
+        "counter",
+        &["code", "component", "group", "resource", "scope", "subresource", "verb", "version"],
+    ),
+    (
         "apiserver_mutating_admission_policy_check_total",
         "counter",
         &["error_type", "policy", "policy_binding"],
@@ -161,6 +166,8 @@ const DASHBOARDS: &[&str] = &[
     "apiserver_request_total",
     "apiserver_request_duration_seconds",
     "apiserver_request_sli_duration_seconds",
+    "apiserver_client_certificate_expiration_seconds",
+    "apiserver_request_terminations_total",
     "apiserver_response_sizes",
     "apiserver_current_inflight_requests",
     "apiserver_longrunning_requests",

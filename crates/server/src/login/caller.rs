@@ -48,18 +48,21 @@ impl Presented {
     /// `Ok(None)`: it names nobody.
     pub fn identity(&self, login: &Login, metrics: &LoginMetrics) -> Result<Option<&Identity>, String> {
         let trust = login.trust();
-        let (now, elapsed) = (login.env.clock.now().as_second(), login.env.clock.elapsed());
-        let unexpired = matches!(&self.identity, Ok(Some(identity)) if now <= identity.not_after);
+        let (moment, elapsed) = (login.env.clock.now().as_second(), login.env.clock.elapsed());
+        let unexpired = matches!(&self.identity, Ok(Some(identity)) if moment <= identity.not_after);
         let found = *self.found_good.lock();
         let recently = found.is_some_and(|(generation, at)| {
             generation == trust.generation && elapsed.saturating_sub(at) < GOOD_FOR
         });
         if !(recently && unexpired) {
-            let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now).unwrap_or(0)));
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(moment).unwrap_or(0)));
             let good = trust.check(&self.chain, now);
             metrics.attempt("certificate", good.is_ok());
             good.map_err(|error| error.to_string())?;
             *self.found_good.lock() = Some((trust.generation, elapsed));
+        }
+        if let Ok(Some(identity)) = &self.identity {
+            metrics.certificate_used(identity.not_after - moment);
         }
         self.identity.as_ref().map(Option::as_ref).map_err(Clone::clone)
     }

@@ -112,6 +112,13 @@ struct TotalLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TerminationLabels {
+    #[prometheus(flatten)]
+    about: About,
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DurationLabels {
     #[prometheus(flatten)]
     about: About,
@@ -162,6 +169,7 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 pub struct Requests {
     known: RwLock<HashMap<Words, Arc<Measures>>>,
     total: Family<TotalLabels, Counter>,
+    terminations: Family<TerminationLabels, Counter>,
     durations: Histograms<DurationLabels>,
     slis: Histograms<About>,
     response_sizes: Histograms<About>,
@@ -205,6 +213,7 @@ impl Requests {
         let requests = Requests {
             known: RwLock::default(),
             total: Family::default(),
+            terminations: Family::default(),
             durations: Family::new_with_constructor(durations as fn() -> Histogram),
             slis: Family::new_with_constructor(slis as fn() -> Histogram),
             response_sizes: Family::new_with_constructor(response_sizes as fn() -> Histogram),
@@ -218,6 +227,11 @@ impl Requests {
         let name = |name: &str| format!("apiserver_{name}");
         registry.register(name("current_inflight_requests"), "Requests being answered", in_flight);
         registry.register(name("request"), "Requests answered", requests.total.clone());
+        registry.register(
+            name("request_terminations"),
+            "Requests turned away because there were too many, or given up because they took too long",
+            requests.terminations.clone(),
+        );
         registry.register(
             name("request_duration_seconds"),
             "Time to answer a request; for a watch, until it began",
@@ -297,6 +311,11 @@ impl Requests {
         let total = self.total.get_or_create(&labels).clone();
         total.inc();
         measures.totals.write().push((kind, total));
+    }
+
+    /// The server did not answer what was asked, to defend itself.
+    pub fn terminated(&self, about: &About, code: u16) {
+        self.terminations.get_or_create(&TerminationLabels { about: about.clone(), code }).inc();
     }
 
     /// Measures the answer to a read, now or as it is sent.

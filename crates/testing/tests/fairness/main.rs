@@ -208,6 +208,7 @@ async fn a_level_of_a_tenants_own_limits_whom_it_says() -> Result<()> {
     assert!(refused.headers.contains_key("x-kubernetes-pf-flowschema-uid"));
     let reason = "concurrency-limit";
     assert_eq!(shared.metric("apiserver_flowcontrol_rejected_requests_total", reason).await?, 1);
+    assert_eq!(shared.metric("apiserver_request_terminations_total", "code=\"429\"").await?, 1);
     let other = shared.hub.user("colleague", &["hog"]).await?;
     assert_eq!(other.get(&format!("/clusters/hog{CONFIG_MAPS}")).await?.code, StatusCode::OK);
     Ok(())
