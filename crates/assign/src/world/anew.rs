@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::assignment::{Assignment, State, Target};
 use jiff::{SignedDuration, Timestamp};
+use kinds::Split;
 use machinery::Object;
 use serde_json::Value;
 use store::{Collection, Key, WorkspaceId};
@@ -86,8 +87,8 @@ impl World {
         }
     }
 
-    /// Room that was promised before and may not show yet in what clusters report is held again. What it was for is not
-    /// known any more: it is held for all that the cluster is to have of it.
+    /// Room that was promised before and may not show yet in what clusters report is held again: for all of it that the
+    /// cluster is to have and has not counted.
     fn hold_again(&mut self, workspace: &WorkspaceId, object: &Object) {
         let Ok(assignment) = self.hub.assignments.read(object) else { return };
         let reference = &assignment.spec.object;
@@ -102,9 +103,11 @@ impl World {
             let Some(replicas) = target.replicas.filter(|it| *it > 0) else { continue };
             let is_it =
                 self.clusters.uid(workspace, &target.name).is_some_and(|uid| *uid == target.uid.as_str());
-            let counted = self.clusters.counted_at(workspace, &target.name);
-            if is_it && !is_counted(&assignment, target, object, counted) {
-                self.hold(&id, &target.name, &placement::Decision::reservation(&subject, replicas));
+            let counted_at = self.clusters.counted_at(workspace, &target.name);
+            let uncounted =
+                replicas.saturating_sub(counted(&assignment, target, subject.splits, object, counted_at));
+            if is_it && uncounted > 0 {
+                self.hold(&id, &target.name, &placement::Decision::reservation(&subject, uncounted));
             }
         }
     }
@@ -117,20 +120,37 @@ impl World {
     }
 }
 
-/// Whether a cluster has counted what it has of an object, by the same rule as while it is held: its copy is there, and
-/// the cluster has counted since, for long if there is not all of it. `counted`: when it last did.
-fn is_counted(assignment: &Assignment, target: &Target, object: &Object, counted: Option<Timestamp>) -> bool {
-    let Some(report) = assignment.report(&target.uid).filter(|report| report.applied) else { return false };
-    let ready = report.status["readyReplicas"].as_u64().unwrap_or(0);
-    let is_ready = target.replicas.is_none_or(|wanted| ready >= wanted);
+/// How much of what it has of an object a cluster has counted, by the same rule as while it is held: the pods are there, and
+/// the cluster has counted since, for long if not all of them are ready. Whether its copy is as it should be makes no
+/// difference to those that run. `counted_at`: when it last did.
+fn counted(
+    assignment: &Assignment,
+    target: &Target,
+    splits: Split,
+    object: &Object,
+    counted_at: Option<Timestamp>,
+) -> u64 {
+    let Some(report) = assignment.report(&target.uid).filter(|report| report.run == target.run) else {
+        return 0;
+    };
+    let wanted = target.replicas.unwrap_or(0);
+    let there = match splits {
+        // What has not been raised there yet has not been counted.
+        Split::Replicas | Split::Ordinals => report.status["replicas"].as_u64().unwrap_or(0),
+        _ if report.applied => wanted,
+        _ => 0,
+    };
+    let is_ready = report.status["readyReplicas"].as_u64().unwrap_or(0) >= wanted;
     let reports = if is_ready { REPORTS } else { MOST_REPORTS };
-    let Some(long) = COUNTS_WITHIN.checked_mul(i32::from(reports)) else { return false };
+    let Some(long) = COUNTS_WITHIN.checked_mul(i32::from(reports)) else { return 0 };
     // Since when it is as it is: since then nothing of it has come or gone.
     let made = object.tree().ok().and_then(|tree| time(&tree.get("metadata")?["creationTimestamp"]));
     let conditions = report.status["conditions"].as_array().into_iter().flatten();
     let turns = conditions.flat_map(|it| [time(&it["lastTransitionTime"]), time(&it["lastUpdateTime"])]);
     let since = turns.chain([made]).flatten().max();
-    since.zip(counted).is_some_and(|(since, counted)| counted.duration_since(since) > long)
+    let is_counted =
+        since.zip(counted_at).is_some_and(|(since, counted_at)| counted_at.duration_since(since) > long);
+    if is_counted { there } else { 0 }
 }
 
 fn time(value: &Value) -> Option<Timestamp> {
@@ -146,4 +166,46 @@ fn list(
     listing
         .map(|it| it.iter(None, None).map(|(item, object)| (item.clone(), object.clone())).collect())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::assignment::{Report, Spec, Status};
+    use machinery::{Draft, EventType, Revision};
+    use serde_json::json;
+
+    use super::*;
+
+    /// How many of its pods count, ten hours after it came to be as it is.
+    fn counted_of(wanted: u64, splits: Split, applied: bool, status: Value) -> u64 {
+        let target =
+            Target { name: "a".into(), uid: "a".into(), replicas: Some(wanted), ..Target::default() };
+        let report = Report { name: "a".into(), uid: "a".into(), applied, status, ..Report::default() };
+        let assignment = Assignment {
+            spec: Spec { clusters: vec![target.clone()], ..Spec::default() },
+            status: Status { clusters: vec![report] },
+        };
+        let tree = json!({
+            "kind": "Assignment", "apiVersion": api::API_VERSION,
+            "metadata": {"name": "web", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        });
+        let draft = Draft::encode(tree.as_object().unwrap()).unwrap();
+        let object = draft.seal(Revision::start_of_epoch(1), EventType::Added);
+        counted(&assignment, &target, splits, &object, time(&json!("2026-01-01T10:00:00Z")))
+    }
+
+    #[test]
+    fn what_runs_is_counted_and_what_is_still_to_come_is_not() {
+        let runs = |all: u64, ready: u64| json!({"replicas": all, "readyReplicas": ready});
+        assert_eq!(counted_of(3, Split::Replicas, true, runs(3, 3)), 3);
+        assert_eq!(counted_of(200, Split::Replicas, true, runs(2, 2)), 2, "it was raised a moment ago");
+        assert_eq!(counted_of(50, Split::Replicas, false, runs(50, 50)), 50, "an update of it is refused");
+        assert_eq!(counted_of(50, Split::Replicas, true, json!({})), 0, "none has come up yet");
+        assert_eq!(counted_of(3, Split::JobCounts, true, json!({"succeeded": 3})), 3);
+        assert_eq!(counted_of(3, Split::JobCounts, false, Value::Null), 0, "it is not there");
+        let turned = json!([{"type": "Available", "lastTransitionTime": "2026-01-01T09:59:58Z"}]);
+        let mut lately = runs(3, 3);
+        lately["conditions"] = turned;
+        assert_eq!(counted_of(3, Split::Replicas, true, lately), 0, "the cluster may have counted before");
+    }
 }
