@@ -2,6 +2,7 @@
 //! same time are one write.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
     convert::Infallible,
     sync::Arc,
@@ -103,7 +104,7 @@ impl Reporter {
     fn is_said(&self, errand: &Errand, report: &Report) -> bool {
         let stored = self.hub.store.get(&errand.workspace, &key(errand));
         let assignment = stored.and_then(|stored| self.hub.assignments.read(&stored).ok());
-        assignment.is_some_and(|it| it.report(&report.uid) == Some(report))
+        assignment.is_some_and(|it| it.report(&report.uid) == Some(&*of_the_first(&it, report)))
     }
 
     pub async fn run(&self) -> Infallible {
@@ -174,9 +175,9 @@ impl Reporter {
             let Some(object) = store.get(&errand.workspace, &key(errand)) else { return Ok(false) };
             let mut assignment = self.hub.assignments.read(&object).map_err(|error| error.to_string())?;
             let newest = self.revision(errand, &assignment);
-            let reports: BTreeMap<&String, &Report> =
-                reports.iter().filter(|(_, report)| !is_behind(&assignment, report, newest)).collect();
-            if !merge(Arc::make_mut(&mut assignment), &reports, object.head.deleting) {
+            let told = reports.values().filter(|report| !is_behind(&assignment, report, newest));
+            let told: Vec<Cow<'_, Report>> = told.map(|report| of_the_first(&assignment, report)).collect();
+            if !merge(Arc::make_mut(&mut assignment), &told, object.head.deleting) {
                 return Ok(false);
             }
             let draft =
@@ -211,6 +212,22 @@ impl Reporter {
     }
 }
 
+/// A report tells by the first revision that had what was sent of what the copy is made, so that nothing is said anew when
+/// only the status of the object has changed. Which that is shows when it is written, not when the errand began: what was
+/// sent in between may have been told since.
+fn of_the_first<'a>(assignment: &Assignment, report: &'a Report) -> Cow<'a, Report> {
+    let known = assignment.report(&report.uid).filter(|known| known.run == report.run);
+    let is_the_same = |known: &&Report| {
+        !known.revision.is_empty() && !known.rendered.is_empty() && known.rendered == report.rendered
+    };
+    match known.filter(is_the_same) {
+        Some(known) if known.revision != report.revision => {
+            Cow::Owned(Report { revision: known.revision.clone(), ..report.clone() })
+        }
+        _ => Cow::Borrowed(report),
+    }
+}
+
 /// Whether a report is about an earlier state of the object than was told of before, or about one that is not in this
 /// history: whoever says it is behind, or was told by somebody who is no more.
 fn is_behind(assignment: &Assignment, report: &Report, newest: Option<Revision>) -> bool {
@@ -239,12 +256,11 @@ fn patience(under_way: usize) -> Duration {
 }
 
 /// Whether anything is another than it was; `leaves`: the Assignment is being deleted. What is said of clusters that it is not assigned to any more goes.
-fn merge(assignment: &mut Assignment, reports: &BTreeMap<&String, &Report>, leaves: bool) -> bool {
+fn merge(assignment: &mut Assignment, reports: &[Cow<'_, Report>], leaves: bool) -> bool {
     let Assignment { spec, status } = assignment;
     let mut changed = false;
-    for (uid, report) in reports {
-        let (uid, report) = (*uid, *report);
-        let target = spec.clusters.iter().find(|target| target.uid == *uid);
+    for report in reports.iter().map(AsRef::as_ref) {
+        let target = spec.clusters.iter().find(|target| target.uid == report.uid);
         // That an earlier copy is gone, or what it did, says nothing of one that is to be made.
         let is_about_it = |it: &&Target| it.run == report.run;
         let counts = target
@@ -253,7 +269,7 @@ fn merge(assignment: &mut Assignment, reports: &BTreeMap<&String, &Report>, leav
         if !counts {
             continue;
         }
-        match status.clusters.iter_mut().find(|known| known.uid == *uid) {
+        match status.clusters.iter_mut().find(|known| known.uid == report.uid) {
             Some(known) if known == report => {}
             Some(known) => (*known, changed) = (report.clone(), true),
             None => {
@@ -398,13 +414,47 @@ mod tests {
             status: Status { clusters: vec![report("a", 1), report("old", 1)] },
         };
         let said = |assignment: &mut Assignment, reports: &[Report]| {
-            merge(assignment, &reports.iter().map(|it| (&it.uid, it)).collect(), false)
+            let reports: Vec<Cow<'_, Report>> = reports.iter().map(Cow::Borrowed).collect();
+            merge(assignment, &reports, false)
         };
         assert!(!said(&mut assignment, &[report("a", 1), report("gone", 1)]));
         assert_eq!(assignment.status.clusters.len(), 2, "nothing is tidied without need");
         assert!(said(&mut assignment, &[report("a", 2), report("b", 1)]));
         assert_eq!(assignment.status.clusters, [report("a", 2), report("b", 1)]);
     }
+
+    /// Something else was sent and taken back before anybody wrote down the first.
+    #[test]
+    fn what_was_sent_between_does_not_make_the_last_word_an_old_one() {
+        let said = |rendered: &str, seq: u64| {
+            let revision =
+                Revision::from_u64(Revision::start_of_epoch(1).as_u64() + seq).expect("a revision");
+            let revision = revision.to_string();
+            Report { revision, rendered: rendered.into(), ..report("a", 1) }
+        };
+        let newest = Revision::parse(&said("", 30).revision);
+        let told = |known: Report, report: &Report| {
+            let assignment = Assignment { spec: Spec::default(), status: Status { clusters: vec![known] } };
+            (!is_behind(&assignment, report, newest)).then(|| of_the_first(&assignment, report).into_owned())
+        };
+        // Known, told, and what counts.
+        let cases = [
+            (said("first", 10), said("first", 30), Some(said("first", 10)), "nothing is said anew"),
+            (said("other", 20), said("first", 30), Some(said("first", 30)), "it is the first again"),
+            (said("other", 20), said("first", 10), None, "who is behind"),
+            (report("a", 1), said("first", 30), Some(said("first", 30)), "nothing was told of it"),
+            (
+                Report { run: 1, ..said("first", 10) },
+                said("first", 30),
+                Some(said("first", 30)),
+                "another copy",
+            ),
+        ];
+        for (known, report, expected, why) in cases {
+            assert_eq!(told(known, &report), expected, "{why}");
+        }
+    }
+
     #[test]
     fn what_is_not_of_this_history_does_not_count() {
         let at = |epoch: u32, seq: u64| {
