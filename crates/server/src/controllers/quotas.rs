@@ -242,24 +242,30 @@ async fn try_recount(controllers: &Controllers, space: &Space, key: &Key) -> Res
     hub.metrics.quota.recounts.inc();
     let mut recount = Recount::new(&quota);
     let served = hub.served(space);
-    let mut counted = 0;
+    let (mut counted, mut unseen) = (0, false);
     for (measure, collection) in kinds(&quota, &served.registry) {
+        // What nobody has seen yet is not gone: what was counted of it before stays.
+        if recount.is_known(&measure) && is_partly_seen(controllers, space, &served.registry, &collection) {
+            unseen |= quota.wanted.keys().any(|name| measure.has(name));
+            continue;
+        }
         if recount.begin(&measure) {
             let listing = all_of(controllers, space, &collection);
             counted += count(&mut recount, &measure, &listing, namespace, hub.now().as_second()).await;
         }
     }
+    let again = |later: bool| if later || unseen { After::Rest } else { After::Done };
     let Some(used) = recount.finish() else {
         // What was charged while this was counted is in the count, and not in the quota it was compared with.
         let is_level = space.get(key).is_none_or(|now| now.revision == object.revision);
-        return Ok(is_level.then_some(After::Done));
+        return Ok(is_level.then_some(again(false)));
     };
     quota::set_status(&mut tree, "hard", &quota.wanted);
     quota::set_status(&mut tree, "used", &used);
     let commit = Commit { guards: Vec::new(), writes: vec![write(&object, &tree)?] };
     match space.store().commit(space.id(), commit).await {
         // Where members make many pods, each of them asks for a count of all.
-        Ok(_) => Ok(Some(if counted > AT_ONCE { After::Rest } else { After::Done })),
+        Ok(_) => Ok(Some(again(counted > AT_ONCE))),
         Err(Error::Conflict { .. }) => Ok(None),
         Err(error) => Err(store_refusal(error)),
     }
@@ -270,6 +276,20 @@ fn all_of(controllers: &Controllers, space: &Space, collection: &Collection) -> 
     let (group, plural) = collection.parts();
     let view = controllers.hub.views.for_kind(space.id(), group, plural);
     view.and_then(|view| view.list(collection, None).ok()).unwrap_or_else(|| space.latest(collection))
+}
+
+/// Whether members may have more of a kind than they have told here, as after a start or a change of duty.
+fn is_partly_seen(
+    controllers: &Controllers,
+    space: &Space,
+    registry: &Registry,
+    collection: &Collection,
+) -> bool {
+    let views = &controllers.hub.views;
+    let (group, plural) = collection.parts();
+    let Some(resource) = registry.stored(collection) else { return false };
+    let view = views.for_kind(space.id(), group, plural);
+    views.sight(space, view.as_deref(), resource).is_some_and(|sight| sight.is_partial())
 }
 
 /// How many objects had to be read for it.

@@ -29,6 +29,12 @@ impl<'a> Recount<'a> {
         limited
     }
 
+    /// Whether the quota says of everything of a kind that is limited how much is used.
+    pub fn is_known(&self, measure: &Measure) -> bool {
+        let mut limited = self.quota.wanted.keys().filter(|name| measure.has(name));
+        limited.all(|name| self.quota.used.contains_key(name))
+    }
+
     pub fn add(&mut self, measure: &Measure, object: &Tree, now: i64) {
         if self.quota.scopes.iter().all(|scope| measure.is_in(scope, object)) {
             let mut usage = measure.usage(object, now);
