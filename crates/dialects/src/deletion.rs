@@ -27,6 +27,11 @@ pub fn delete_option(annotations: &Value) -> Result<DeleteOption, String> {
     let text = text.as_str().ok_or("it is no text")?;
     let asked: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
     let asked = asked.as_object().ok_or("it is no JSON object")?;
+    let is_said = |field: &str| asked.get(field).is_some_and(|value| !value.is_null());
+    if is_said("propagationPolicy") && is_said("orphanDependents") {
+        return Err("propagationPolicy and orphanDependents say the same, and only one of them may be said"
+            .to_owned());
+    }
     let mut option = DeleteOption::default();
     for (field, value) in asked {
         match (field.as_str(), value) {
@@ -84,6 +89,7 @@ mod tests {
             r#"{"propagationpolicy": "Orphan"}"#,
             r#"{"gracePeriodSeconds": -1}"#,
             r#"{"preconditions": {"uid": "1"}}"#,
+            r#"{"orphanDependents": true, "propagationPolicy": "Background"}"#,
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

@@ -181,6 +181,24 @@ async fn a_kind_of_ones_own_is_federated_and_its_status_collected() -> Result<()
     let shows_none = |it: &Value| !it["status"].to_string().contains("remoteStatus");
     world.until(&path(&one), "no status is shown", shows_none).await?;
 
+    // Nor does it know how deletions are asked for: what cannot be read deletes nothing, and says so.
+    let three = federated("Widget", "three", json!({"template": {"spec": {}}, "placement": named(&[A])}));
+    world.apply(&three).await?;
+    until_told(&world, &three, &[(A, "")], "True").await?;
+    world.annotate(&path(&three), json!({"kubefed.io/deleteoption": "Orphan"})).await?;
+    world.client.delete(&path(&three)).await?;
+    let says_why = |it: &Value| {
+        text(it, "/status/conditions/0/message").contains("kubefed.io/deleteoption")
+            && it["status"]["clusters"] == json!([{"name": A, "status": "DeletionFailed"}])
+    };
+    world.until(&path(&three), "it says why it stays", says_why).await?;
+    let third = format!("/apis/example.com/v1/namespaces/{NS}/widgets/three");
+    assert!(a.has(&third).await?);
+    let orphan = json!({"kubefed.io/deleteoption": r#"{"propagationPolicy": "Orphan"}"#});
+    world.annotate(&path(&three), orphan).await?;
+    world.until_gone(&path(&three)).await?;
+    assert!(!a.has(&third).await?);
+
     // Without its configuration it is nobody's, and copies stay.
     world.client.delete(&path(&widgets)).await?;
     world.until_gone(&path(&widgets)).await?;

@@ -1,8 +1,12 @@
 //! The end of a federated object: its copies go first, or stay if that is asked for.
 
 use api::assignment::Propagation as Kept;
-use dialects::{DELETE_OPTION_ANNOTATION, FINALIZER, FederatedType, ORPHAN_ANNOTATION, Owned};
+use dialects::{
+    DELETE_OPTION_ANNOTATION, FINALIZER, FederatedType, ORPHAN_ANNOTATION, Owned,
+    report::{CHECK_CLUSTERS, status},
+};
 use jiff::Timestamp;
+use kinds::propagation::Pass;
 use machinery::{Object, status::Status};
 use serde_json::{Value, json};
 use store::Key;
@@ -32,7 +36,7 @@ pub async fn settle(
         space.get(&plain_key).filter(|it| it.head.owners.iter().any(|owner| owner.uid == object.head.uid));
     if let Some(plain) = plain {
         if !plain.head.deleting {
-            return remove(controllers, space, ty, key, &federated, &plain).await;
+            return remove(controllers, space, ty, key, object, &federated, &plain).await;
         }
         // It is looked at again when that is gone.
         return Ok(After::Done);
@@ -68,6 +72,7 @@ async fn remove(
     space: &Space,
     ty: &FederatedType,
     key: &Key,
+    object: &Object,
     federated: &Value,
     plain: &Object,
 ) -> Result<After, Status> {
@@ -89,8 +94,14 @@ async fn remove(
         }
     }
     // Nothing goes before it is known what is to become of what it owns.
-    let asked = dialects::delete_option(annotations)
-        .map_err(|why| Status::bad_request(format!("{DELETE_OPTION_ANNOTATION}: {why}")))?;
+    let asked = match dialects::delete_option(annotations) {
+        Ok(asked) => asked,
+        Err(why) => {
+            tell_why_not(controllers, space, key, object, federated, &why).await?;
+            // It is looked at again when that is changed.
+            return Ok(After::Done);
+        }
+    };
     let propagation = match asked.owned {
         Owned::Orphan => Propagation::Orphan,
         Owned::Foreground => Propagation::Foreground,
@@ -107,4 +118,26 @@ async fn remove(
         Err(status) if status.code() == 404 => Ok(After::Rest),
         Err(status) => Err(status),
     }
+}
+
+/// Nothing goes while it is not understood how: the object says so.
+async fn tell_why_not(
+    controllers: &Controllers,
+    space: &Space,
+    key: &Key,
+    object: &Object,
+    federated: &Value,
+    why: &str,
+) -> Result<(), Status> {
+    let shown = federated["status"]["clusters"].as_array().into_iter().flatten();
+    let names = shown.filter_map(|it| it["name"].as_str());
+    let pass = Pass {
+        generation: object.head.generation,
+        reason: CHECK_CLUSTERS.to_owned(),
+        clusters: names.map(|it| (it.to_owned(), status::DELETION_FAILED.to_owned())).collect(),
+        ..Pass::default()
+    };
+    let message =
+        format!("it cannot be deleted: the annotation {DELETE_OPTION_ANNOTATION} cannot be read: {why}");
+    objects::write_status(controllers, space, key, object, &pass, &message).await
 }
