@@ -26,6 +26,9 @@ pub const PREFERENCES: [(&str, &str); 3] = [
     ("Job", "federation.kubernetes.io/job-preferences"),
 ];
 
+/// A kind that federation divided and that has no preferences of its own: by its bounds.
+const AUTOSCALER: &str = "HorizontalPodAutoscaler";
+
 /// Whether an annotation is one that says where an object is to be.
 pub fn is_read(annotation: &str) -> bool {
     annotation == CLUSTER_SELECTOR || PREFERENCES.iter().any(|(_, name)| *name == annotation)
@@ -106,7 +109,7 @@ pub fn rule(kind: &str, annotations: &BTreeMap<String, String>) -> Result<Option
         Some((name, text)) => Preferences::parse(text)
             .map_err(|error| Problem::Annotation { name: name.to_owned(), reason: error.to_string() })?,
     };
-    let divides = PREFERENCES.iter().any(|(of, _)| *of == kind);
+    let divides = kind == AUTOSCALER || PREFERENCES.iter().any(|(of, _)| *of == kind);
     let rule = Rule {
         exact: true,
         clusters: Choice { names: None, selector: selects },

@@ -170,6 +170,28 @@ pub fn autoscaler(min: u64, max: u64) -> Value {
     })
 }
 
+/// Also where a cluster-selector says in which clusters: what they may do together stays what was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autoscaler_that_selects_clusters_is_divided_between_them() -> Result<()> {
+    let world = divided(&[A, B, C]).await?;
+    for (name, location) in [(A, "europe"), (B, "europe"), (C, "usa")] {
+        label_cluster(&world, name, json!({"location": location})).await?;
+    }
+    let selector = json!({
+        "federation.alpha.kubernetes.io/cluster-selector":
+            r#"[{"key": "location", "operator": "in", "values": ["europe"]}]"#,
+    });
+    let mut web = app::deployment("web", 2);
+    web["metadata"]["annotations"] = selector.clone();
+    world.apply(&web).await?;
+    let mut scaler = autoscaler(2, 10);
+    scaler["metadata"]["annotations"] = selector;
+    world.apply(&scaler).await?;
+    until_bounds(&world, &[A, B], &[(1, 5), (1, 5)]).await?;
+    assert!(!world.member(C).await?.has(&path(&scaler)).await?);
+    Ok(())
+}
+
 async fn bounds(member: &Member) -> Result<Option<(u64, u64)>> {
     let copy = member.get(&path(&autoscaler(1, 1))).await?;
     let of = |field: &str| copy["spec"][field].as_u64();
