@@ -2,7 +2,10 @@
 
 mod model;
 
-use machinery::resource::{Cell, Column, Row, Subresource};
+use machinery::{
+    fnv,
+    resource::{Cell, Column, Row, Subresource},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -70,11 +73,9 @@ pub fn name_of(group: &str, plural: &str, name: &str) -> String {
     if readable.len() <= LONGEST_NAME {
         return readable;
     }
-    // FNV-1a from two beginnings: names that differ only in what is cut away must not meet.
-    let hash = |seed: u64| {
-        readable.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
-    };
-    let tail = format!("-{:016x}{:016x}", hash(0xcbf2_9ce4_8422_2325), hash(0x9747_b28c_8422_2325));
+    // From two beginnings: names that differ only in what is cut away must not meet.
+    let hashes = [fnv::hash(readable.as_bytes()), fnv::hash_from(0x9747_b28c_8422_2325, readable.as_bytes())];
+    let tail = format!("-{:016x}{:016x}", hashes[0], hashes[1]);
     let mut cut = LONGEST_NAME - tail.len();
     while !readable.is_char_boundary(cut) {
         cut -= 1;
@@ -218,6 +219,7 @@ fn reported() -> Value {
             "ready": flag("Whether it does well, too: what is assigned is ready."),
             "revision": word("The resourceVersion of the object when the copy was last made of something else."),
             "rendered": word("The hash of what was sent to the cluster."),
+            "edition": word("Of what is federated: which edition of the federated object the copy was made of."),
             "reason": word("Why it is not, in one word; Gone: there is none any more."),
             "message": {"type": "string", "maxLength": 32768, "description": "What the cluster answered."},
             "run": count("Which of the copies that follow each other it is about."),

@@ -10,10 +10,6 @@ use kinds::{Share, Split, Subject};
 use placement::{ClusterVerdict, Decision, Explanation, Layer, Outcome};
 use serde_json::Value;
 
-/// Of so many clusters it is written down what was found of them: those that have it, and of the others one for each
-/// reason at least.
-const MOST_VERDICTS: usize = 32;
-
 /// What is assigned now, without clusters that are to lose it or are not there any more.
 pub fn staying(assignment: &Assignment, is_joined: impl Fn(&str) -> bool) -> BTreeMap<String, Share> {
     let targets = assignment.spec.clusters.iter();
@@ -247,7 +243,8 @@ pub fn reasons(decision: &Decision, explanation: &Explanation) -> Reasons {
     }
 }
 
-/// Scores are not among them: they change with the room there is, and nothing is to be written for that.
+/// Of so many clusters as can be it is written down what was found of them: those that have it, and of the others one for
+/// each reason at least. Scores are not among it: they change with the room there is, and nothing is to be written for that.
 fn verdicts(explanation: &Explanation) -> Vec<Verdict> {
     let mut told: HashSet<&str> = HashSet::new();
     let (mut first, mut rest) = (Vec::new(), Vec::new());
@@ -255,7 +252,7 @@ fn verdicts(explanation: &Explanation) -> Vec<Verdict> {
         let is_new = !cluster.reason.is_empty() && told.insert(&cluster.reason);
         if cluster.assigned || is_new { first.push(cluster) } else { rest.push(cluster) }
     }
-    let chosen = first.into_iter().chain(rest).take(MOST_VERDICTS);
+    let chosen = first.into_iter().chain(rest).take(Reasons::MOST_VERDICTS);
     let mut verdicts: Vec<Verdict> = chosen
         .map(|cluster| {
             let change =
@@ -263,11 +260,7 @@ fn verdicts(explanation: &Explanation) -> Vec<Verdict> {
             Verdict {
                 cluster: cluster.cluster.clone(),
                 feasible: matches!(cluster.verdict, ClusterVerdict::Feasible | ClusterVerdict::Keeps),
-                reason: if cluster.reason.is_empty() {
-                    String::new()
-                } else {
-                    format!("{:?}", cluster.verdict)
-                },
+                reason: cluster.word.clone(),
                 message: format!("{}{change}", cluster.reason),
                 score: None,
             }

@@ -1,6 +1,6 @@
 //! What came of a federated object, in KubeFed's words.
 
-use api::assignment::{Assignment, Report, State, Target, reason};
+use api::assignment::{Assignment, Decision, Report, State, Target, reason};
 use kinds::propagation::Pass;
 use placement::{Choice, cluster::Labels};
 use serde_json::Value;
@@ -21,6 +21,7 @@ pub mod status {
 }
 
 /// Reasons of the condition.
+pub const CHECK_CLUSTERS: &str = "CheckClusters";
 pub const COMPUTE_PLACEMENT_FAILED: &str = "ComputePlacementFailed";
 pub const NAMESPACE_NOT_FEDERATED: &str = "NamespaceNotFederated";
 
@@ -39,6 +40,8 @@ pub struct Facts<'a> {
     pub generation: i64,
     /// Of the plain object; 0: its kind has none.
     pub plain_generation: i64,
+    /// Which edition the plain object is.
+    pub edition: String,
     /// Where the plain object is to be.
     pub choice: &'a Choice,
     /// In which clusters something differs.
@@ -79,11 +82,11 @@ pub fn pass(facts: &Facts<'_>) -> Pass {
         }
         match (member.ready, facts.assignment) {
             (false, _) => drop(pass.clusters.insert(member.name.clone(), status::NOT_READY.to_owned())),
-            // It was decided, and not for this one: the Assignment says why.
-            (true, Some(_)) => {
+            // The Assignment says why.
+            (true, Some(assignment)) if was_decided(assignment, &member.name) => {
                 pass.clusters.insert(member.name.clone(), status::CREATION_FAILED.to_owned());
             }
-            (true, None) => {
+            (true, _) => {
                 under_way = true;
                 pass.clusters.insert(member.name.clone(), status::CREATION_TIMED_OUT.to_owned());
             }
@@ -100,6 +103,18 @@ pub fn pass(facts: &Facts<'_>) -> Pass {
         pass.reason = NAMESPACE_NOT_FEDERATED.to_owned();
     }
     pass
+}
+
+/// Whether a cluster that is chosen and ready by now was looked at as such, and is not to have it all the same. What was
+/// decided before it was is decided anew in a moment.
+fn was_decided(assignment: &Assignment, cluster: &str) -> bool {
+    const NOT_YET: [&str; 3] = ["NotChosen", "NotReady", "NoSuchCluster"];
+    let verdicts = &assignment.spec.decision.verdicts;
+    match verdicts.iter().find(|it| it.cluster == cluster) {
+        Some(verdict) => !NOT_YET.contains(&verdict.reason.as_str()),
+        // Of very many not all are written down.
+        None => verdicts.len() >= Decision::MOST_VERDICTS,
+    }
 }
 
 /// What the pass is if nothing can be made of what is written: every cluster that it is meant for says so.
@@ -142,7 +157,7 @@ fn said(facts: &Facts<'_>, target: &Target, report: Option<&Report>) -> Said {
     };
     let was_made = report.generation > 0;
     match report.reason.as_str() {
-        _ if report.applied && report.generation >= facts.plain_generation.max(1) => Said::Status(""),
+        _ if report.applied && is_level(facts, report) => Said::Status(""),
         _ if report.applied => Said::UnderWay(status::UPDATE_TIMED_OUT),
         reason::CONFLICT => Said::Status(status::ALREADY_EXISTS),
         reason::INVALID if facts.overridden.contains(&target.name) => Said::Status(status::OVERRIDES_FAILED),
@@ -157,9 +172,14 @@ fn said(facts: &Facts<'_>, target: &Target, report: Option<&Report>) -> Said {
     }
 }
 
+/// Whether it is about what the object is now.
+fn is_level(facts: &Facts<'_>, report: &Report) -> bool {
+    report.generation >= facts.plain_generation.max(1) && report.edition == facts.edition
+}
+
 #[cfg(test)]
 mod tests {
-    use api::assignment::{Spec, Status};
+    use api::assignment::{Spec, Status, Verdict};
     use serde_json::json;
 
     use super::*;
@@ -194,6 +214,7 @@ mod tests {
         let facts = Facts {
             generation: 3,
             plain_generation: 2,
+            edition: String::new(),
             choice: &choice,
             overridden: vec!["a".into()],
             assignment: Some(&assignment),
@@ -236,6 +257,7 @@ mod tests {
         let mut facts = Facts {
             generation: 3,
             plain_generation: 0,
+            edition: String::new(),
             choice: &choice,
             overridden: Vec::new(),
             assignment: None,
@@ -258,6 +280,73 @@ mod tests {
         assert!(!early.updated && later.updated);
     }
 
+    /// Kinds without generations, and what differs in some clusters only.
+    #[test]
+    fn an_edition_that_has_not_come_to_its_clusters_is_not_observed() {
+        let (members, choice) = ([member("a", true)], Choice::names(vec!["a".into()]));
+        let said = |edition: &str| {
+            let told = Report { edition: edition.into(), ..report("a", true, "", 1) };
+            let assignment = Assignment {
+                spec: Spec { clusters: vec![target("a", State::Assigned)], ..Spec::default() },
+                status: Status { clusters: vec![told] },
+            };
+            let before = json!({"observedGeneration": 2, "clusters": [{"name": "a"}]});
+            let facts = Facts {
+                generation: 3,
+                plain_generation: 0,
+                edition: "new".to_owned(),
+                choice: &choice,
+                overridden: Vec::new(),
+                assignment: Some(&assignment),
+                members: &members,
+                collects: false,
+                before: &before,
+                namespace_not_federated: false,
+            };
+            let pass = pass(&facts);
+            (pass.generation, pass.updated, pass.clusters["a"].clone())
+        };
+        assert_eq!(said("old"), (2, false, String::new()));
+        assert_eq!(said("new"), (3, true, String::new()));
+    }
+
+    #[test]
+    fn a_cluster_fails_to_get_it_only_if_that_was_decided_of_what_it_is_now() {
+        let (members, choice) = ([member("a", true)], Choice::names(vec!["a".into()]));
+        let said = |verdicts: &[(&str, &str)]| {
+            let verdict = |(cluster, reason): &(&str, &str)| Verdict {
+                cluster: (*cluster).into(),
+                reason: (*reason).into(),
+                ..Verdict::default()
+            };
+            let mut assignment = Assignment::default();
+            assignment.spec.decision.verdicts = verdicts.iter().map(verdict).collect();
+            let facts = Facts {
+                generation: 3,
+                plain_generation: 0,
+                edition: String::new(),
+                choice: &choice,
+                overridden: Vec::new(),
+                assignment: Some(&assignment),
+                members: &members,
+                collects: false,
+                before: &Value::Null,
+                namespace_not_federated: false,
+            };
+            let pass = pass(&facts);
+            (pass.generation, pass.clusters["a"].clone())
+        };
+        let under_way = (0, "CreationTimedOut".to_owned());
+        assert_eq!(said(&[]), under_way, "it has just come");
+        for before in ["NotChosen", "NotReady", "NoSuchCluster"] {
+            assert_eq!(said(&[("a", before)]), under_way, "{before}");
+        }
+        assert_eq!(said(&[("a", "NoResource")]), (3, "CreationFailed".to_owned()));
+        let very_many: Vec<String> = (0..Decision::MOST_VERDICTS).map(|it| format!("c-{it}")).collect();
+        let very_many: Vec<(&str, &str)> = very_many.iter().map(|it| (it.as_str(), "")).collect();
+        assert_eq!(said(&very_many), (3, "CreationFailed".to_owned()), "not all is written down");
+    }
+
     /// The time of the last update moves with it, and that of the last transition does not.
     #[test]
     fn what_has_come_to_its_clusters_is_an_update() {
@@ -275,6 +364,7 @@ mod tests {
             let facts = Facts {
                 generation,
                 plain_generation,
+                edition: String::new(),
                 choice: &choice,
                 overridden: Vec::new(),
                 assignment: Some(&assignment),
@@ -300,6 +390,7 @@ mod tests {
         let facts = Facts {
             generation: 1,
             plain_generation: 0,
+            edition: String::new(),
             choice: &choice,
             overridden: Vec::new(),
             assignment: None,

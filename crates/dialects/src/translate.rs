@@ -1,5 +1,6 @@
 //! What a federated object becomes: the plain object, which says in an annotation where it is and what differs there.
 
+use machinery::fnv;
 use placement::dialect::kubefed_choice;
 use serde_json::{Value, json};
 
@@ -45,7 +46,8 @@ pub fn translate(
         plain["apiVersion"].as_str().filter(|it| !it.is_empty() && group(it) == ty.target_group);
     plain["apiVersion"] = json!(api_version.unwrap_or(&ty.target_api_version));
     plain["kind"] = json!(ty.target_kind);
-    let said = said(federated, world, &mut plain)?;
+    let mut said = said(federated, world, &mut plain)?;
+    said["edition"] = json!(edition(object, &said));
     plain["metadata"] = metadata(object, &federated.template, &said, world);
     if let Some(plain) = plain.as_object_mut() {
         plain.remove("status");
@@ -108,6 +110,13 @@ fn said(federated: &Federated, world: &World<'_>, plain: &mut Value) -> Result<V
         said["retainReplicas"] = json!(true);
     }
     Ok(said)
+}
+
+/// Tells two states of the federated object apart: clusters report by it which of them they have come to. Most kinds have no
+/// generation that would tell.
+fn edition(object: &Value, said: &Value) -> String {
+    let generation = &object["metadata"]["generation"];
+    format!("{:016x}", fnv::hash(format!("{generation} {said}").as_bytes()))
 }
 
 /// All clusters, unless only those are meant that the federated object selects.
@@ -197,6 +206,28 @@ mod tests {
         assert_eq!(said["placement"], federated().placement);
         assert_eq!(said["overrides"], federated().overrides);
         assert_eq!(said["retainReplicas"], true);
+    }
+
+    #[test]
+    fn whatever_changes_makes_another_edition() {
+        let edition = |object: &Value, federated: &Federated, world: &World<'_>| {
+            let plain = translate(&ty(), object, federated, world).unwrap();
+            let said = plain["metadata"]["annotations"][api::FEDERATED_ANNOTATION].as_str().unwrap();
+            serde_json::from_str::<Value>(said).unwrap()["edition"].as_str().unwrap().to_owned()
+        };
+        let world = World { namespace: Namespace::Anywhere, preference: None, adopts: true };
+        let first = edition(&object(), &federated(), &world);
+        assert_eq!(edition(&object(), &federated(), &world), first);
+        let mut later = object();
+        later["metadata"]["generation"] = json!(2);
+        assert_ne!(edition(&later, &federated(), &world), first, "its template or what it says of clusters");
+        let elsewhere = Federated { placement: json!({"clusters": []}), ..federated() };
+        assert_ne!(edition(&object(), &elsewhere, &world), first, "a placement beside it");
+        let alike = Federated { overrides: json!([]), ..federated() };
+        assert_ne!(edition(&object(), &alike, &world), first, "overrides beside it");
+        let within = json!({"clusters": [{"name": "a"}]});
+        let world = World { namespace: Namespace::Within(&within), preference: None, adopts: true };
+        assert_ne!(edition(&object(), &federated(), &world), first, "its namespace");
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod certificates;
 pub mod definition;
 pub mod expressions;
 pub mod field_error;
+pub mod fnv;
 pub mod gojson;
 pub mod gotext;
 pub mod gourl;

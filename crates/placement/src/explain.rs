@@ -43,6 +43,8 @@ pub struct ClusterExplanation {
     pub current: u64,
     /// Whether it gets the object.
     pub assigned: bool,
+    /// Why not, in one word; empty if it may have it.
+    pub word: String,
     /// Why not, or why no more; empty if there is nothing to say.
     pub reason: String,
     /// What would change that; empty if there is nothing to say.
@@ -171,6 +173,7 @@ impl Decision {
             replicas,
             current: verdict.current,
             assigned: share.is_some(),
+            word: verdict.objection.map(Objection::word).unwrap_or_default(),
             reason,
             change,
             score,
@@ -185,6 +188,7 @@ impl Decision {
             replicas,
             current: replicas,
             assigned: true,
+            word: "Unknown".to_owned(),
             reason: "nothing is known of it, so it keeps what it has".to_owned(),
             change: "its session, or naming other clusters".to_owned(),
             ..ClusterExplanation::of(name)
@@ -346,6 +350,7 @@ impl ClusterExplanation {
             replicas: 0,
             current: 0,
             assigned: false,
+            word: String::new(),
             reason: String::new(),
             change: String::new(),
             score: None,
@@ -356,6 +361,7 @@ impl ClusterExplanation {
 
 fn of_missing(name: &str) -> ClusterExplanation {
     ClusterExplanation {
+        word: "NoSuchCluster".to_owned(),
         reason: "there is no such cluster".to_owned(),
         change: "joining it".to_owned(),
         ..ClusterExplanation::of(name)

@@ -61,6 +61,13 @@ pub enum Stance {
 }
 
 impl Objection {
+    /// In one word, as it is written down.
+    pub fn word(self) -> String {
+        let mut word = format!("{self:?}");
+        word.truncate(word.find('(').unwrap_or(word.len()));
+        word
+    }
+
     pub fn stance(self) -> Stance {
         use Objection::*;
         match self {

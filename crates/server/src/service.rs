@@ -113,7 +113,8 @@ where
     let work = Box::pin(answer(&hub, &connection, &parts, headers, body, &mut findings));
     let outcome = AssertUnwindSafe(work.instrument(span.clone())).catch_unwind().await;
     drop(in_flight);
-    let Findings { audit_id, about, is_dry_run, elsewhere, warnings, trail, counting, turned_away } = findings;
+    let Findings { audit_id, about, is_dry_run, elsewhere, warnings, trail, counting, turned_away } =
+        findings;
     let mut response = match outcome {
         Ok(answered) => {
             let mut response = answered.unwrap_or_else(|status| body::refusal(&status));

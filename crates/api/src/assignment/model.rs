@@ -137,6 +137,11 @@ pub enum Algorithm {
     Federation,
 }
 
+impl Decision {
+    /// Of so many clusters it is written down what was found of them.
+    pub const MOST_VERDICTS: usize = 32;
+}
+
 /// Why it is so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -197,6 +202,9 @@ pub struct Report {
     /// The hash of what was sent, by which it is known whether the copy is still made of that.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub rendered: String,
+    /// Of what is federated: which edition of the federated object the copy was made of, or found to be as it should be.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub edition: String,
     /// One of [`reason`], or what the member says.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,

@@ -12,13 +12,6 @@ use serde_json::{Map, Value, value::RawValue};
 const NAMES: [&str; 9] =
     ["name", "mountPath", "devicePath", "containerPort", "port", "ip", "key", "topologyKey", "type"];
 
-/// FNV-1a: it is written down, and must be the same in every build.
-pub fn hash(bytes: &[u8]) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))
-}
-
 /// What an object consists of, as it was sent.
 pub type Members<'a> = BTreeMap<CompactString, &'a RawValue>;
 

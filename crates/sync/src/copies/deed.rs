@@ -6,14 +6,14 @@ use compact_str::CompactString;
 use dialects::MANAGED_LABEL;
 use http::{Method, StatusCode, header};
 use kinds::{Problem, Subject};
-use machinery::Object;
+use machinery::{Object, fnv::hash};
 use serde_json::{Value, json};
 use server::{hub::root_id, views::Placed};
 use store::{Collection, ItemKey, WorkspaceId};
 
 use super::{
     Applied,
-    compare::{contains, hash, owns, owns_no_more},
+    compare::{contains, owns, owns_no_more},
     errand::Case,
     federated::Said,
     overrides::{self, Labels, Overrides},

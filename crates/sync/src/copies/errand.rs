@@ -19,6 +19,7 @@ use store::{ItemKey, Key, WorkspaceId};
 
 use super::{
     deed::Place,
+    federated::Said,
     namespaces::{Asked, Home, NoHome},
     once,
     plan::{Action, There, Wish, plan},
@@ -287,14 +288,12 @@ impl Session {
         (errand, result.outcome)
     }
 
-    /// Says which revision of the object the copy was made of: the first that had what was sent, so that nothing is said
-    /// anew when only its status has changed.
+    /// Says which revision and edition of the object the copy was made of.
     fn say_of_what(&self, case: &Case, report: &mut Report) {
         let (Some(object), Some(applied)) = (&case.object, self.copies.applied(&case.errand)) else { return };
         report.rendered = format!("{:016x}", applied.sent);
-        let known = case.known_report().filter(|known| known.rendered == report.rendered);
-        let known = known.map(|known| known.revision.clone()).filter(|revision| !revision.is_empty());
-        report.revision = known.unwrap_or_else(|| object.revision.to_string());
+        report.revision = object.revision.to_string();
+        report.edition = Said::read(object, self.name()).map(|said| said.edition).unwrap_or_default();
     }
 
     /// `None`: nothing is asked of this cluster.

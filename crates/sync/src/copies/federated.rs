@@ -14,6 +14,8 @@ pub struct Said {
     pub changes: Vec<Change>,
     /// Once it is there, replicas are the member's.
     pub retains_replicas: bool,
+    /// Which edition of the federated object this is.
+    pub edition: String,
 }
 
 impl Said {
@@ -32,6 +34,7 @@ impl Said {
         Ok(Said {
             changes: overrides::read(&said["overrides"])?.remove(cluster).unwrap_or_default(),
             retains_replicas: said["retainReplicas"] == true,
+            edition: said["edition"].as_str().unwrap_or_default().to_owned(),
         })
     }
 }

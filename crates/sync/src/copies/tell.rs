@@ -4,12 +4,13 @@ use std::{collections::HashMap, time::Duration};
 
 use api::assignment::Report;
 use http::Method;
+use machinery::fnv::hash;
 use parking_lot::Mutex;
 use serde_json::json;
 use server::space::Space;
 use store::Key;
 
-use super::{compare::hash, errand::Case, work::Errand};
+use super::{errand::Case, work::Errand};
 use crate::{
     client::{JSON, MERGE},
     session::Session,

@@ -132,6 +132,51 @@ async fn an_update_of_copies_is_told_with_its_time() -> Result<()> {
     Ok(())
 }
 
+/// Kinds that have no generation to tell by, and what differs in one cluster only: nothing is said to have come to a cluster
+/// that has not heard of it.
+#[tokio::test(start_paused = true)]
+async fn an_edit_is_not_observed_before_it_has_come_to_all_clusters() -> Result<()> {
+    let world = Jumping::start(&[A, B]).await?;
+    let mut set = app::stateful_set("set", 1);
+    let set = json!({"template": {"spec": set["spec"].take()}, "placement": named(&[A, B])});
+    let set = federated("StatefulSet", "set", set);
+    for object in everywhere(&settings()).iter().chain([&set]) {
+        world.create(object).await?;
+    }
+    for object in [&settings(), &set] {
+        world.until(&path(object), is_propagated).await?;
+    }
+    for value in ["first", "second"] {
+        world.net.partition(HUB, B);
+        let edited = json!({"spec": {"template": {"data": {"key": value}}}});
+        world.patch(&path(&settings()), &edited).await?;
+        let annotated = json!([{"clusterName": B, "clusterOverrides": [
+            {"op": "add", "path": "/metadata/annotations", "value": {"said": value}},
+        ]}]);
+        world.patch(&path(&set), &json!({"spec": {"overrides": annotated}})).await?;
+        let has_it = |it: &Value| it["data"]["key"] == value;
+        world.until_there(A, &path(&plain(&settings())), has_it).await?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for object in [&settings(), &set] {
+            let told = ask(&world.peer.hub, Method::GET, &path(object), None).await?;
+            let clusters = &told["status"]["clusters"];
+            let is_lost = clusters.to_string().contains("ClusterNotReady");
+            assert!(
+                is_lost || told["status"]["observedGeneration"] != told["metadata"]["generation"],
+                "{told}"
+            );
+        }
+        world.net.heal(HUB, B);
+        world.until(&path(&settings()), is_propagated).await?;
+        let copy = world.ask_member(B, Method::GET, &path(&plain(&settings())), None).await?;
+        assert_eq!(copy["data"]["key"], value);
+        world.until(&path(&set), is_propagated).await?;
+        let copy = world.ask_member(B, Method::GET, &path(&plain(&set)), None).await?;
+        assert_eq!(copy["metadata"]["annotations"]["said"], value);
+    }
+    Ok(())
+}
+
 /// Not before, and soon after; a hub that is started anew meanwhile waits for what is left of it.
 #[tokio::test(start_paused = true)]
 async fn scenario_16_a_cluster_that_does_not_answer_is_waited_for_a_minute() -> Result<()> {

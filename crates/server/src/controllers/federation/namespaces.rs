@@ -66,6 +66,7 @@ pub async fn settle(
     let facts = Facts {
         generation: object.head.generation,
         plain_generation: 0,
+        edition: String::new(),
         choice: &choice,
         overridden: Vec::new(),
         assignment: assignment.as_ref(),

@@ -229,6 +229,7 @@ async fn tell(
             .as_ref()
             .and_then(|it| it["metadata"]["generation"].as_i64())
             .unwrap_or(0),
+        edition: said.as_deref().map(edition).unwrap_or_default(),
         choice: &choice,
         overridden: said.as_deref().map(overridden).unwrap_or_default(),
         assignment: assignment.as_ref(),
@@ -261,6 +262,11 @@ async fn tell(
 
 fn said(plain: &Value) -> Option<String> {
     plain["metadata"]["annotations"][api::FEDERATED_ANNOTATION].as_str().map(str::to_owned)
+}
+
+fn edition(said: &str) -> String {
+    let said: Value = serde_json::from_str(said).unwrap_or_default();
+    said["edition"].as_str().unwrap_or_default().to_owned()
 }
 
 fn overridden(said: &str) -> Vec<String> {
