@@ -2,7 +2,6 @@
 //! same time are one write.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
     convert::Infallible,
     sync::Arc,
@@ -83,13 +82,13 @@ impl Reporter {
     }
 
     /// What was said last of a cluster counts.
-    pub fn report(&self, errand: &Errand, report: Report, news: News) {
+    pub fn report(&self, errand: &Errand, mut report: Report, news: News) {
         let now = self.hub.env.clock.elapsed();
         let mut pending = self.pending.lock();
         let waits = pending.get(errand).is_some_and(|it| it.reports.contains_key(&report.uid))
             || self.writing.lock().contains(errand);
         // What the Assignment said when the errand began may have been written over since.
-        if !waits && self.is_said(errand, &report) {
+        if !waits && self.is_said(errand, &mut report) {
             return;
         }
         let due = if news == News::Turn { now } else { now + patience(pending.len()) };
@@ -101,10 +100,16 @@ impl Reporter {
         self.wake.notify_one();
     }
 
-    fn is_said(&self, errand: &Errand, report: &Report) -> bool {
+    /// The report is as it was afterwards: what it is compared with may be another when it is written.
+    fn is_said(&self, errand: &Errand, report: &mut Report) -> bool {
         let stored = self.hub.store.get(&errand.workspace, &key(errand));
         let assignment = stored.and_then(|stored| self.hub.assignments.read(&stored).ok());
-        assignment.is_some_and(|it| it.report(&report.uid) == Some(&*of_the_first(&it, report)))
+        let Some(known) = assignment.as_ref().and_then(|it| it.report(&report.uid)) else { return false };
+        let own = report.revision.clone();
+        tell_of_the_first(known, report);
+        let is_said = known == report;
+        report.revision = own;
+        is_said
     }
 
     pub async fn run(&self) -> Infallible {
@@ -176,8 +181,8 @@ impl Reporter {
             let mut assignment = self.hub.assignments.read(&object).map_err(|error| error.to_string())?;
             let newest = self.revision(errand, &assignment);
             let told = reports.values().filter(|report| !is_behind(&assignment, report, newest));
-            let told: Vec<Cow<'_, Report>> = told.map(|report| of_the_first(&assignment, report)).collect();
-            if !merge(Arc::make_mut(&mut assignment), &told, object.head.deleting) {
+            let told: Vec<Report> = told.cloned().collect();
+            if !merge(Arc::make_mut(&mut assignment), told, object.head.deleting) {
                 return Ok(false);
             }
             let draft =
@@ -215,16 +220,10 @@ impl Reporter {
 /// A report tells by the first revision that had what was sent of what the copy is made, so that nothing is said anew when
 /// only the status of the object has changed. Which that is shows when it is written, not when the errand began: what was
 /// sent in between may have been told since.
-fn of_the_first<'a>(assignment: &Assignment, report: &'a Report) -> Cow<'a, Report> {
-    let known = assignment.report(&report.uid).filter(|known| known.run == report.run);
-    let is_the_same = |known: &&Report| {
-        !known.revision.is_empty() && !known.rendered.is_empty() && known.rendered == report.rendered
-    };
-    match known.filter(is_the_same) {
-        Some(known) if known.revision != report.revision => {
-            Cow::Owned(Report { revision: known.revision.clone(), ..report.clone() })
-        }
-        _ => Cow::Borrowed(report),
+fn tell_of_the_first(known: &Report, report: &mut Report) {
+    let is_known = !known.revision.is_empty() && !known.rendered.is_empty();
+    if is_known && known.run == report.run && known.rendered == report.rendered {
+        report.revision.clone_from(&known.revision);
     }
 }
 
@@ -256,10 +255,10 @@ fn patience(under_way: usize) -> Duration {
 }
 
 /// Whether anything is another than it was; `leaves`: the Assignment is being deleted. What is said of clusters that it is not assigned to any more goes.
-fn merge(assignment: &mut Assignment, reports: &[Cow<'_, Report>], leaves: bool) -> bool {
+fn merge(assignment: &mut Assignment, reports: Vec<Report>, leaves: bool) -> bool {
     let Assignment { spec, status } = assignment;
     let mut changed = false;
-    for report in reports.iter().map(AsRef::as_ref) {
+    for mut report in reports {
         let target = spec.clusters.iter().find(|target| target.uid == report.uid);
         // That an earlier copy is gone, or what it did, says nothing of one that is to be made.
         let is_about_it = |it: &&Target| it.run == report.run;
@@ -269,13 +268,14 @@ fn merge(assignment: &mut Assignment, reports: &[Cow<'_, Report>], leaves: bool)
         if !counts {
             continue;
         }
-        match status.clusters.iter_mut().find(|known| known.uid == report.uid) {
-            Some(known) if known == report => {}
-            Some(known) => (*known, changed) = (report.clone(), true),
-            None => {
-                status.clusters.push(report.clone());
-                changed = true;
-            }
+        let Some(known) = status.clusters.iter_mut().find(|known| known.uid == report.uid) else {
+            status.clusters.push(report);
+            changed = true;
+            continue;
+        };
+        tell_of_the_first(known, &mut report);
+        if *known != report {
+            (*known, changed) = (report, true);
         }
     }
     if changed {
@@ -413,10 +413,8 @@ mod tests {
             spec: Spec { clusters: vec![target("a"), target("b")], ..Spec::default() },
             status: Status { clusters: vec![report("a", 1), report("old", 1)] },
         };
-        let said = |assignment: &mut Assignment, reports: &[Report]| {
-            let reports: Vec<Cow<'_, Report>> = reports.iter().map(Cow::Borrowed).collect();
-            merge(assignment, &reports, false)
-        };
+        let said =
+            |assignment: &mut Assignment, reports: &[Report]| merge(assignment, reports.to_vec(), false);
         assert!(!said(&mut assignment, &[report("a", 1), report("gone", 1)]));
         assert_eq!(assignment.status.clusters.len(), 2, "nothing is tidied without need");
         assert!(said(&mut assignment, &[report("a", 2), report("b", 1)]));
@@ -434,8 +432,16 @@ mod tests {
         };
         let newest = Revision::parse(&said("", 30).revision);
         let told = |known: Report, report: &Report| {
-            let assignment = Assignment { spec: Spec::default(), status: Status { clusters: vec![known] } };
-            (!is_behind(&assignment, report, newest)).then(|| of_the_first(&assignment, report).into_owned())
+            let target = Target { uid: "a".into(), run: report.run, ..Target::default() };
+            let mut assignment = Assignment {
+                spec: Spec { clusters: vec![target], ..Spec::default() },
+                status: Status { clusters: vec![known] },
+            };
+            if is_behind(&assignment, report, newest) {
+                return None;
+            }
+            merge(&mut assignment, vec![report.clone()], false);
+            assignment.status.clusters.pop()
         };
         // Known, told, and what counts.
         let cases = [
