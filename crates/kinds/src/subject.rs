@@ -45,10 +45,8 @@ impl Kind {
         };
         match self.pods {
             Pods::None => {}
-            Pods::Itself => pods::read(object, &mut subject)?,
-            Pods::Template(path) => {
-                pods::read(at(object, path).unwrap_or(&Value::Null), &mut subject)?;
-            }
+            Pods::Itself => pods::read(object, &mut subject),
+            Pods::Template(path) => pods::read(at(object, path).unwrap_or(&Value::Null), &mut subject),
         }
         (self.refer)(object, &mut subject)?;
         subject.travel = self.travel(&subject.name);

@@ -78,6 +78,26 @@ fn a_workload_says_what_it_needs_and_names() {
     assert_eq!(classes, expected.map(|(kind, name)| (kind, name.to_owned())).into());
 }
 
+/// The API takes what no label can be, and the scheduler passes over it: so does placement.
+#[test]
+fn a_term_that_no_label_can_match_matches_nothing() {
+    let term = |operator: &str, value: &str| json!({"matchExpressions": [{"key": "cores", "operator": operator, "values": [value]}]});
+    let odd = [term("Gt", "many"), term("In", "no label"), term("About", "8")];
+    let preferred: Vec<Value> = odd.iter().map(|it| json!({"weight": 1, "preference": it})).collect();
+    let mut template = template();
+    template["spec"]["affinity"]["nodeAffinity"] = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": odd},
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    });
+    let subject = subject(&mk("apps/v1", "Deployment", json!({"template": template}))).expect("a subject");
+    assert_eq!(
+        subject.required_affinity.map(|terms| terms.len()),
+        Some(0),
+        "so it fits nowhere, which is told"
+    );
+    assert!(subject.preferred_affinity.is_empty());
+}
+
 #[test]
 fn a_workload_says_which_nodes_it_wants() {
     let subject = subject(&mk("apps/v1", "Deployment", json!({"template": template()}))).expect("a subject");

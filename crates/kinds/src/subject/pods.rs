@@ -12,23 +12,22 @@ use smallvec::SmallVec;
 use super::{add, class, texts};
 use crate::{
     fields::{at, count, list, text},
-    types::{ClassKind, NodeTerm, PreferredTerm, Problem, References, SpreadConstraint, Subject, Toleration},
+    types::{ClassKind, NodeTerm, PreferredTerm, References, SpreadConstraint, Subject, Toleration},
 };
 
 /// Reads a pod or a template: both have `metadata` and `spec`.
-pub(super) fn read(pod: &Value, subject: &mut Subject) -> Result<(), Problem> {
+pub(super) fn read(pod: &Value, subject: &mut Subject) {
     let spec = at(pod, "spec").unwrap_or(&Value::Null);
     subject.needs = needs(pod);
     subject.pod_labels = texts(pod, "metadata.labels");
     subject.node_selector = texts(spec, "nodeSelector");
-    subject.required_affinity = required(spec)?;
-    subject.preferred_affinity = preferred(spec)?;
+    subject.required_affinity = required(spec);
+    subject.preferred_affinity = preferred(spec);
     subject.tolerations = list(spec, "tolerations").iter().map(toleration).collect();
     subject.spread = list(spec, "topologySpreadConstraints").iter().map(spread).collect();
     class(subject, ClassKind::PriorityClass, text(spec, "priorityClassName"));
     class(subject, ClassKind::RuntimeClass, text(spec, "runtimeClassName"));
     refer(spec, subject);
-    Ok(())
 }
 
 /// By the rule of the scheduler: containers together, or the init container that needs most, and the overhead.
@@ -39,37 +38,30 @@ fn needs(pod: &Value) -> amounts::Amounts {
     needs
 }
 
-fn required(spec: &Value) -> Result<Option<Vec<NodeTerm>>, Problem> {
-    let path = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
-    let Some(required) = at(spec, path) else { return Ok(None) };
-    let terms = list(required, "nodeSelectorTerms").iter().map(|term| node_term(term, path));
-    // A term that asks for nothing matches nothing.
-    let terms: Result<Vec<Option<NodeTerm>>, Problem> = terms.collect();
-    Ok(Some(terms?.into_iter().flatten().collect()))
+fn required(spec: &Value) -> Option<Vec<NodeTerm>> {
+    let required = at(spec, "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution")?;
+    Some(list(required, "nodeSelectorTerms").iter().filter_map(node_term).collect())
 }
 
-fn preferred(spec: &Value) -> Result<Vec<PreferredTerm>, Problem> {
-    let path = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
-    let mut preferred = Vec::new();
-    for each in list(spec, path) {
+fn preferred(spec: &Value) -> Vec<PreferredTerm> {
+    let preferred = list(spec, "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution");
+    let term = |each: &Value| {
         let weight = at(each, "weight").and_then(Value::as_i64).unwrap_or(0);
-        if let Some(term) = node_term(at(each, "preference").unwrap_or(&Value::Null), path)? {
-            preferred.push(PreferredTerm { weight, term });
-        }
-    }
-    Ok(preferred)
+        Some(PreferredTerm { weight, term: node_term(at(each, "preference")?)? })
+    };
+    preferred.iter().filter_map(term).collect()
 }
 
-fn node_term(term: &Value, path: &str) -> Result<Option<NodeTerm>, Problem> {
-    let labels: Result<Vec<Requirement>, Problem> =
-        list(term, "matchExpressions").iter().map(|each| requirement(each, path)).collect();
+/// `None`: it matches nothing. So does a term that asks for nothing, and, as for the scheduler, one that asks for what no
+/// label can be: the API takes those.
+fn node_term(term: &Value) -> Option<NodeTerm> {
+    let labels: Option<Vec<Requirement>> = list(term, "matchExpressions").iter().map(requirement).collect();
     let labels = labels?;
     let names_node = !list(term, "matchFields").is_empty();
-    Ok((!labels.is_empty() || names_node).then_some(NodeTerm { labels, names_node }))
+    (!labels.is_empty() || names_node).then_some(NodeTerm { labels, names_node })
 }
 
-fn requirement(expression: &Value, path: &str) -> Result<Requirement, Problem> {
-    let invalid = |reason: String| Problem::Invalid { field: path.to_owned(), reason };
+fn requirement(expression: &Value) -> Option<Requirement> {
     let operator = match text(expression, "operator") {
         "In" => Operator::In,
         "NotIn" => Operator::NotIn,
@@ -77,11 +69,11 @@ fn requirement(expression: &Value, path: &str) -> Result<Requirement, Problem> {
         "DoesNotExist" => Operator::DoesNotExist,
         "Gt" => Operator::GreaterThan,
         "Lt" => Operator::LessThan,
-        other => return Err(invalid(format!("{other:?} is not a valid node selector operator"))),
+        _ => return None,
     };
     let values: SmallVec<[CompactString; 1]> =
         list(expression, "values").iter().filter_map(|value| value.as_str().map(Into::into)).collect();
-    Requirement::new(text(expression, "key"), operator, values).map_err(invalid)
+    Requirement::new(text(expression, "key"), operator, values).ok()
 }
 
 fn toleration(toleration: &Value) -> Toleration {
