@@ -44,12 +44,28 @@ pub struct Sent {
     pub hash: u64,
     /// Of all that it was made from.
     pub inputs: u64,
-    /// Where the replicas are that an autoscaler decides.
-    autoscaled: Option<String>,
+    autoscaled: Option<Autoscaled>,
+}
+
+/// Replicas that somebody in the member decides.
+#[derive(Clone, Debug)]
+struct Autoscaled {
+    /// Where they are.
+    path: String,
+    /// Whether it may be none. An autoscaler leaves alone for ever what was scaled to nothing, unless that is within its
+    /// bounds.
+    to_nothing: bool,
+}
+
+impl Autoscaled {
+    fn replicas(&self, object: &Value) -> Option<Value> {
+        let pointer = self.path.trim_start_matches('.').replace('.', "/");
+        object.pointer(&format!("/{pointer}")).cloned()
+    }
 }
 
 impl Sent {
-    fn new(body: Value, inputs: u64, autoscaled: Option<String>) -> Sent {
+    fn new(body: Value, inputs: u64, autoscaled: Option<Autoscaled>) -> Sent {
         let mut sent = Sent { hash: 0, inputs, body, autoscaled };
         sent.hash = hash(sent.compared().to_string().as_bytes());
         sent
@@ -58,14 +74,25 @@ impl Sent {
     /// What the member is to have, whoever decides the replicas.
     fn compared(&self) -> Value {
         let mut body = self.body.clone();
-        if let Some(path) = &self.autoscaled {
+        if let Some(Autoscaled { path, .. }) = &self.autoscaled {
             take(&mut body, path);
         }
         body
     }
 
+    /// Whether a copy was scaled to nothing, where it is not to be, so that its autoscaler does not look at it.
+    fn is_asleep(&self, copy: &Value) -> bool {
+        self.autoscaled.as_ref().is_some_and(|it| {
+            let is_nothing = |object: &Value| it.replicas(object) == Some(json!(0));
+            !it.to_nothing && is_nothing(copy) && !is_nothing(&self.body)
+        })
+    }
+
     /// Whether a copy has all of it, and nothing that was sent once and is not any more.
     pub fn is_in(&self, copy: &Value) -> bool {
+        if self.is_asleep(copy) {
+            return false;
+        }
         let mut compared = self.compared();
         // Items of lists leave them out.
         let (api_version, kind) = (take(&mut compared, "apiVersion"), take(&mut compared, "kind"));
@@ -76,17 +103,23 @@ impl Sent {
     }
 
     /// As it is sent to change `copy`: replicas that were ours stay what they are, and those that somebody else has
-    /// taken over are not ours to send.
+    /// taken over are not ours to send, unless there are none.
     fn for_copy(&self, copy: &Value) -> Value {
         let mut body = self.body.clone();
-        let Some(path) = &self.autoscaled else { return body };
-        take(&mut body, path);
-        if owns(copy, MANAGER, path) {
-            let pointer = path.trim_start_matches('.').replace('.', "/");
-            put(&mut body, path, copy.pointer(&format!("/{pointer}")).cloned());
+        let Some(autoscaled) = self.autoscaled.as_ref().filter(|_| !self.is_asleep(copy)) else {
+            return body;
+        };
+        take(&mut body, &autoscaled.path);
+        if owns(copy, MANAGER, &autoscaled.path) {
+            put(&mut body, &autoscaled.path, autoscaled.replicas(copy));
         }
         body
     }
+}
+
+/// What counts of an autoscaler.
+struct Bounds {
+    to_nothing: bool,
 }
 
 fn autoscalers() -> Collection {
@@ -191,6 +224,7 @@ impl Session {
     pub(super) fn sent(&self, case: &Case, place: &Place<'_>, inputs: u64) -> Result<Option<Sent>, Problem> {
         let Some(object) = &case.object else { return Ok(None) };
         let tree = object.tree().map_err(|_| Problem::Missing("fields that can be read"))?;
+        let tree = Value::Object(tree);
         let kind = self.kind(case);
         let chosen = self.chosen_overrides(case);
         let said = Said::read(object, self.name())?;
@@ -198,7 +232,7 @@ impl Session {
         changes.push(&said.changes);
         let mut body = render(&Recipe {
             kind: &kind,
-            object: &Value::Object(tree),
+            object: &tree,
             targets: &case.assignment.spec.clusters,
             own: &case.own,
             changes: &changes,
@@ -212,8 +246,14 @@ impl Session {
             let (home, namespace) = (case.errand.item.namespace(), place.item.namespace());
             self.complete_pods(&kind, &case.space, home, namespace, body)?;
         }
-        let is_theirs = said.retains_replicas || self.is_autoscaled(case);
-        let autoscaled = kind.replicas().filter(|_| is_theirs).map(str::to_owned);
+        // As in one cluster, what somebody scales to nothing is not autoscaled.
+        let scales = kind.wanted(&tree) != Some(0);
+        let to_nothing = match said.retains_replicas {
+            true => Some(true),
+            false => self.autoscaler_of(case).filter(|_| scales).map(|it| it.to_nothing),
+        };
+        let autoscaled = to_nothing
+            .and_then(|to_nothing| Some(Autoscaled { path: kind.replicas()?.to_owned(), to_nothing }));
         Ok(body.map(|body| Sent::new(body, inputs, autoscaled)))
     }
 
@@ -241,23 +281,23 @@ impl Session {
         labels
     }
 
-    /// Whether an autoscaler of the workspace decides the replicas of the object.
-    fn is_autoscaled(&self, case: &Case) -> bool {
+    /// The autoscaler of the workspace that decides the replicas of the object.
+    fn autoscaler_of(&self, case: &Case) -> Option<Bounds> {
         let reference = &case.assignment.spec.object;
         let listing = case.space.stored(&autoscalers());
         let name = format!("\"{}\"", reference.name);
-        listing.iter(Some(case.errand.item.namespace()), None).any(|(_, object)| {
+        listing.iter(Some(case.errand.item.namespace()), None).find_map(|(_, object)| {
             // Most are about others, and need not be read for that.
-            if memchr::memmem::find(object.body_slice(), name.as_bytes()).is_none() {
-                return false;
-            }
-            let Ok(tree) = object.tree() else { return false };
-            let Some(target) = tree.get("spec").map(|spec| &spec["scaleTargetRef"]) else { return false };
+            memchr::memmem::find(object.body_slice(), name.as_bytes())?;
+            let tree = object.tree().ok()?;
+            let spec = tree.get("spec")?;
+            let target = &spec["scaleTargetRef"];
             let group =
                 target["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |it| it.0);
-            target["name"] == *reference.name
+            let is_it = target["name"] == *reference.name
                 && target["kind"] == *reference.kind
-                && group == reference.group()
+                && group == reference.group();
+            is_it.then(|| Bounds { to_nothing: spec["minReplicas"] == json!(0) })
         })
     }
 
@@ -434,7 +474,9 @@ mod tests {
     fn sent(autoscaled: bool) -> Sent {
         let body =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2, "paused": true}});
-        Sent::new(body, 0, autoscaled.then(|| "spec.replicas".to_owned()))
+        let autoscaled =
+            autoscaled.then(|| Autoscaled { path: "spec.replicas".to_owned(), to_nothing: false });
+        Sent::new(body, 0, autoscaled)
     }
 
     /// A copy with so many replicas, which are ours or somebody else's.
@@ -463,5 +505,17 @@ mod tests {
         assert_eq!(sent(false).for_copy(&copy(7, "hpa"))["spec"]["replicas"], 2);
         assert_eq!(sent(true).for_copy(&copy(7, MANAGER))["spec"]["replicas"], 7);
         assert_eq!(sent(true).for_copy(&copy(7, "hpa"))["spec"].get("replicas"), None);
+    }
+
+    #[test]
+    fn what_was_scaled_to_nothing_wakes_up_unless_its_autoscaler_may_do_that() {
+        for owner in [MANAGER, "kubectl"] {
+            assert!(!sent(true).is_in(&copy(0, owner)));
+            assert_eq!(sent(true).for_copy(&copy(0, owner))["spec"]["replicas"], 2);
+        }
+        let mut to_nothing = sent(true);
+        to_nothing.autoscaled.as_mut().unwrap().to_nothing = true;
+        assert!(to_nothing.is_in(&copy(0, "hpa")));
+        assert_eq!(to_nothing.for_copy(&copy(0, MANAGER))["spec"]["replicas"], 0);
     }
 }

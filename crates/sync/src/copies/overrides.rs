@@ -77,7 +77,10 @@ impl Overrides {
         let read: Vec<Override> =
             listing.iter(None, None).filter_map(|(_, object)| Override::read(object)).collect();
         let read = Arc::new(read);
-        self.0.lock().insert(workspace.clone(), (changed, read.clone()));
+        let mut known = self.0.lock();
+        // Of workspaces that are gone nothing is asked any more.
+        known.retain(|id, _| store.last_change(id, &collection()) != Revision::ZERO);
+        known.insert(workspace.clone(), (changed, read.clone()));
         read
     }
 
