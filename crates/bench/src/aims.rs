@@ -136,6 +136,7 @@ impl Ratios<'_> {
     }
 }
 
+/// Of Hanse on its own engine alone: figures are of all processes of a server, and on etcd have etcd's own in them.
 fn figure(results: &Results, aim: &str, figure: Figure, most: f64, unit: &str) -> String {
     let Some(found) = results.of_figure(Subject::Hanse, figure) else {
         return line(&Verdict::NotMeasured, aim, "");

@@ -155,7 +155,11 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Cores, processor, memory, kernel and the file system of `data`, in one line.
+/// Of the program that is measured, with a `+` if what it was built from is not all in it; the script that builds it sets it.
+const BUILT_FROM: &str = "HANSE_BUILT_FROM";
+
+/// Cores, processor, memory, kernel and the file system of `data`, and of which commit the program is if that is known, in
+/// one line.
 pub fn describe(data: &Path) -> Result<String> {
     let processor = read("/proc/cpuinfo")?
         .lines()
@@ -166,13 +170,19 @@ pub fn describe(data: &Path) -> Result<String> {
         .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok())
         .context("no MemTotal")?;
     let kernel = read("/proc/sys/kernel/osrelease")?;
+    let commit = std::env::var(BUILT_FROM).unwrap_or_default();
     Ok(format!(
-        "{} cores ({processor}), {:.1} GiB of memory, Linux {}, data on {}",
+        "{} cores ({processor}), {:.1} GiB of memory, Linux {}, data on {}{}",
         cores(),
         memory / 1024.0 / 1024.0,
         kernel.trim(),
-        file_system(data)?
+        file_system(data)?,
+        built_from(&commit)
     ))
+}
+
+fn built_from(commit: &str) -> String {
+    if commit.is_empty() { String::new() } else { format!("; built from {commit}") }
 }
 
 /// The type of the file system that holds `path`: that of the longest mount point above it.
@@ -198,6 +208,12 @@ mod tests {
     fn a_name_with_parentheses_does_not_shift_the_fields() {
         let stat = "42 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0";
         assert_eq!(after_name(stat).nth(11), Some("150"));
+    }
+
+    #[test]
+    fn a_commit_is_named_if_it_is_known() {
+        assert_eq!(built_from("1a2b3c4+"), "; built from 1a2b3c4+");
+        assert_eq!(built_from(""), "");
     }
 
     #[test]

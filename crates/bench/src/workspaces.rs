@@ -110,6 +110,8 @@ pub struct Weighed {
     pub hanse: u64,
     /// Of the process that it stands on.
     pub etcd: u64,
+    /// How much of what was to be there, or done, by then failed.
+    pub errors: u64,
 }
 
 impl Weighed {
@@ -295,7 +297,9 @@ impl Bench {
     fn weigh(&self, found: &mut Found, when: &'static str) -> Result<()> {
         // Hanse starts after what it stands on.
         let (hanse, below) = self.pids.split_last().context("no process runs")?;
-        let weighed = Weighed { when, hanse: machine::resident(&[*hanse])?, etcd: machine::resident(below)? };
+        let errors = found.steps.iter().map(|step| step.errors.count).sum();
+        let (hanse, etcd) = (machine::resident(&[*hanse])?, machine::resident(below)?);
+        let weighed = Weighed { when, hanse, etcd, errors };
         eprintln!("  memory, {when}: {:.1} MiB", weighed.resident() as f64 / 1024.0 / 1024.0);
         found.weights.push(weighed);
         Ok(())

@@ -10,7 +10,7 @@ use env::Env;
 use store::{
     Store, WorkspaceId, backup,
     embedded::{self, EmbeddedStore},
-    etcd,
+    etcd::{self, Mover, OpenError},
     live::Snapshot,
 };
 
@@ -70,22 +70,31 @@ async fn to_etcd(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
         eprintln!("all of it was moved before; what was left to do is to set it aside");
         return set_aside(env, &directory, data, place);
     }
-    etcd::fill(env, &*place.etcd, &place.prefix, first_epoch, all)
+    let mover = etcd::fill(env, &*place.etcd, &place.prefix, first_epoch, all)
         .await
         .with_context(|| format!("cannot write to {}", place.url))?;
     share_authorities(env, place, &data.join("pki")).await?;
     let (_, written) = etcd::read(&*place.etcd, &place.prefix).await?;
     let compared = backup::compare(&snapshots(&source).1, &written);
     let totals = compared.map_err(|why| differs(&place.url, &why))?;
-    // From here on nobody starts on the directory by mistake, and then others may start on etcd.
-    mark_moved(env, data, place)?;
-    etcd::open_up(&*place.etcd, &place.prefix).await?;
+    open_up(env, data, place, &mover).await?;
     source.close().await?;
     eprintln!(
         "moved {} objects of {} workspaces, and compared all of them",
         totals.objects, totals.workspaces
     );
     set_aside(env, &directory, data, place)
+}
+
+/// From here on nobody starts on the directory by mistake, and then others may start on etcd.
+async fn open_up(env: &Env, data: &Path, place: &Place, mover: &Mover) -> anyhow::Result<()> {
+    mark_moved(env, data, place)?;
+    let opened = mover.open_up(&*place.etcd).await;
+    if let Err(OpenError::Superseded { .. }) = opened {
+        // What is in etcd is somebody else's: what is in the directory is nowhere else.
+        unmark(env, data)?;
+    }
+    opened.with_context(|| format!("cannot open {}", place.url))
 }
 
 /// Whether a move there was cut off when only the directory was left to be set aside: nobody has started on it since, and
@@ -151,10 +160,7 @@ async fn to_directory(env: &Env, place: &Place, data: &Path) -> anyhow::Result<(
     };
     // Nobody starts on the directory before nobody can start on what is in etcd.
     etcd::retire(&*place.etcd, &place.prefix, &target).await?;
-    let marker = data.join(MOVED);
-    if env.files.read(&marker).is_ok() {
-        env.files.remove(&marker).with_context(|| format!("cannot remove {}", marker.display()))?;
-    }
+    unmark(env, data)?;
     eprintln!(
         "moved {} objects of {} workspaces, and compared all of them",
         totals.objects, totals.workspaces
@@ -236,6 +242,14 @@ fn mark_moved(env: &Env, data: &Path, place: &Place) -> anyhow::Result<()> {
     env.files
         .write_atomic(&marker, place.url.as_bytes(), false)
         .with_context(|| format!("cannot write {}", marker.display()))
+}
+
+fn unmark(env: &Env, data: &Path) -> anyhow::Result<()> {
+    let marker = data.join(MOVED);
+    if env.files.read(&marker).is_ok() {
+        env.files.remove(&marker).with_context(|| format!("cannot remove {}", marker.display()))?;
+    }
+    Ok(())
 }
 
 fn differs(target: &str, why: &str) -> anyhow::Error {

@@ -51,7 +51,7 @@ use crate::{
     memory::expiry_commit,
 };
 
-pub use fill::{can_leave, fill, is_leaving, is_open, leave, open_up, read, retire, servers, stay};
+pub use fill::{Mover, can_leave, fill, is_leaving, is_open, leave, read, retire, servers, stay};
 pub use layout::Registration;
 pub use route::{Courier, NoCourier, Undelivered};
 
@@ -111,6 +111,10 @@ pub enum OpenError {
     NotEmpty { prefix: String },
     #[error("etcd holds nothing below /{prefix}")]
     Empty { prefix: String },
+    #[error(
+        "somebody else has begun to move to /{prefix} since, and has it now: nothing more is written there"
+    )]
+    Superseded { prefix: String },
     #[error("etcd holds another installation at /{other}, and /{prefix} would be mixed up with it")]
     Nested { prefix: String, other: String },
 }

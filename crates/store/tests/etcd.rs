@@ -4,6 +4,7 @@ mod etcd {
     mod bounds;
     mod contract;
     mod faults;
+    mod moves;
     mod servers;
     mod world;
 }

@@ -188,5 +188,11 @@ async fn edit(fleet: &Fleet, count: usize, section: &mut Section) -> Result<()> 
         &[&milliseconds(&latencies)],
     );
     section.row("W7: objects that still waited after the edits", &[&waiting]);
+    section.aims.push(Aim::at_most(
+        "W7: an edit while others wait, until both members have it, the slowest,",
+        latencies.max(),
+        1000.0,
+        "ms",
+    ));
     Ok(())
 }

@@ -230,7 +230,9 @@ pub async fn crowd(hanse: &Path, options: &Options, sections: &mut Vec<Section>)
         .row(&format!("new versions of {} at once, until all have them, s", many.len()), &[&in_seconds(all)]);
     section.aims.push(Aim::at_most("W5: new versions of many at once after", all.as_secs_f64(), 135.0, "s"));
     section.row("memory of the hub, MiB", &[&number(fleet.resident()?)]);
-    section.row("the hub's files, MiB", &[&number(fleet.on_disk()?)]);
+    let files = fleet.on_disk()?;
+    section.row("the hub's files, MiB", &[&number(files)]);
+    section.aims.push(Aim::at_most("W5: the hub's files", files, 1600.0, "MiB"));
     let changed: Vec<Changed> = (0..CHANGED.min(placements))
         .map(|at| {
             let number = at * placements / CHANGED.min(placements);

@@ -135,29 +135,33 @@ fn each_kib(plan: &Plan, found: &Found, weight: &Weighed) -> f64 {
     (weight.resident() as f64 - idle as f64) / KIB / plan.count as f64
 }
 
+fn verdict(met: bool) -> &'static str {
+    if met { "**met**" } else { "**missed**" }
+}
+
+/// What failed took no time, and holds no memory: with errors an aim is missed, whatever the figure.
+fn at_most(found: f64, most: f64, aim: &str, unit: &str, errors: u64) -> String {
+    let met = found <= most && errors == 0;
+    let failed = if errors == 0 { String::new() } else { format!(" ⚠ {errors} failed") };
+    format!("{}: {aim}: {} {unit}{failed}", verdict(met), number(found))
+}
+
 fn aims(plan: &Plan, found: &Found) -> Vec<String> {
-    let verdict = |met: bool| if met { "**met**" } else { "**missed**" };
-    let at_most = |found: f64, most: f64, aim: &str, unit: &str| {
-        format!("{}: {aim}: {} {unit}", verdict(found <= most), number(found))
-    };
     let mut lines = Vec::new();
     for weight in found.weights.iter().skip(1).filter(|weight| weight.when != "all deleted") {
         let aim = format!("≤ 64 KiB each, {}", weight.when);
-        lines.push(at_most(each_kib(plan, found, weight), MOST_KIB, &aim, "KiB"));
+        lines.push(at_most(each_kib(plan, found, weight), MOST_KIB, &aim, "KiB", weight.errors));
     }
     let each = |step: &Step| step.usage.elapsed.as_secs_f64() * 1e3 / step.operations as f64;
     if let [alone, many, ..] = found.steps.as_slice() {
-        lines.push(at_most(
-            alone.latencies.quantile(0.5),
-            MOST_CREATE_MS,
-            "p50 ≤ 10 ms, one after the other",
-            "ms",
-        ));
-        lines.push(at_most(each(many), MOST_CREATE_MS, "≤ 10 ms each, many at once", "ms"));
+        let (p50, aim) = (alone.latencies.quantile(0.5), "p50 ≤ 10 ms, one after the other");
+        lines.push(at_most(p50, MOST_CREATE_MS, aim, "ms", alone.errors.count));
+        let aim = "≤ 10 ms each, many at once";
+        lines.push(at_most(each(many), MOST_CREATE_MS, aim, "ms", many.errors.count));
     }
     if let Some(deletion) = found.steps.last() {
-        let seconds = deletion.usage.elapsed.as_secs_f64();
-        lines.push(at_most(seconds, MOST_DELETE_SECONDS, "all deleted within a minute", "s"));
+        let (seconds, aim) = (deletion.usage.elapsed.as_secs_f64(), "all deleted within a minute");
+        lines.push(at_most(seconds, MOST_DELETE_SECONDS, aim, "s", deletion.errors.count));
     }
     let same = found.series.1 <= found.series.0 + 100;
     lines.push(format!(
@@ -166,4 +170,54 @@ fn aims(plan: &Plan, found: &Found) -> Vec<String> {
         found.series.1.saturating_sub(found.series.0)
     ));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        figures::{Errors, Latencies},
+        machine::Usage,
+    };
+
+    fn plan() -> Plan {
+        let [idle, noise, settle] = [Duration::ZERO; 3];
+        Plan { count: 100, alone: 10, workers: 4, idle, noise, settle }
+    }
+
+    /// Within every aim, if it were not for the errors.
+    fn step(name: &'static str, errors: u64) -> Step {
+        let mut latencies = Latencies::default();
+        latencies.record(Duration::from_millis(1));
+        let usage = Usage { elapsed: Duration::from_millis(50), ..Usage::default() };
+        let errors = Errors { count: errors, first: None };
+        Step { name, operations: 10, latencies, errors, usage }
+    }
+
+    /// Of so many errors in each step.
+    fn aims_of(errors: [u64; 3]) -> Vec<String> {
+        let mut found = Found::new(Subject::Hanse);
+        found.steps =
+            ["alone", "many", "deletion"].into_iter().zip(errors).map(|(name, it)| step(name, it)).collect();
+        let weighed = |when, errors| Weighed { when, hanse: 1 << 20, etcd: 0, errors };
+        found.weights = vec![weighed("idle", 0), weighed("created", errors[0] + errors[1])];
+        aims(&plan(), &found)
+    }
+
+    #[test]
+    fn an_aim_whose_step_had_errors_is_missed_and_says_so() {
+        let met = aims_of([0; 3]);
+        assert!(met.iter().all(|line| line.starts_with("**met**")), "{met:#?}");
+        // The memory of what was created, one after the other, many at once, deleted, and series.
+        for (errors, missed) in [([2, 0, 0], vec![0, 1]), ([0, 3, 0], vec![0, 2]), ([0, 0, 9], vec![3])] {
+            let lines = aims_of(errors);
+            for (index, line) in lines.iter().enumerate() {
+                let is_missed = line.starts_with("**missed**") && line.ends_with("failed");
+                assert_eq!(is_missed, missed.contains(&index), "{errors:?}: {line}");
+            }
+        }
+        assert!(aims_of([0, 3, 0])[2].ends_with("5.00 ms ⚠ 3 failed"), "{:?}", aims_of([0, 3, 0])[2]);
+    }
 }

@@ -64,20 +64,25 @@ impl Blobs {
         self.0.iter().map(|(blob, _)| layout.blob_part(&blob.id, 0)).collect()
     }
 
+    /// What writes the parts, each in a transaction of its own.
+    pub fn puts(&self, layout: &Layout) -> impl Iterator<Item = Op> {
+        self.0.iter().flat_map(|(blob, body)| {
+            (0..blob.parts).map(|part| {
+                let bytes = body.slice(part * PART..body.len().min((part + 1) * PART));
+                Op::Put { key: layout.blob_part(&blob.id, part), value: bytes, lease: None }
+            })
+        })
+    }
+
     /// Writes the parts, which nobody looks at before something refers to them.
     pub async fn write(&self, etcd: &dyn Etcd, layout: &Layout) -> Result<(), Error> {
-        for (blob, body) in &self.0 {
-            for part in 0..blob.parts {
-                let bytes = body.slice(part * PART..body.len().min((part + 1) * PART));
-                let key = layout.blob_part(&blob.id, part);
-                let put = Op::Put { key, value: bytes, lease: None };
-                let txn = Txn { then: vec![put], ..Txn::default() };
-                etcd.txn(txn).await.map_err(|error| match store_error(error) {
-                    // Nothing refers to it.
-                    Error::Unknown(why) => Error::Unavailable(why),
-                    other => other,
-                })?;
-            }
+        for put in self.puts(layout) {
+            let txn = Txn { then: vec![put], ..Txn::default() };
+            etcd.txn(txn).await.map_err(|error| match store_error(error) {
+                // Nothing refers to it.
+                Error::Unknown(why) => Error::Unavailable(why),
+                other => other,
+            })?;
         }
         Ok(())
     }

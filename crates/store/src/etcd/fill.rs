@@ -11,41 +11,42 @@ use super::{
 };
 use crate::{
     Key,
-    backup::Totals,
     live::{self, Live, Place, Snapshot},
 };
 
 /// Of what etcd takes in one transaction.
 const OPS: usize = 100;
 const BYTES: usize = 1 << 20;
+/// How the reason begins for which a store is closed that is not all there yet; who fills it follows.
 const UNFINISHED: &str = "a move into it was not finished";
 /// How the reason begins for which a store is closed whose move away may be begun again.
 const LEAVING: &str = "a move out of it was not finished: begin it again, to ";
 
-/// Puts all workspaces, as they are, where nothing must be. It cannot be opened before [`open_up`]; trying again begins
-/// anew.
+/// Who fills a place. Another one may take it over at any time until it is opened; nothing that this one does there
+/// after that has any effect.
+#[derive(Debug)]
+pub struct Mover {
+    layout: Layout,
+    /// Why the place is closed while it is this one's: it has a name that no other one has.
+    closed: String,
+    /// When that was written.
+    begun: Revision,
+}
+
+/// Puts all workspaces, as they are, where nothing must be. It cannot be opened before [`Mover::open_up`]; trying again
+/// begins anew, whoever tries.
 pub async fn fill(
     env: &Env,
     etcd: &dyn Etcd,
     prefix: &str,
     first_epoch: u32,
     snapshots: Vec<Snapshot>,
-) -> Result<Totals, OpenError> {
-    let layout = Layout::new(prefix);
-    clear_unfinished(etcd, &layout).await?;
-    let meta = Meta { format: FORMAT, first_epoch, closed: Some(UNFINISHED.to_owned()) };
-    write(etcd, vec![put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())]).await?;
-    let mut totals = Totals::default();
+) -> Result<Mover, OpenError> {
+    let mover = Mover::begin(env, etcd, prefix, first_epoch).await?;
     for snapshot in snapshots {
-        totals.workspaces += 1;
-        totals.objects += fill_one(env, etcd, &layout, &snapshot).await?;
+        mover.fill_one(env, etcd, &snapshot).await?;
     }
-    Ok(totals)
-}
-
-/// Lets servers open what was filled.
-pub async fn open_up(etcd: &dyn Etcd, prefix: &str) -> Result<(), OpenError> {
-    set_closed(etcd, prefix, None, |why| why == Some(UNFINISHED)).await
+    Ok(mover)
 }
 
 /// Everything that is kept below `prefix` now, and its first epoch, whoever may open it.
@@ -79,53 +80,96 @@ fn put(key: Bytes, value: Bytes) -> Op {
     Op::Put { key, value, lease: None }
 }
 
-async fn write(etcd: &dyn Etcd, ops: Vec<Op>) -> Result<(), OpenError> {
-    etcd.txn(Txn { then: ops, ..Txn::default() }).await?;
-    Ok(())
-}
-
-/// Makes sure that nothing is below the prefix, but for what all servers share; what an unfinished move left goes.
-async fn clear_unfinished(etcd: &dyn Etcd, layout: &Layout) -> Result<(), OpenError> {
+/// When the move began that was not finished there; 0: nothing is below the prefix but what all servers share.
+async fn vacant_since(etcd: &dyn Etcd, layout: &Layout) -> Result<Revision, OpenError> {
     let found = etcd.range(Range::now(Keys::one(layout.meta()))).await?;
-    let meta: Option<Meta> = found.kvs.first().and_then(|kv| serde_json::from_slice(&kv.value).ok());
-    if meta.is_some_and(|meta| meta.closed.as_deref() == Some(UNFINISHED)) {
-        let all = [layout.blobs(), layout.heads(), layout.objects()];
-        write(etcd, all.iter().map(|prefix| Op::Delete(Keys::with_prefix(prefix))).collect()).await?;
-        return write(etcd, vec![Op::Delete(Keys::one(layout.meta()))]).await;
+    if let Some(kv) = found.kvs.first().filter(|kv| is_unfinished(&kv.value)) {
+        return Ok(kv.modified);
     }
     let keys = Keys::with_prefix(&layout.all());
     let found = etcd.range(Range { keys_only: true, ..Range::now(keys) }).await?;
     let is_shared = |key: &Bytes| layout.is_shared(key) && matches!(layout.read(key), Ok(Named::Other));
     match found.kvs.iter().all(|kv| is_shared(&kv.key)) {
-        true => Ok(()),
+        true => Ok(0),
         false => Err(OpenError::NotEmpty { prefix: layout.prefix().to_owned() }),
     }
 }
 
-async fn fill_one(
-    env: &Env,
-    etcd: &dyn Etcd,
-    layout: &Layout,
-    snapshot: &Snapshot,
-) -> Result<u64, OpenError> {
-    let mut objects = 0;
-    let (mut ops, mut bytes) = (Vec::new(), 0);
-    for (collection, items) in snapshot.collections() {
-        for (item, kept) in items.iter() {
-            objects += 1;
-            let mut blobs = Blobs::default();
-            let (stored, _): (_, Place) = blobs.place(env, kept.object.body(), kept.expires);
-            blobs.write(etcd, layout).await?;
-            let key = Key { collection: collection.clone(), item: item.clone() };
-            let value = stored.encode();
-            if ops.len() >= OPS || bytes + value.len() > BYTES {
-                write(etcd, std::mem::take(&mut ops)).await?;
-                bytes = 0;
+fn is_unfinished(meta: &[u8]) -> bool {
+    let meta: Option<Meta> = serde_json::from_slice(meta).ok();
+    meta.and_then(|meta| meta.closed).is_some_and(|why| why.starts_with(UNFINISHED))
+}
+
+impl Mover {
+    /// Takes the place, if need be from whoever did not finish; what that one left there goes.
+    async fn begin(env: &Env, etcd: &dyn Etcd, prefix: &str, first_epoch: u32) -> Result<Self, OpenError> {
+        let layout = Layout::new(prefix);
+        let vacant = vacant_since(etcd, &layout).await?;
+        let closed = format!("{UNFINISHED} (number {})", super::new_name(env));
+        let meta = Meta { format: FORMAT, first_epoch, closed: Some(closed.clone()) };
+        // Never gone in between: of several who begin at once one is let in, and whoever is behind finds it changed.
+        let take = Txn {
+            when: vec![Compare::Modified(layout.meta(), vacant)],
+            then: vec![put(layout.meta(), serde_json::to_vec(&meta).unwrap_or_default().into())],
+            ..Txn::default()
+        };
+        let taken = etcd.txn(take).await?;
+        let mover = Self { layout, closed, begun: taken.revision };
+        if !taken.held {
+            return Err(mover.superseded());
+        }
+        let all = [mover.layout.blobs(), mover.layout.heads(), mover.layout.objects()];
+        let clear = all.iter().map(|prefix| Op::Delete(Keys::with_prefix(prefix))).collect();
+        mover.write(etcd, clear).await?;
+        Ok(mover)
+    }
+
+    fn superseded(&self) -> OpenError {
+        OpenError::Superseded { prefix: self.layout.prefix().to_owned() }
+    }
+
+    /// Only while the place is this one's: another one may have written there meanwhile, or opened it.
+    async fn write(&self, etcd: &dyn Etcd, ops: Vec<Op>) -> Result<(), OpenError> {
+        let when = vec![Compare::Modified(self.layout.meta(), self.begun)];
+        let answer = etcd.txn(Txn { when, then: ops, ..Txn::default() }).await?;
+        if answer.held { Ok(()) } else { Err(self.superseded()) }
+    }
+
+    async fn fill_one(&self, env: &Env, etcd: &dyn Etcd, snapshot: &Snapshot) -> Result<(), OpenError> {
+        let (mut ops, mut bytes) = (Vec::new(), 0);
+        for (collection, items) in snapshot.collections() {
+            for (item, kept) in items.iter() {
+                let mut blobs = Blobs::default();
+                let (stored, _): (_, Place) = blobs.place(env, kept.object.body(), kept.expires);
+                for part in blobs.puts(&self.layout) {
+                    self.write(etcd, vec![part]).await?;
+                }
+                let key = Key { collection: collection.clone(), item: item.clone() };
+                let value = stored.encode();
+                if ops.len() >= OPS || bytes + value.len() > BYTES {
+                    self.write(etcd, std::mem::take(&mut ops)).await?;
+                    bytes = 0;
+                }
+                bytes += value.len() + 256;
+                ops.push(put(self.layout.object(snapshot.id(), &key), value));
             }
-            bytes += value.len() + 256;
-            ops.push(put(layout.object(snapshot.id(), &key), value));
+        }
+        let head = moved_head(snapshot);
+        ops.push(put(self.layout.head(snapshot.id()), head.encode()));
+        self.write(etcd, ops).await
+    }
+
+    /// Lets servers open what was filled.
+    pub async fn open_up(&self, etcd: &dyn Etcd) -> Result<(), OpenError> {
+        let is_this_one = |why: Option<&str>| why == Some(&self.closed);
+        match set_closed(etcd, self.layout.prefix(), None, is_this_one).await {
+            Err(OpenError::Closed { .. }) => Err(self.superseded()),
+            other => other,
         }
     }
+}
+
+fn moved_head(snapshot: &Snapshot) -> Head {
     let state = snapshot.state();
     let head = Head {
         revision: state.head.as_u64(),
@@ -138,9 +182,7 @@ async fn fill_one(
         removed: Vec::new(),
         by: "moved".to_owned(),
     };
-    ops.push(put(layout.head(snapshot.id()), head.with_epochs(&state.epochs).encode()));
-    write(etcd, ops).await?;
-    Ok(objects)
+    head.with_epochs(&state.epochs)
 }
 
 /// Where the servers are that are alive, and how many workspaces are led.

@@ -146,7 +146,10 @@ pub(super) async fn claim(shared: &Shared, workspace: &WorkspaceId) -> Result<()
     shared.until_followed(claimed.created).await?;
     shared.until_applied(workspace, claimed.head).await?;
     shared.change(|state| {
-        if state.lease.is_some_and(|current| current.id == lease.id) && !state.resyncing {
+        let holds = state.lease.is_some_and(|current| current.id == lease.id) && !state.resyncing;
+        // It may have come into doubt since it was claimed.
+        if holds && state.doubtful.get(workspace) != Some(&claimed.created) {
+            state.doubtful.remove(workspace);
             state.led.insert(workspace.clone(), claimed.created);
             state.leaders.insert(workspace.clone(), shared.name.clone());
         }
@@ -154,7 +157,34 @@ pub(super) async fn claim(shared: &Shared, workspace: &WorkspaceId) -> Result<()
     Ok(())
 }
 
+/// As [`claim_once`], but never under a key under which an earlier transaction may still take effect.
 async fn try_claim(shared: &Shared, workspace: &WorkspaceId, lease: LeaseId) -> Result<Claim, EtcdError> {
+    let claim = claim_once(shared, workspace, lease).await?;
+    let doubtful = shared.state().doubtful.get(workspace).copied();
+    match claim {
+        Claim::Mine(Claimed { created, .. }) if doubtful == Some(created) => {
+            give_up_key(shared, workspace, created).await?;
+            claim_once(shared, workspace, lease).await
+        }
+        claim => Ok(claim),
+    }
+}
+
+/// Deletes the leader's key that was created then: what compares it never takes effect after that.
+async fn give_up_key(
+    shared: &Shared,
+    workspace: &WorkspaceId,
+    created: EtcdRevision,
+) -> Result<(), EtcdError> {
+    let leader = shared.layout.leader(workspace);
+    let when = vec![Compare::Created(leader.clone(), created)];
+    let then = vec![Op::Delete(Keys::one(leader))];
+    // If it does not hold, it is gone already.
+    shared.etcd.txn(Txn { when, then, ..Txn::default() }).await?;
+    Ok(())
+}
+
+async fn claim_once(shared: &Shared, workspace: &WorkspaceId, lease: LeaseId) -> Result<Claim, EtcdError> {
     let (leader, head) = (shared.layout.leader(workspace), shared.layout.head(workspace));
     let name = Bytes::copy_from_slice(shared.name.as_bytes());
     let txn = Txn {

@@ -62,6 +62,9 @@ pub(super) struct State {
     pub lease: Option<Lease>,
     /// What this server leads, by the revision at which its leader's key was created.
     pub led: HashMap<WorkspaceId, EtcdRevision>,
+    /// Under which leader's key a transaction on a workspace was sent of which it will not be known here when, or whether,
+    /// it takes effect. Under that key this server must not lead: what it answers from memory could be old.
+    pub doubtful: HashMap<WorkspaceId, EtcdRevision>,
     /// Workspaces that this server is about to lead.
     pub claiming: HashSet<WorkspaceId>,
     /// Everything is being read again: nothing may be led meanwhile.

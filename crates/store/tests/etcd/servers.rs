@@ -288,6 +288,56 @@ fn a_server_that_missed_forgotten_history_begins_again() {
     });
 }
 
+/// Nothing of before may take effect while a leader answers from memory: it would be seen elsewhere first.
+#[test]
+fn what_was_under_way_when_history_was_forgotten_never_lands_under_the_same_leader() {
+    run(async || {
+        let moment = Duration::from_millis(100);
+        // Given a leader that lags behind what etcd has forgotten
+        let world = World::new(14);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        set(&a, "x", "1").await.expect("commits");
+        level(&b).await.expect("etcd answers");
+        let elsewhere = WorkspaceId("elsewhere".into());
+        let commit = |text: &str| Commit { guards: vec![], writes: vec![put("y", text, Expect::Anything)] };
+        b.commit(&elsewhere, commit("1")).await.expect("commits");
+        world.env.clock.sleep(moment).await;
+        world.etcd.end_watches("a");
+        for text in ["2", "3"] {
+            b.commit(&elsewhere, commit(text)).await.expect("commits");
+        }
+        world.etcd.client("operator").compact(world.etcd.revision()).await.expect("compacts");
+        // and that sends something just before it notices, which is on its way for a long time
+        world.env.clock.sleep(moment).await;
+        let late_by = Duration::from_secs(1000);
+        world.etcd.set_faults("a", etcd::Faults { late: 1000, late_by, ..etcd::Faults::NONE });
+        let sending = {
+            let a = a.clone();
+            tokio::spawn(async move { set(&a, "x", "2").await })
+        };
+        world.env.clock.sleep(Duration::from_millis(1)).await;
+        assert!(a.standing().under_way);
+        world.etcd.set_faults("a", etcd::Faults::NONE);
+        let sent = sending.await.expect("it is answered");
+        assert!(matches!(sent, Err(Error::Unknown(_))), "{sent:?}");
+        // When it leads again, and answers from memory
+        world.env.clock.sleep(moment).await;
+        for _ in 0..20 {
+            level(&a).await.expect("etcd answers");
+        }
+        world.env.clock.sleep(Duration::from_secs(1)).await;
+        assert!(a.level(&home()).is_none(), "it knows");
+        assert_eq!(value(&a, "x").as_deref(), Some("1"), "it has not landed before that");
+        // Then what it sent before has no effect any more
+        world.env.clock.sleep(late_by).await;
+        for store in [&a, &b] {
+            level(store).await.expect("etcd answers");
+            assert_eq!(value(store, "x").as_deref(), Some("1"));
+        }
+        set(&a, "x", "3").await.expect("goes on");
+    });
+}
+
 #[test]
 fn a_removed_workspace_is_gone_everywhere() {
     run(async || {

@@ -86,10 +86,17 @@ impl Writer {
                     }
                 }
                 Outcome::Refused(_) => {}
-                Outcome::NotLanded | Outcome::Unknown => {
+                Outcome::NotLanded => {
                     // Which of them is led by somebody else will be seen when one is claimed again.
                     for workspace in &workspaces {
                         state.led.remove(workspace);
+                    }
+                }
+                Outcome::Unknown => {
+                    // An attempt may still be on its way, and takes effect for as long as the leader's keys are there.
+                    for (fence, _) in &draft.heads {
+                        state.led.remove(&fence.workspace);
+                        state.doubtful.insert(fence.workspace.clone(), fence.created);
                     }
                 }
             }
