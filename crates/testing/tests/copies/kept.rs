@@ -153,6 +153,18 @@ async fn replicas_that_an_autoscaler_decides_are_left_to_it() -> Result<()> {
         copy(&members, "one", &path, |it| it["spec"]["template"]["spec"]["containers"][0]["image"] == "i:2")
             .await?;
     assert_eq!(changed["spec"]["replicas"], 7);
+    // As in one cluster, it leaves alone what is scaled to nothing.
+    for replicas in [0, 3] {
+        hand.patch(&DEPLOYMENT, "shop", "web", json!({"spec": {"replicas": replicas}})).await?;
+        hand.assign(&DEPLOYMENT, "shop", "web", &[share("eu-1", replicas)]).await?;
+        copy(&members, "one", &path, |it| it["spec"]["replicas"] == replicas).await?;
+    }
+    // And it finds again what somebody scaled to nothing where it must not be.
+    let nothing = json!({"spec": {"replicas": 0}});
+    members.admin.merge_patch(&format!("/clusters/one{path}/scale"), &nothing).await?;
+    copy(&members, "one", &path, |it| it["spec"]["replicas"] == 3).await?;
+    hand.patch(&DEPLOYMENT, "shop", "web", json!({"spec": {"replicas": 2}})).await?;
+    hand.assign(&DEPLOYMENT, "shop", "web", &[share("eu-1", 2)]).await?;
     // Without it the share counts again.
     let gone = format!("/clusters/default{}", AUTOSCALER.path("shop", "web"));
     world.admin.delete(&gone).await?;

@@ -193,5 +193,14 @@ async fn the_object_says_how_many_replicas_its_autoscalers_want() -> Result<()> 
     world.patch(&deployment_path("web"), json!({"spec": {"replicas": 1}})).await?;
     world.until(&deployment_path("web"), "it is what it was", |it| it["spec"]["replicas"] == 6).await?;
     world.until_rolled_out("web", 6).await?;
+    // Nothing is autoscaled, until somebody scales it up again.
+    world.patch(&deployment_path("web"), json!({"spec": {"replicas": 0}})).await?;
+    for name in ["m1", "m2"] {
+        let member = world.member(name).await?;
+        member.until(&deployment_path("web"), "it runs nothing", |it| it["spec"]["replicas"] == 0).await?;
+    }
+    world.until_rolled_out("web", 0).await?;
+    world.patch(&deployment_path("web"), json!({"spec": {"replicas": 2}})).await?;
+    world.until_rolled_out("web", 6).await?;
     world.until_at_rest(&["m1", "m2"], |deed| deed.resource == "deployments").await
 }
