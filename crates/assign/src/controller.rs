@@ -96,7 +96,7 @@ impl Controller {
                 Some((task, outcome)) = self.pending.next(), if !self.pending.is_empty() => {
                     self.finish(task, outcome);
                 }
-                Some(task) = self.resting.next(), if !self.resting.is_empty() => self.world.queue.retry(task),
+                Some(task) = self.resting.next(), if !self.resting.is_empty() => self.world.queue.rested(task),
                 item = feed.next(), if !busy => self.read(item).await,
                 () = alarm, if !busy => {}
                 () = std::future::ready(()), if busy => {}
@@ -156,8 +156,8 @@ impl Controller {
                 Some(Ok(None)) => self.idle(task),
                 Some(Ok(Some(Deed::Commit(commit)))) => self.commit(task, commit),
                 Some(Ok(Some(Deed::Scale(scale)))) => self.scale(task, scale),
-                Some(Err(error)) => self.rest(task, &error.to_string()),
-                None => self.rest(task, "an error of Hanse's own"),
+                Some(Err(error)) => self.fail(task, &error.to_string()),
+                None => self.fail(task, "an error of Hanse's own"),
             }
         }
         metrics.pending.set(self.world.waiting.pending() as i64);
@@ -169,6 +169,7 @@ impl Controller {
     /// There is nothing to write down; those that waited for what failed to be written wait no longer.
     fn idle(&mut self, task: Task) {
         let (id, aspect) = task.clone();
+        self.keep(&task);
         self.settle(&task);
         if self.world.queue.done(task) && aspect == Aspect::Place {
             self.world.wake_waiting_for(&id);
@@ -209,6 +210,7 @@ impl Controller {
         match outcome {
             Outcome::Committed => {
                 self.hub.metrics.placement.writes.inc();
+                self.keep(&task);
                 self.settle(&task);
                 self.world.queue.done(task);
             }
@@ -216,17 +218,27 @@ impl Controller {
                 self.give_back(&task);
                 self.world.queue.retry(task);
             }
-            Outcome::Failed(why) => {
-                self.give_back(&task);
-                self.rest(task, &why);
-            }
+            Outcome::Failed(why) => self.fail(task, &why),
         }
     }
 
-    /// What was held for a decision that was not written down is held again with the next.
+    fn fail(&mut self, task: Task, why: &str) {
+        self.give_back(&task);
+        self.rest(task, why);
+    }
+
+    /// What was decided is as it is written down.
+    fn keep(&mut self, (id, aspect): &Task) {
+        if *aspect == Aspect::Place {
+            self.world.holds.keep(id);
+        }
+    }
+
+    /// What was held for a decision that was not written down is held again with the next. What was promised before, and
+    /// is not counted yet, stays held.
     fn give_back(&mut self, (id, aspect): &Task) {
         if *aspect == Aspect::Place {
-            let returned = self.world.holds.dropped(id, |_| false);
+            let returned = self.world.holds.undo(id);
             self.world.give_back(returned);
             self.world.leaving.untold(id);
             self.world.wake_waiting_for(id);

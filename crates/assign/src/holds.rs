@@ -20,6 +20,29 @@ pub const MOST_REPORTS: u8 = 24;
 struct Hold {
     cluster: String,
     amounts: Resources,
+    known: Known,
+}
+
+#[derive(Debug, Default)]
+pub struct Holds {
+    /// By the UID of the cluster.
+    clusters: HashMap<CompactString, HashMap<Id, Hold>>,
+    /// Of decisions that are not written down yet: what was added for them, in the order of that.
+    tried: HashMap<Id, Vec<Tried>>,
+}
+
+/// What a decision added to what was held before it.
+#[derive(Debug)]
+struct Tried {
+    uid: CompactString,
+    amounts: Resources,
+    /// What was known of what was held before, if anything was.
+    before: Option<Known>,
+}
+
+/// How far a copy has come for which room is held.
+#[derive(Clone, Copy, Debug)]
+struct Known {
     /// Its copy is there, and so will its pods be.
     applied: bool,
     /// All of them are.
@@ -27,59 +50,94 @@ struct Hold {
     reports_left: u8,
 }
 
-/// By the UID of the cluster.
-#[derive(Debug, Default)]
-pub struct Holds(HashMap<CompactString, HashMap<Id, Hold>>);
+impl Known {
+    /// Nothing is there of what was promised just now.
+    const NOTHING: Known = Known { applied: false, ready: false, reports_left: MOST_REPORTS };
+}
 
 /// What is given back: in which cluster, by its UID and name, and how much.
 pub type Returned = (CompactString, String, Resources);
 
 impl Holds {
     pub fn add(&mut self, id: &Id, uid: &CompactString, cluster: &str, more: &Resources) {
-        let here = self.0.entry(uid.clone()).or_default();
+        let here = self.clusters.entry(uid.clone()).or_default();
         let hold = here.entry(id.clone()).or_insert_with(|| Hold {
             cluster: cluster.to_owned(),
             amounts: Resources::new(),
-            applied: false,
-            ready: false,
-            reports_left: MOST_REPORTS,
+            known: Known::NOTHING,
         });
         amounts::add(&mut hold.amounts, more);
-        (hold.applied, hold.ready, hold.reports_left) = (false, false, MOST_REPORTS);
+        hold.known = Known::NOTHING;
+    }
+
+    /// Adds what is held for a decision that is about to be written down: until it is [kept](Self::keep), it can be
+    /// [undone](Self::undo).
+    pub fn try_add(&mut self, id: &Id, uid: &CompactString, cluster: &str, more: &Resources) {
+        let before = self.clusters.get(uid).and_then(|here| here.get(id)).map(|hold| hold.known);
+        let tried = Tried { uid: uid.clone(), amounts: more.clone(), before };
+        self.tried.entry(id.clone()).or_default().push(tried);
+        self.add(id, uid, cluster, more);
+    }
+
+    /// The decision is written down.
+    pub fn keep(&mut self, id: &Id) {
+        self.tried.remove(id);
+    }
+
+    /// The decision is not written down: what was held before it still is. Answers what need not be held any more.
+    pub fn undo(&mut self, id: &Id) -> Vec<Returned> {
+        let mut returned = Vec::new();
+        for Tried { uid, amounts, before } in self.tried.remove(id).into_iter().flatten().rev() {
+            let Some(here) = self.clusters.get_mut(&uid) else { continue };
+            // It may have been let go of meanwhile, all of it.
+            let Some(hold) = here.get_mut(id) else { continue };
+            returned.push((uid.clone(), hold.cluster.clone(), amounts.clone()));
+            match before {
+                Some(known) => {
+                    hold.amounts = amounts::growth(&hold.amounts, &amounts);
+                    hold.known = known;
+                }
+                None => drop(here.remove(id)),
+            }
+            if here.is_empty() {
+                self.clusters.remove(&uid);
+            }
+        }
+        returned
     }
 
     /// What is held for some: in which cluster, and how much.
     pub fn of(self, is_one: impl Fn(&Id) -> bool) -> Vec<(Id, String, Resources)> {
-        let all = self.0.into_values().flatten();
+        let all = self.clusters.into_values().flatten();
         all.filter(|(id, _)| is_one(id)).map(|(id, hold)| (id, hold.cluster, hold.amounts)).collect()
     }
 
     /// The copy is in the cluster; `ready`: with all its pods.
     pub fn applied(&mut self, id: &Id, uid: &str, ready: bool) {
-        if let Some(hold) = self.0.get_mut(uid).and_then(|here| here.get_mut(id)) {
-            hold.applied = true;
-            if ready && !std::mem::replace(&mut hold.ready, true) {
-                hold.reports_left = REPORTS;
+        if let Some(hold) = self.clusters.get_mut(uid).and_then(|here| here.get_mut(id)) {
+            hold.known.applied = true;
+            if ready && !std::mem::replace(&mut hold.known.ready, true) {
+                hold.known.reports_left = REPORTS;
             }
         }
     }
 
     /// The cluster has counted. Answers what need not be held any more.
     pub fn reported(&mut self, uid: &str) -> Vec<(String, Resources)> {
-        let Some(here) = self.0.get_mut(uid) else { return Vec::new() };
+        let Some(here) = self.clusters.get_mut(uid) else { return Vec::new() };
         let mut returned = Vec::new();
         here.retain(|_, hold| {
-            if !hold.applied {
+            if !hold.known.applied {
                 return true;
             }
-            hold.reports_left = hold.reports_left.saturating_sub(1);
-            if hold.reports_left == 0 {
+            hold.known.reports_left = hold.known.reports_left.saturating_sub(1);
+            if hold.known.reports_left == 0 {
                 returned.push((hold.cluster.clone(), std::mem::take(&mut hold.amounts)));
             }
-            hold.reports_left > 0
+            hold.known.reports_left > 0
         });
         if here.is_empty() {
-            self.0.remove(uid);
+            self.clusters.remove(uid);
         }
         returned
     }
@@ -87,7 +145,7 @@ impl Holds {
     /// The object is not in these clusters any more. Answers what need not be held any more.
     pub fn dropped(&mut self, id: &Id, stays: impl Fn(&str) -> bool) -> Vec<Returned> {
         let mut returned = Vec::new();
-        self.0.retain(|uid, here| {
+        self.clusters.retain(|uid, here| {
             if !stays(uid)
                 && let Some(hold) = here.remove(id)
             {
@@ -97,18 +155,17 @@ impl Holds {
         });
         returned
     }
-}
 
-impl Holds {
     /// Those of a workspace that is gone. Answers what need not be held any more.
     pub fn forget(&mut self, workspace: &WorkspaceId) -> Vec<Returned> {
         let mut returned = Vec::new();
-        for (uid, here) in &mut self.0 {
+        for (uid, here) in &mut self.clusters {
             let gone: Vec<Id> = here.keys().filter(|id| id.workspace == *workspace).cloned().collect();
             let holds = gone.iter().filter_map(|id| here.remove(id));
             returned.extend(holds.map(|hold| (uid.clone(), hold.cluster, hold.amounts)));
         }
-        self.0.retain(|_, here| !here.is_empty());
+        self.clusters.retain(|_, here| !here.is_empty());
+        self.tried.retain(|id, _| id.workspace != *workspace);
         returned
     }
 }
@@ -142,5 +199,30 @@ mod tests {
         holds.add(&id, &"uid".into(), "eu-1", &cpu("2"));
         assert!(holds.dropped(&id, |_| true).is_empty());
         assert_eq!(holds.dropped(&id, |_| false).len(), 1);
+    }
+
+    #[test]
+    fn a_decision_that_is_not_written_gives_back_what_it_added_and_nothing_else() {
+        let id = Id::new(&WorkspaceId("w".into()), &Key::new("apps", "deployments", "shop", "web"));
+        let cpu = |amount: &str| Resources::from([("cpu".to_owned(), Quantity::parse(amount).unwrap())]);
+        let returned = |amount: &str| ("uid".into(), "eu-1".to_owned(), cpu(amount));
+        let mut holds = Holds::default();
+        holds.try_add(&id, &"uid".into(), "eu-1", &cpu("10"));
+        holds.keep(&id);
+        holds.applied(&id, "uid", true);
+        holds.try_add(&id, &"uid".into(), "eu-1", &cpu("1"));
+        holds.try_add(&id, &"uid".into(), "eu-1", &cpu("2"));
+        assert_eq!(holds.undo(&id), [returned("2"), returned("1")]);
+        assert!(holds.undo(&id).is_empty());
+        assert!(holds.reported("uid").is_empty(), "it may have counted just before");
+        assert_eq!(holds.reported("uid"), [("eu-1".to_owned(), cpu("10"))], "as if nothing had been tried");
+
+        holds.try_add(&id, &"uid".into(), "eu-1", &cpu("3"));
+        assert_eq!(holds.undo(&id), [returned("3")]);
+        assert!(holds.dropped(&id, |_| false).is_empty(), "nothing is left of it");
+
+        holds.try_add(&id, &"uid".into(), "eu-1", &cpu("3"));
+        assert_eq!(holds.dropped(&id, |_| false).len(), 1);
+        assert!(holds.undo(&id).is_empty(), "it was given back already");
     }
 }

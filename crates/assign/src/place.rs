@@ -256,7 +256,9 @@ fn namespace_itself(
             names.extend(clusters.into_iter().filter(serves));
         }
         None => {
-            let joined = before.iter().filter(|it| world.clusters.is_joined(&it.uid));
+            // What was to leave when it was federated leaves, however long a cluster was silent.
+            let stay = before.iter().filter(|it| it.state != State::Draining);
+            let joined = stay.filter(|it| world.clusters.is_joined(&it.uid));
             names.extend(joined.map(|it| it.name.clone()));
         }
     }
@@ -419,7 +421,7 @@ fn awaits_claims(world: &World, id: &Id, subject: &Subject) -> bool {
 /// Room is held for what was decided, and whoever waits is woken by what it waits for.
 fn note(world: &mut World, space: &Space, id: &Id, subject: &Subject, decision: &Decision) {
     for (cluster, amounts) in &decision.reservations {
-        world.hold(id, cluster, amounts);
+        world.try_hold(id, cluster, amounts);
     }
     let leaves = decision.leaving.values().min();
     let at = leaves.and_then(|it| world.hub.now().checked_add(SignedDuration::from_secs(*it)).ok());

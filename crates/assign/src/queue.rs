@@ -84,12 +84,19 @@ pub struct Queue {
     /// Asked for while it was being looked at.
     again: HashMap<Task, Haste>,
     failures: HashMap<Task, u32>,
+    /// Those of the busy that failed and are let be for a while.
+    resting: HashSet<Task>,
     taken: u32,
 }
 
 impl Queue {
     pub fn add(&mut self, id: Id, aspect: Aspect, haste: Haste) {
         let task = (id, aspect);
+        // Whoever has just changed it may have mended what was wrong with it.
+        if haste == Haste::Now && self.resting.remove(&task) {
+            self.again.remove(&task);
+            self.busy.remove(&task);
+        }
         if self.busy.contains(&task) {
             let again = self.again.entry(task).or_insert(haste);
             *again = if haste == Haste::Now { haste } else { *again };
@@ -149,14 +156,22 @@ impl Queue {
         had_failed
     }
 
-    /// How often it has failed in a row, and how long to wait before [`Queue::retry`].
+    /// How often it has failed in a row, and how long to wait before [`Queue::rested`].
     pub fn failed(&mut self, task: &Task) -> (u32, Duration) {
+        self.resting.insert(task.clone());
         let failures = self.failures.entry(task.clone()).or_default();
         *failures = failures.saturating_add(1);
         (*failures, FIRST_PAUSE.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_PAUSE))
     }
 
-    /// What failed is looked at again.
+    /// What failed has been let be for long enough, unless somebody has changed it since: then it was looked at at once.
+    pub fn rested(&mut self, task: Task) {
+        if self.resting.remove(&task) {
+            self.retry(task);
+        }
+    }
+
+    /// It is looked at again.
     pub fn retry(&mut self, task: Task) {
         self.again.insert(task.clone(), Haste::Now);
         self.resume(task);
@@ -192,8 +207,25 @@ mod tests {
         let task = queue.take().unwrap();
         assert_eq!(queue.failed(&task), (1, FIRST_PAUSE));
         assert_eq!(queue.failed(&task), (2, FIRST_PAUSE * 2));
-        queue.retry(task.clone());
+        queue.rested(task.clone());
         assert_eq!(queue.take(), Some(task));
+    }
+
+    #[test]
+    fn what_failed_rests_until_somebody_changes_it() {
+        let id = Id::new(&WorkspaceId("w".into()), &Key::new("apps", "deployments", "shop", "web"));
+        let mut queue = Queue::default();
+        queue.add(id.clone(), Aspect::Place, Haste::Now);
+        let task = queue.take().unwrap();
+        queue.failed(&task);
+        queue.add(id.clone(), Aspect::Place, Haste::InTurn);
+        assert_eq!(queue.take(), None, "what others did says nothing of it");
+        queue.add(id.clone(), Aspect::Place, Haste::Now);
+        assert_eq!(queue.take(), Some(task.clone()));
+        queue.rested(task.clone());
+        assert_eq!(queue.take(), None, "it is being looked at");
+        assert!(queue.done(task.clone()), "it had failed");
+        assert_eq!(queue.take(), None);
     }
 
     #[test]

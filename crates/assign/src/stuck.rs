@@ -27,6 +27,9 @@ const REASONS: [&str; 8] = [
     "CrashLoopBackOff",
 ];
 
+/// How often an Event is tried that others are faster than.
+const ATTEMPTS: u32 = 5;
+
 /// Kinds that have pods, or have what has them.
 const OWNERS: [(&str, &str, &str); 7] = [
     ("apps", "Deployment", "deployments"),
@@ -46,15 +49,28 @@ pub async fn follow(hub: Arc<Hub>, mut feed: store::Feed) {
             continue;
         };
         let Some(news) = told(pod) else { continue };
-        match commit(&hub, &event.workspace, pod, &news) {
-            None => {}
-            Some(commit) => match hub.store.commit(&event.workspace, commit).await {
-                // Somebody was faster, or it is gone: the next change of a pod tells it.
-                Ok(_) | Err(store::Error::Conflict { .. }) => {}
-                Err(error) => tracing::warn!(key = ?event.key, %error, "cannot tell that a pod does not run"),
-            },
+        if let Err(error) = tell(&hub, &event.workspace, pod, &news).await {
+            tracing::warn!(key = ?event.key, %error, "cannot tell that a pod does not run");
         }
     }
+}
+
+/// What it is told on may be written to just then, as its status is, and a pod that waits for good does not change again.
+async fn tell(
+    hub: &Hub,
+    workspace: &WorkspaceId,
+    pod: &Object,
+    news: &(String, News),
+) -> Result<(), store::Error> {
+    for attempt in 1.. {
+        let Some(commit) = commit(hub, workspace, pod, news) else { break };
+        match hub.store.commit(workspace, commit).await {
+            Err(store::Error::Conflict { .. }) if attempt < ATTEMPTS => {}
+            Ok(_) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// What is to be told of a pod: its cluster, and the news.

@@ -404,7 +404,9 @@ impl World {
         }
         let kind = self.kind(&space, &key.collection, group, name);
         kind.subject(&tree)
-            .inspect_err(|problem| tracing::info!(?key, %problem, "an object cannot be placed"))
+            .inspect_err(
+                |problem| tracing::warn!(?key, %problem, "an object is not understood, and not placed"),
+            )
             .ok()
     }
 

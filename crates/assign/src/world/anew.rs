@@ -118,6 +118,13 @@ impl World {
             self.holds.add(id, &uid, cluster, amounts);
         }
     }
+
+    /// The same for a decision that is not written down yet.
+    pub fn try_hold(&mut self, id: &Id, cluster: &str, amounts: &kinds::Resources) {
+        if let Some(uid) = self.clusters.hold(&id.workspace, cluster, amounts) {
+            self.holds.try_add(id, &uid, cluster, amounts);
+        }
+    }
 }
 
 /// How much of what it has of an object a cluster has counted, by the same rule as while it is held: the pods are there, and
