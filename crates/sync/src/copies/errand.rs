@@ -590,6 +590,7 @@ impl Session {
             {
                 return Upshot::done(report);
             }
+            let releases = matches!(action, Action::Release(_));
             let step = match action {
                 Action::Look => match self.look(client, place).await {
                     Ok(found) => {
@@ -610,16 +611,19 @@ impl Session {
                         Err(error) => Err(error),
                     }
                 }
-                Action::Delete(uid) => {
+                Action::Delete(uid) | Action::Release(uid) => {
+                    // Where they are is known by it.
                     let others =
                         if case.is_namespace { self.copies.others_in_namespace(&case.errand) } else { 0 };
                     if others > 0 {
                         let message = format!("it waits until {others} other copies in it are gone");
                         return Upshot::done(case.waiting(message, seen.as_ref()));
                     }
-                    self.delete(client, case, place, &uid).await
+                    match releases {
+                        true => self.let_go(client, place, &uid).await,
+                        false => self.delete(client, case, place, &uid).await,
+                    }
                 }
-                Action::Release(uid) => self.let_go(client, place, &uid).await,
             };
             match step {
                 Ok(found) => (seen, looked) = (found, true),
