@@ -69,9 +69,17 @@ pub fn read(ty: &FederatedType, object: &Value, beside: Beside<'_>) -> Result<Fe
     }
     placement::dialect::kubefed_choice(&federated.placement)
         .map_err(|problem| Problem::Placement(problem.to_string()))?;
+    check_entries(&federated.overrides)?;
     kinds::overrides::read(&federated.overrides)
         .map_err(|problem| Problem::Overrides(problem.to_string()))?;
     Ok(federated)
+}
+
+/// Kinds of one's own have the schema that somebody gave them, which may allow anything.
+fn check_entries(overrides: &Value) -> Result<(), Problem> {
+    let wrong = |index: usize| Problem::Overrides(format!("overrides[{index}] is no object"));
+    let mut entries = overrides.as_array().into_iter().flatten();
+    entries.position(|entry| !entry.is_object()).map_or(Ok(()), |index| Err(wrong(index)))
 }
 
 /// Without one it is nowhere.
@@ -200,6 +208,16 @@ mod tests {
         let beside = Beside { placement: None, overrides: Some(&overrides) };
         let problem = read(&ty(TYPED_GROUP, "federateddeployments"), &object, beside).unwrap_err();
         assert!(problem.to_string().contains("no replicas"), "{problem}");
+    }
+
+    #[test]
+    fn an_override_that_is_no_object_is_said() {
+        for entry in [json!("a"), json!(7), json!(["a"]), Value::Null] {
+            let object = json!({"spec": {"template": {}, "overrides": [{"clusterName": "a"}, entry]}});
+            let problem = read(&ty(crate::TYPES_GROUP, "federateddeployments"), &object, Beside::default());
+            let says_where = |why: &str| why.contains("overrides[1]");
+            assert!(matches!(&problem, Err(Problem::Overrides(why)) if says_where(why)), "{problem:?}");
+        }
     }
 
     #[test]

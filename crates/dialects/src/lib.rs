@@ -38,9 +38,12 @@ pub const REGISTRY_GROUP: &str = "clusterregistry.k8s.io";
 
 /// The namespace of KubeFed's own objects.
 pub const SYSTEM_NAMESPACE: &str = "kube-federation-system";
-/// The namespaces of the registry. Nothing in them, nor in KubeFed's, goes to members.
-pub const RESERVED_NAMESPACES: [&str; 3] =
-    [SYSTEM_NAMESPACE, "kube-multicluster-public", "kube-multicluster-system"];
+/// Where entries of the registry are, for all to see.
+pub const REGISTRY_NAMESPACE: &str = "kube-multicluster-public";
+/// Where controllers of the registry keep what is theirs, such as Secrets.
+pub const REGISTRY_SYSTEM_NAMESPACE: &str = "kube-multicluster-system";
+/// Nothing in these goes to members.
+pub const RESERVED_NAMESPACES: [&str; 3] = [SYSTEM_NAMESPACE, REGISTRY_NAMESPACE, REGISTRY_SYSTEM_NAMESPACE];
 
 /// On a federated object: its copies are to go before it does.
 pub const FINALIZER: &str = "kubefed.io/sync-controller";

@@ -10,7 +10,7 @@ use machinery::{
 };
 use serde_json::{Value, json};
 
-use crate::{CORE_GROUP, REGISTRY_GROUP};
+use crate::{CORE_GROUP, REGISTRY_GROUP, REGISTRY_NAMESPACE, REGISTRY_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE};
 
 pub const KUBEFED_KIND: &str = "KubeFedCluster";
 pub const KUBEFED_PLURAL: &str = "kubefedclusters";
@@ -43,6 +43,15 @@ impl Register {
         match self {
             Register::KubeFed => (CORE_GROUP, KUBEFED_PLURAL),
             Register::Registry => (REGISTRY_GROUP, REGISTRY_PLURAL),
+        }
+    }
+
+    /// The one namespace whose entries count. A cluster serves the whole workspace, and is reached with a Secret that is read
+    /// for it: whoever may write in a namespace of their own has no say in that.
+    pub fn namespace(self) -> &'static str {
+        match self {
+            Register::KubeFed => SYSTEM_NAMESPACE,
+            Register::Registry => REGISTRY_NAMESPACE,
         }
     }
 }
@@ -85,18 +94,20 @@ pub fn secret(register: Register, object: &Value) -> Option<(String, String)> {
     }
 }
 
-/// The `Cluster` that it becomes; `None`: it says too little for that, as entries of a registry may.
-pub fn cluster(register: Register, object: &Value) -> Option<Value> {
-    let (namespace, name) = secret(register, object)?;
-    let (endpoint, bundle) = match register {
-        Register::KubeFed => {
-            (object["spec"]["apiEndpoint"].as_str()?.to_owned(), &object["spec"]["caBundle"])
-        }
-        Register::Registry => {
-            let endpoints = &object["spec"]["kubernetesApiEndpoints"];
-            (address(endpoints)?, &endpoints["caBundle"])
-        }
-    };
+/// The `Cluster` that it becomes, or why there is none. That it says too little is no mistake of an entry of a registry.
+pub fn cluster(register: Register, object: &Value) -> Result<Value, String> {
+    let place = register.namespace();
+    if object["metadata"]["namespace"] != place {
+        return Err(format!("it does not count here: write it down in the namespace {place}"));
+    }
+    let says_little = || "it points to no credential for controllers, or to no address".to_owned();
+    let (namespace, name) = secret(register, object).ok_or_else(says_little)?;
+    if ![place, REGISTRY_SYSTEM_NAMESPACE].contains(&namespace.as_str()) {
+        return Err(format!(
+            "its Secret is not read: it must be in the namespace {place} or {REGISTRY_SYSTEM_NAMESPACE}"
+        ));
+    }
+    let (endpoint, bundle) = endpoint(register, object).ok_or_else(says_little)?;
     let mut spec = json!({"endpoint": endpoint, "secretRef": {"namespace": namespace, "name": name}});
     if let Some(bundle) = bundle.as_str().filter(|it| !it.is_empty()) {
         spec["caBundle"] = json!(bundle);
@@ -105,7 +116,7 @@ pub fn cluster(register: Register, object: &Value) -> Option<Value> {
     if !labels.is_object() {
         labels = json!({});
     }
-    Some(json!({
+    Ok(json!({
         "apiVersion": api::API_VERSION, "kind": api::cluster::KIND,
         "metadata": {
             "name": object["metadata"]["name"], "labels": labels,
@@ -113,6 +124,18 @@ pub fn cluster(register: Register, object: &Value) -> Option<Value> {
         },
         "spec": spec,
     }))
+}
+
+/// Its address, and the certificates of its authorities.
+fn endpoint(register: Register, object: &Value) -> Option<(String, &Value)> {
+    let spec = &object["spec"];
+    match register {
+        Register::KubeFed => Some((spec["apiEndpoint"].as_str()?.to_owned(), &spec["caBundle"])),
+        Register::Registry => {
+            let endpoints = &spec["kubernetesApiEndpoints"];
+            Some((address(endpoints)?, &endpoints["caBundle"]))
+        }
+    }
 }
 
 /// Of several the one that is for most clients: this hub's own address is not known here. `0.0.0.0` is every client's.
@@ -277,7 +300,40 @@ mod tests {
         assert!(api::admit(&api::cluster::ROW, cluster).is_ok());
         let mut silent = registered();
         silent["spec"]["authInfo"] = json!({});
-        assert_eq!(super::cluster(Register::Registry, &silent), None, "it only says that it is there");
+        let why = super::cluster(Register::Registry, &silent).unwrap_err();
+        assert!(why.contains("no credential"), "it only says that it is there: {why}");
+    }
+
+    /// Else whoever may write in a namespace could have any Secret sent to an address of their own.
+    #[test]
+    fn an_entry_counts_in_one_namespace_and_points_to_no_secret_of_others() {
+        let kubefed = json!({
+            "metadata": {"name": "b", "namespace": "kube-federation-system", "uid": "u"},
+            "spec": {"apiEndpoint": "https://b:6443", "secretRef": {"name": "b-1"}},
+        });
+        for (register, entry) in [(Register::Registry, registered()), (Register::KubeFed, kubefed)] {
+            let home = register.namespace();
+            assert!(cluster(register, &entry).is_ok());
+            let others = ["shop", "default", REGISTRY_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, REGISTRY_NAMESPACE];
+            for namespace in others.into_iter().filter(|it| *it != home) {
+                let mut elsewhere = entry.clone();
+                elsewhere["metadata"]["namespace"] = json!(namespace);
+                let why = cluster(register, &elsewhere).unwrap_err();
+                assert!(why.contains(home), "{namespace}: {why}");
+            }
+        }
+        let rows = [
+            (json!(REGISTRY_SYSTEM_NAMESPACE), true),
+            (json!(REGISTRY_NAMESPACE), true),
+            (Value::Null, true),
+            (json!("kube-system"), false),
+            (json!(SYSTEM_NAMESPACE), false),
+        ];
+        for (namespace, is_read) in rows {
+            let mut entry = registered();
+            entry["spec"]["authInfo"]["controller"]["namespace"] = namespace.clone();
+            assert_eq!(cluster(Register::Registry, &entry).is_ok(), is_read, "{namespace}");
+        }
     }
 
     #[test]

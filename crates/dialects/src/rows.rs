@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     CORE_GROUP, DELETE_OPTION_ANNOTATION, DOTTED_GROUP, REGISTRY_GROUP, SCHEDULING_GROUP, TYPED_GROUP,
     TYPES_GROUP, delete_option, members, schema,
-    types::{TARGETS, Target},
+    types::{TARGETS, Target, refusal_of_group},
 };
 
 /// Every kind of a dialect.
@@ -219,7 +219,24 @@ fn type_config() -> Row {
     }
 }
 
-fn check_type_config(new: &Tree, _: Option<&Tree>) -> Vec<Cause> {
+fn check_type_config(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
+    let mut causes = check_name_of_config(new);
+    causes.extend(check_federated_group(new, old));
+    causes
+}
+
+/// One that was stored before it was looked at does not stand in the way of other changes.
+fn check_federated_group(new: &Tree, old: Option<&Tree>) -> Option<Cause> {
+    let group = |tree: &Tree| {
+        let federated = object(tree, "spec").and_then(|spec| object(spec, "federatedType"));
+        federated.map(|it| text(it, "group").to_owned()).filter(|it| !it.is_empty())
+    };
+    let asked = group(new).filter(|asked| old.and_then(group).as_ref() != Some(asked))?;
+    let why = refusal_of_group(&asked)?;
+    Some(Cause::invalid("spec.federatedType.group", &json!(asked), &why))
+}
+
+fn check_name_of_config(new: &Tree) -> Vec<Cause> {
     let Some(target) = object(new, "spec").and_then(|spec| object(spec, "targetType")) else {
         return Vec::new();
     };
@@ -332,6 +349,10 @@ mod tests {
         let federated = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec});
         let entry =
             |changes: Value| json!({"overrides": [{"clusterName": "a", "clusterOverrides": changes}]});
+        let made_of = |group: &str| {
+            let federated = json!({"group": group});
+            json!({"targetType": {"kind": "Widget"}, "federatedType": federated, "propagation": "Enabled"})
+        };
         let rows = [
             (
                 "FederatedDeployment",
@@ -364,10 +385,18 @@ mod tests {
                 json!({"targetKind": "FederatedDeployment", "totalReplicas": 9, "clusters": {"a": {"weight": -1}}}),
                 "spec.clusters.a.weight",
             ),
+            ("FederatedTypeConfig", made_of("apps"), "spec.federatedType.group"),
+            ("FederatedTypeConfig", made_of("networking.k8s.io"), "spec.federatedType.group"),
+            ("FederatedTypeConfig", made_of(api::GROUP), "spec.federatedType.group"),
+            ("FederatedTypeConfig", made_of(CORE_GROUP), "spec.federatedType.group"),
         ];
         for (kind, spec, place) in rows {
             let found = refused(kind, federated(spec.clone()));
             assert!(found.iter().any(|it| it.contains(place)), "{kind} {spec}: {found:?}");
+        }
+        for group in [TYPES_GROUP, "example.com", ""] {
+            let found = refused("FederatedTypeConfig", federated(made_of(group)));
+            assert_eq!(found, [] as [String; 0], "{group}");
         }
         assert_eq!(refused("FederatedConfigMap", federated(json!({}))), [] as [String; 0]);
         assert_eq!(

@@ -5,10 +5,13 @@ use placement::dialect::kubefed_choice;
 use serde_json::{Value, json};
 
 use crate::{
-    Federated, MANAGED_LABEL,
+    Federated, MANAGED_LABEL, ORPHAN_ANNOTATION,
     federated::Problem,
     types::{FederatedType, Form},
 };
+
+/// What the annotation on a plain object says whose copies stay.
+pub const KEEP: &str = "Keep";
 
 /// What of others counts for a federated object.
 #[derive(Clone, Debug)]
@@ -72,6 +75,10 @@ fn metadata(object: &Value, template: &Value, said: &Value, world: &World<'_>) -
     if world.adopts {
         annotations[api::ADOPT_ANNOTATION] = json!("true");
     }
+    if orphans(object) {
+        // It may be deleted before its federated object is, such as with its namespace.
+        annotations[api::ON_DELETE_ANNOTATION] = json!(KEEP);
+    }
     let own = &object["metadata"];
     json!({
         "name": own["name"], "namespace": own["namespace"], "labels": labels, "annotations": annotations,
@@ -80,6 +87,18 @@ fn metadata(object: &Value, template: &Value, said: &Value, world: &World<'_>) -
             "controller": true, "blockOwnerDeletion": true,
         }],
     })
+}
+
+/// Whether copies of a federated object are left where they are when it is deleted.
+pub fn orphans(object: &Value) -> bool {
+    object["metadata"]["annotations"][ORPHAN_ANNOTATION] == "true"
+}
+
+/// Whether copies of a plain object stay because of what its federated object says. `owns`: that has given it its annotation,
+/// and nobody else.
+pub fn keeps(object: &Value, plain: &Value, owns: bool) -> bool {
+    let says_so = |object: &Value| object["metadata"]["annotations"][api::ON_DELETE_ANNOTATION] == KEEP;
+    orphans(object) || says_so(&object["spec"]["template"]) || (says_so(plain) && !owns)
 }
 
 /// What the annotation holds; see `placement::dialect::federated`.
@@ -92,7 +111,7 @@ fn said(federated: &Federated, world: &World<'_>, plain: &mut Value) -> Result<V
     if let Some(preference) = world.preference {
         said["placement"] = scheduled_placement(&federated.placement, preference);
         said["preferences"] = preferences(preference);
-        plain["spec"]["replicas"] = preference["spec"]["totalReplicas"].clone();
+        put_replicas(plain, preference)?;
         drop_replicas(&mut overrides);
     }
     match world.namespace {
@@ -110,6 +129,17 @@ fn said(federated: &Federated, world: &World<'_>, plain: &mut Value) -> Result<V
         said["retainReplicas"] = json!(true);
     }
     Ok(said)
+}
+
+fn put_replicas(plain: &mut Value, preference: &Value) -> Result<(), Problem> {
+    let no_object = || Problem::Template("the spec of the template is no object".to_owned());
+    let spec = plain.as_object_mut().ok_or_else(no_object)?.entry("spec").or_insert(Value::Null);
+    if spec.is_null() {
+        *spec = json!({});
+    }
+    let replicas = preference["spec"]["totalReplicas"].clone();
+    spec.as_object_mut().ok_or_else(no_object)?.insert("replicas".to_owned(), replicas);
+    Ok(())
 }
 
 /// Tells two states of the federated object apart: clusters report by it which of them they have come to. Most kinds have no
@@ -138,7 +168,7 @@ fn preferences(preference: &Value) -> Value {
 fn drop_replicas(overrides: &mut Value) {
     let Some(entries) = overrides.as_array_mut() else { return };
     for entry in entries.iter_mut() {
-        if let Some(changes) = entry["clusterOverrides"].as_array_mut() {
+        if let Some(changes) = entry.get_mut("clusterOverrides").and_then(Value::as_array_mut) {
             changes.retain(|change| change["path"] != "/spec/replicas");
         }
     }
@@ -244,6 +274,61 @@ mod tests {
         preference["spec"]["intersectWithClusterSelector"] = json!(true);
         let world = World { namespace: Namespace::Anywhere, preference: Some(&preference), adopts: false };
         assert_eq!(translated(&world).1["placement"], federated().placement);
+    }
+
+    #[test]
+    fn the_plain_object_says_whether_its_copies_stay() {
+        let world = World { namespace: Namespace::Anywhere, preference: None, adopts: true };
+        let said = |object: &Value, federated: &Federated| {
+            let plain = translate(&ty(), object, federated, &world).unwrap();
+            plain["metadata"]["annotations"][api::ON_DELETE_ANNOTATION].clone()
+        };
+        let mut object = object();
+        assert_eq!(said(&object, &federated()), Value::Null);
+        object["metadata"]["annotations"] = json!({ORPHAN_ANNOTATION: "true"});
+        assert_eq!(said(&object, &federated()), KEEP);
+        object["metadata"]["annotations"] = json!({ORPHAN_ANNOTATION: "false"});
+        assert_eq!(said(&object, &federated()), Value::Null, "it is taken away again");
+        let mut own = federated();
+        own.template["metadata"]["annotations"][api::ON_DELETE_ANNOTATION] = json!(KEEP);
+        assert_eq!(said(&object, &own), KEEP, "whatever the template says is kept");
+    }
+
+    /// An annotation that was only taken over from the federated object goes with what it said; what somebody wrote stays.
+    #[test]
+    fn copies_stay_for_whoever_said_so() {
+        let orphan = json!({"metadata": {"annotations": {ORPHAN_ANNOTATION: "true"}}});
+        let said = json!({"metadata": {"annotations": {api::ON_DELETE_ANNOTATION: KEEP}}});
+        let template = json!({"spec": {"template": said}});
+        let none = json!({"metadata": {"annotations": {ORPHAN_ANNOTATION: "false"}}});
+        let rows = [
+            (&orphan, &none, true, true),
+            (&template, &said, true, true),
+            (&none, &said, false, true),
+            (&none, &said, true, false),
+            (&none, &none, false, false),
+        ];
+        for (object, plain, owns, stays) in rows {
+            assert_eq!(keeps(object, plain, owns), stays, "{object} {plain} {owns}");
+        }
+    }
+
+    #[test]
+    fn replicas_have_no_place_in_what_is_no_object() {
+        let preference = json!({"spec": {"totalReplicas": 9}});
+        let world = World { namespace: Namespace::Anywhere, preference: Some(&preference), adopts: false };
+        for spec in [json!("none"), json!(["a"]), json!(7), json!(true)] {
+            let wrong = Federated { template: json!({"spec": spec}), ..federated() };
+            let problem = translate(&ty(), &object(), &wrong, &world).unwrap_err();
+            assert!(matches!(&problem, Problem::Template(why) if why.contains("spec")), "{problem}");
+        }
+        for template in [json!({"spec": null}), json!({}), Value::Null] {
+            let empty = Federated { template, ..federated() };
+            assert_eq!(translate(&ty(), &object(), &empty, &world).unwrap()["spec"], json!({"replicas": 9}));
+        }
+        let odd = json!(["a", 7, null, [], {"clusterName": "b", "clusterOverrides": "none"}]);
+        let odd = Federated { overrides: odd, ..federated() };
+        assert!(translate(&ty(), &object(), &odd, &world).is_ok(), "they are refused where they are read");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{DOTTED_GROUP, TYPED_GROUP, TYPES_GROUP};
+use crate::{DOTTED_GROUP, SYSTEM_NAMESPACE, TYPED_GROUP, TYPES_GROUP};
 
 /// On a `FederatedTypeConfig`: it is there for as long as anything is brought about by it.
 pub const CONFIG_FINALIZER: &str = "core.kubefed.io/federated-type-config";
@@ -132,14 +132,14 @@ pub fn builtin() -> Vec<FederatedType> {
 pub fn configured<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<FederatedType> {
     let mut all = builtin();
     for config in configs {
-        let Some(read) = read(config) else { continue };
+        let Ok(read) = read(config) else { continue };
         match all.iter_mut().find(|it| it.is_at(&read.group, &read.plural)) {
             Some(known) if known.target_kind != read.target_kind => {}
             Some(known) => {
                 (known.collects_status, known.disabled) = (read.collects_status, read.disabled);
             }
-            None if may_be_federated(&read) => all.push(read),
-            None => {}
+            None if stays_in_hub(&read) => {}
+            None => all.push(read),
         }
     }
     all
@@ -147,40 +147,70 @@ pub fn configured<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<Federated
 
 /// What a `FederatedTypeConfig` says of itself: `kubefedctl` waits for it.
 pub fn config_status(config: &Value) -> Value {
-    let (of_cluster, stays) =
-        ("only kinds with objects in namespaces can be federated", "its objects stay in the hub");
-    let read = read(config);
-    let known =
-        read.as_ref().and_then(|read| builtin().into_iter().find(|it| it.is_at(&read.group, &read.plural)));
-    let why_not = match (&read, known) {
-        (None, _) => Some(of_cluster),
-        (Some(read), Some(known)) => {
-            (known.target_kind != read.target_kind).then_some("its federated kind is that of another")
-        }
-        (Some(read), None) => (!may_be_federated(read)).then_some(stays),
-    };
-    let runs = read.as_ref().is_some_and(|it| why_not.is_none() && !it.disabled);
-    let collects = runs && read.is_some_and(|it| it.collects_status);
+    let read = read(config).and_then(not_of_others);
+    let runs = read.as_ref().is_ok_and(|it| !it.disabled);
+    let collects = runs && read.as_ref().is_ok_and(|it| it.collects_status);
     let word = |runs: bool| if runs { "Running" } else { "NotRunning" };
     let mut status = json!({
         "observedGeneration": config["metadata"]["generation"].as_i64().unwrap_or(0),
         "propagationController": word(runs), "statusController": word(collects),
     });
-    if let Some(why) = why_not {
+    if let Err(why) = read {
         status["message"] = json!(why);
     }
     status
 }
 
+fn not_of_others(read: FederatedType) -> Result<FederatedType, String> {
+    match builtin().into_iter().find(|it| it.is_at(&read.group, &read.plural)) {
+        Some(known) if known.target_kind != read.target_kind => {
+            Err("its federated kind is that of another".to_owned())
+        }
+        None if stays_in_hub(&read) => Err("its objects stay in the hub".to_owned()),
+        _ => Ok(read),
+    }
+}
+
 /// What stays in the hub whatever is said must not be made by somebody who may write only its federated kind.
-fn may_be_federated(read: &FederatedType) -> bool {
+fn stays_in_hub(read: &FederatedType) -> bool {
     let travel = kinds::of(&read.target_group, &read.target_kind).travel;
     let is_special = read.target_group == api::GROUP || crate::is_dialect(&read.target_group);
-    !matches!(travel, kinds::Travel::Stays | kinds::Travel::Named) && !is_special && !read.is_namespace()
+    matches!(travel, kinds::Travel::Stays | kinds::Travel::Named) || is_special || read.is_namespace()
+}
+
+/// Why nothing of a group can be a federated kind. Whatever is in it would be read as federated objects, held by a finalizer and
+/// given another status: that is only for kinds which somebody defines for it.
+pub fn refusal_of_group(group: &str) -> Option<String> {
+    let is_taken = group == api::GROUP
+        || (crate::is_dialect(group) && group != TYPES_GROUP)
+        || machinery::builtin::rows().any(|row| row.group == group);
+    if !group.contains('.') {
+        return Some(format!(
+            "must be a group with a dot, such as {TYPES_GROUP}: those without one are Kubernetes' own"
+        ));
+    }
+    is_taken
+        .then(|| format!("{group} has kinds of another meaning; use {TYPES_GROUP}, or a group of your own"))
+}
+
+/// The type that a config is about, or why it says nothing that could be brought about.
+fn read(config: &Value) -> Result<FederatedType, String> {
+    // What is federated is so for the whole workspace: whoever may write in a namespace of their own has no say in that.
+    if config["metadata"]["namespace"] != SYSTEM_NAMESPACE {
+        return Err(format!("it does not count here: write it down in the namespace {SYSTEM_NAMESPACE}"));
+    }
+    let read = in_namespaces(config).ok_or("only kinds with objects in namespaces can be federated")?;
+    if let Some(why) = refusal_of_group(&read.group) {
+        return Err(format!("the group of its federatedType: {why}"));
+    }
+    if read.is_for(&read.group, &read.plural) {
+        return Err("its federatedType is its targetType: nothing can be made of itself".to_owned());
+    }
+    Ok(read)
 }
 
 /// `None`: it is not a type of objects in namespaces.
-fn read(config: &Value) -> Option<FederatedType> {
+fn in_namespaces(config: &Value) -> Option<FederatedType> {
     let spec = &config["spec"];
     let name = config["metadata"]["name"].as_str()?;
     let (plural_of_name, group_of_name) = name.split_once('.').unwrap_or((name, ""));
@@ -213,9 +243,16 @@ mod tests {
 
     fn config(name: &str, target: Value, propagation: &str) -> Value {
         json!({
-            "metadata": {"name": name},
+            "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE},
             "spec": {"targetType": target, "federatedType": {"group": TYPES_GROUP}, "propagation": propagation},
         })
+    }
+
+    /// Of widgets, made of a kind of this group.
+    fn made_of(group: &str, plural: &str) -> Value {
+        let mut config = config("widgets.example.com", json!({"kind": "Widget"}), "Enabled");
+        config["spec"]["federatedType"] = json!({"group": group, "pluralName": plural});
+        config
     }
 
     /// Names the federated kind of another.
@@ -249,6 +286,48 @@ mod tests {
             (widget.target_api_version.as_str(), widget.target_plural.as_str()),
             ("example.com/v1alpha1", "widgets")
         );
+    }
+
+    /// A namespace of one's own gives no say in what is federated in all the others.
+    #[test]
+    fn a_config_counts_in_the_namespace_of_kubefed_alone() {
+        let mut off = config("deployments.apps", json!({"kind": "Deployment", "version": "v1"}), "Disabled");
+        assert_ne!(configured([&off].into_iter()), builtin());
+        for namespace in [json!("shop"), json!("kube-multicluster-public"), Value::Null] {
+            off["metadata"]["namespace"] = namespace;
+            assert_eq!(configured([&off].into_iter()), builtin());
+            let status = config_status(&off);
+            assert_eq!(status["propagationController"], "NotRunning");
+            assert!(status["message"].to_string().contains(SYSTEM_NAMESPACE), "{status}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_has_another_meaning_is_a_federated_kind() {
+        let rows = [
+            ("apps", "deployments", false),
+            ("policy", "poddisruptionbudgets", false),
+            ("nodots", "widgets", false),
+            ("networking.k8s.io", "ingresses", false),
+            ("discovery.k8s.io", "endpointslices", false),
+            (api::GROUP, "assignments", false),
+            (crate::CORE_GROUP, "kubefedclusters", false),
+            (crate::REGISTRY_GROUP, "clusters", false),
+            (TYPED_GROUP, "federatedwidgets", false),
+            ("example.com", "widgets", false),
+            ("example.com", "federatedwidgets", true),
+            ("federation.example.com", "widgets", true),
+            (TYPES_GROUP, "federatedwidgets", true),
+            ("", "federatedwidgets", true),
+        ];
+        for (group, plural, counts) in rows {
+            let config = made_of(group, plural);
+            let all = configured([&config].into_iter());
+            assert_eq!(all.len() == builtin().len() + 1, counts, "{group} {plural}");
+            let status = config_status(&config);
+            assert_eq!(status["propagationController"] == "Running", counts, "{status}");
+            assert_eq!(status["message"].is_string(), !counts, "{status}");
+        }
     }
 
     #[test]

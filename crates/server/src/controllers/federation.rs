@@ -54,7 +54,7 @@ impl Federation {
         }
         let listed = store.list(workspace, &collection, None);
         let configs: Vec<Value> = listed
-            .map(|it| it.iter(None, None).filter_map(|(_, object)| tree(object)).collect())
+            .map(|it| it.iter(Some(SYSTEM_NAMESPACE), None).filter_map(|(_, object)| tree(object)).collect())
             .unwrap_or_default();
         let types = Arc::new(dialects::types::configured(configs.iter()));
         self.types.insert(workspace.clone(), (at, types.clone()));
@@ -125,7 +125,8 @@ pub fn observe(
             controllers.queue.add(Work::Federated(workspace.clone(), key.clone()));
             // What it says of itself is no news.
             let says = |it: Option<&Object>| it.map(|it| (it.head.generation, it.head.deleting));
-            if says(old) != says(new) {
+            let counts = key.item.namespace() == SYSTEM_NAMESPACE;
+            if counts && says(old) != says(new) {
                 add_all(controllers, workspace, &types, None);
             }
         }

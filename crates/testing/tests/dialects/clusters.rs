@@ -64,6 +64,32 @@ async fn table(world: &World, list: &str) -> Result<Value> {
 const REGISTRY: &str = "kube-multicluster-public";
 const SYSTEM: &str = "kube-multicluster-system";
 
+/// An entry of the registry, in one namespace, that points to a Secret in another.
+fn entry(access: &Access, namespace: &str, secret_namespace: &str) -> Value {
+    let address = access.server.trim_start_matches("https://");
+    json!({
+        "apiVersion": "clusterregistry.k8s.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": A, "namespace": namespace, "labels": {"size": "big"}},
+        "spec": {
+            "kubernetesApiEndpoints": {
+                "serverEndpoints": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+                "caBundle": STANDARD.encode(&access.authority),
+            },
+            "authInfo": {"controller": {"kind": "Secret", "namespace": secret_namespace, "name": "a-cred"}},
+        },
+    })
+}
+
+fn kubefed_cluster(access: &Access, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "core.kubefed.io/v1beta1", "kind": "KubeFedCluster",
+        "metadata": {"name": A, "namespace": namespace},
+        "spec": {
+            "apiEndpoint": access.server, "caBundle": STANDARD.encode(&access.authority), "secretRef": {"name": "a-cred"},
+        },
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_01_a_registry_without_credentials() -> Result<()> {
     let (mut world, access) = stranger(A).await?;
@@ -74,17 +100,7 @@ async fn scenario_01_a_registry_without_credentials() -> Result<()> {
     let credential = secret(SYSTEM, "a-cred", &access);
     create(&world, &credential).await?;
     let address = access.server.strip_prefix("https://").context("it is https")?;
-    let entry = json!({
-        "apiVersion": "clusterregistry.k8s.io/v1alpha1", "kind": "Cluster",
-        "metadata": {"name": A, "namespace": REGISTRY, "labels": {"size": "big"}},
-        "spec": {
-            "kubernetesApiEndpoints": {
-                "serverEndpoints": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
-                "caBundle": STANDARD.encode(&access.authority),
-            },
-            "authInfo": {"controller": {"kind": "Secret", "namespace": SYSTEM, "name": "a-cred"}},
-        },
-    });
+    let entry = entry(&access, REGISTRY, SYSTEM);
     create(&world, &entry).await?;
 
     let ok = |status: &'static str| move |it: &Value| condition(it, "OK")["status"] == status;
@@ -204,13 +220,7 @@ async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Resu
     world.namespace(KUBEFED).await?;
     world.namespace(NS).await?;
     create(&world, &secret(KUBEFED, "a-cred", &access)).await?;
-    let entry = json!({
-        "apiVersion": "core.kubefed.io/v1beta1", "kind": "KubeFedCluster",
-        "metadata": {"name": A, "namespace": KUBEFED},
-        "spec": {
-            "apiEndpoint": access.server, "caBundle": STANDARD.encode(&access.authority), "secretRef": {"name": "a-cred"},
-        },
-    });
+    let entry = kubefed_cluster(&access, KUBEFED);
     create(&world, &entry).await?;
     world.until(&path(&entry), "it is ready", |it| condition(it, "Ready")["status"] == "True").await?;
     world.until_ready(A).await?;
@@ -229,6 +239,37 @@ async fn scenario_02_a_kubefed_cluster_is_joined_by_being_written_down() -> Resu
     world.client.delete(&path(&entry)).await?;
     world.until_gone(&path(&entry)).await?;
     world.until_gone(&format!("{CLUSTERS}/{A}")).await
+}
+
+/// Whoever may write in a namespace of their own registers no cluster for the workspace, and has no Secret of others sent to
+/// where they like.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_01_and_02_entries_count_in_their_namespace_and_say_so_elsewhere() -> Result<()> {
+    let (world, access) = stranger(A).await?;
+    for namespace in [REGISTRY, SYSTEM, KUBEFED, NS] {
+        world.namespace(namespace).await?;
+    }
+    for namespace in [KUBEFED, NS] {
+        create(&world, &secret(namespace, "a-cred", &access)).await?;
+    }
+    let rows = [
+        (entry(&access, NS, NS), "OK", REGISTRY),
+        (entry(&access, NS, SYSTEM), "OK", REGISTRY),
+        (entry(&access, REGISTRY, NS), "OK", "its Secret is not read"),
+        (entry(&access, REGISTRY, KUBEFED), "OK", "its Secret is not read"),
+        (kubefed_cluster(&access, NS), "ConfigMalformed", KUBEFED),
+    ];
+    for (entry, kind, why) in rows {
+        create(&world, &entry).await?;
+        let says_why = |it: &Value| condition(it, kind)["message"].to_string().contains(why);
+        world.until(&path(&entry), &format!("it says {why:?}"), says_why).await?;
+        assert_eq!(world.get(&format!("{CLUSTERS}/{A}")).await?["code"], 404, "{entry}");
+        world.client.delete(&path(&entry)).await?;
+        world.until_gone(&path(&entry)).await?;
+    }
+    create(&world, &secret(REGISTRY, "a-cred", &access)).await?;
+    create(&world, &entry(&access, REGISTRY, REGISTRY)).await?;
+    world.until_ready(A).await
 }
 
 fn settings() -> Value {

@@ -11,7 +11,7 @@ use testing::webhook::{Asked, Reply, Webhook};
 
 use crate::{
     app::{self, NS},
-    words::{A, B, federated, named, plain, restart, start, until_told},
+    words::{A, B, begin, federated, named, plain, restart, start, until_told},
     world::{CLUSTERS, Member, condition, path, text},
 };
 
@@ -272,5 +272,47 @@ async fn what_makes_no_sense_is_refused_or_told() -> Result<()> {
     assert!(message(&told).contains(NS), "{told}");
     assert_eq!(text(&told, "/metadata/namespace"), NS);
     world.client.delete(&path(&other)).await?;
-    world.until_gone(&path(&other)).await
+    world.until_gone(&path(&other)).await?;
+
+    // There is no place for replicas in it.
+    let preference = json!({
+        "apiVersion": "scheduling.kubefed.io/v1alpha1", "kind": "ReplicaSchedulingPreference",
+        "metadata": {"name": "web", "namespace": NS},
+        "spec": {"targetKind": "FederatedDeployment", "totalReplicas": 3},
+    });
+    world.apply(&preference).await?;
+    for spec in [json!("none"), json!(["none"]), json!(3), json!(true)] {
+        let web =
+            federated("Deployment", "web", json!({"template": {"spec": spec}, "placement": named(&[A])}));
+        world.apply(&web).await?;
+        let told = until_told(&world, &web, &[(A, "ComputeResourceFailed")], "FalseCheckClusters").await?;
+        assert!(message(&told).contains("the spec of the template"), "{told}");
+    }
+    Ok(())
+}
+
+/// Labels are checked when they are put on the namespace. Those that cannot be are told of, and keep nothing from going.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_whose_labels_cannot_be_says_so_and_can_be_deleted() -> Result<()> {
+    let world = begin(&[A, B]).await?;
+    world.namespace(NS).await?;
+    let home = |placement: Value| {
+        let template = json!({"metadata": {"labels": {"team": "no such value!"}}});
+        federated("Namespace", NS, json!({"placement": placement, "template": template}))
+    };
+    let everywhere = home(json!({"clusterSelector": {}}));
+    world.apply(&everywhere).await?;
+    let failed = [(A, "ComputeResourceFailed"), (B, "ComputeResourceFailed")];
+    let told = until_told(&world, &everywhere, &failed, "FalseCheckClusters").await?;
+    assert!(message(&told).contains("no such value!"), "{told}");
+
+    // Where it is nowhere, they are not looked at.
+    let nowhere = home(json!({"clusters": []}));
+    world.apply(&nowhere).await?;
+    until_told(&world, &nowhere, &[], "True").await?;
+
+    world.apply(&everywhere).await?;
+    until_told(&world, &everywhere, &failed, "FalseCheckClusters").await?;
+    world.client.delete(&path(&everywhere)).await?;
+    world.until_gone(&path(&everywhere)).await
 }

@@ -4,12 +4,16 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    app::NS,
+    app::{self, NS},
+    type_configs::{config, until_runs},
     words::{
-        A, B, begin, delete, federated, named, plain, restart, start, template, until_replicas, until_told,
+        A, B, SYSTEM, begin, delete, federated, named, plain, restart, start, template, until_replicas,
+        until_told,
     },
-    world::{World, items, path, text},
+    world::{CLUSTERS, Member, World, assignment_path, items, path, text},
 };
+
+const HOME: &str = "/api/v1/namespaces/shop";
 
 fn web() -> Value {
     federated("Deployment", "web", json!({"template": template(2), "placement": named(&[A, B])}))
@@ -87,6 +91,107 @@ async fn scenario_16_orphans_stay_and_are_nobodys() -> Result<()> {
     Ok(())
 }
 
+fn home() -> Value {
+    federated("Namespace", NS, json!({"placement": {"clusterSelector": {}}}))
+}
+
+/// Until copies of it are to stay, or not, whoever deletes it.
+async fn until_kept(world: &World, object: &Value, stays: bool) -> Result<()> {
+    let what = if stays { "copies are to stay" } else { "copies are to go" };
+    let is_said = |it: &Value| (it["spec"]["propagation"] == "Keep") == stays && it["spec"].is_object();
+    world.until(&assignment_path(object), what, is_said).await.map(drop)
+}
+
+/// Its copy and their namespace are in a member as they were, and nobody's.
+async fn is_left_alone(member: &Member, before: &Value) -> Result<()> {
+    let left = member.get(&path(&plain(&web()))).await?;
+    assert_eq!((&left["metadata"]["uid"], &left["spec"]), (&before["metadata"]["uid"], &before["spec"]));
+    for object in [&left, &member.get(HOME).await?] {
+        let labels = &object["metadata"]["labels"];
+        assert!(object["metadata"]["deletionTimestamp"].is_null(), "{object}");
+        assert!(
+            labels.get("kubefed.io/managed").is_none() && labels.get("hanse.io/workspace").is_none(),
+            "{object}"
+        );
+    }
+    Ok(())
+}
+
+/// As whoever leaves federation does it: what is in a namespace first, then that. The hub's own namespace may go after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_orphans_stay_when_their_namespace_is_orphaned_after_them() -> Result<()> {
+    let world = settled().await?;
+    let copy = path(&plain(&web()));
+    let members = [world.member(A).await?, world.member(B).await?];
+    let before = [members[0].get(&copy).await?, members[1].get(&copy).await?];
+    for object in [&web(), &home()] {
+        world.annotate(&path(object), json!({"kubefed.io/orphan": "true"})).await?;
+        world.client.delete(&path(object)).await?;
+        world.until_gone(&path(object)).await?;
+    }
+    for member in &members {
+        assert!(member.has(&copy).await?, "it went with its namespace");
+    }
+
+    until_kept(&world, &app::namespace(NS), true).await?;
+    world.client.delete(HOME).await?;
+    world.until_gone(HOME).await?;
+    for (member, before) in members.iter().zip(&before) {
+        is_left_alone(member, before).await?;
+    }
+    Ok(())
+}
+
+/// Plain objects go before federated ones then.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_orphans_stay_when_their_namespace_is_deleted_in_the_hub() -> Result<()> {
+    let mut world = settled().await?;
+    let copy = path(&plain(&web()));
+    let members = [world.member(A).await?, world.member(B).await?];
+    let before = [members[0].get(&copy).await?, members[1].get(&copy).await?];
+    for object in [&web(), &home()] {
+        world.annotate(&path(object), json!({"kubefed.io/orphan": "true"})).await?;
+    }
+    for object in [&plain(&web()), &app::namespace(NS)] {
+        until_kept(&world, object, true).await?;
+    }
+    restart(&mut world, &[A, B]).await?;
+    world.client.delete(HOME).await?;
+    world.until_gone(HOME).await?;
+    for (member, before) in members.iter().zip(&before) {
+        is_left_alone(member, before).await?;
+    }
+    Ok(())
+}
+
+/// What was said once is not said for ever, though nobody looks at the kind any more when it is taken back.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_orphans_that_are_none_any_more_go() -> Result<()> {
+    let world = settled().await?;
+    world.namespace(SYSTEM).await?;
+    let said = |it: &Value| it["metadata"]["annotations"]["hanse.io/on-delete"] == "Keep";
+    for stays in [true, false, true] {
+        for object in [web(), home()] {
+            world.annotate(&path(&object), json!({"kubefed.io/orphan": stays.to_string()})).await?;
+        }
+        for object in [plain(&web()), app::namespace(NS)] {
+            world.until(&path(&object), "it says so, too", |it| said(it) == stays).await?;
+            until_kept(&world, &object, stays).await?;
+        }
+    }
+
+    let off = config("deployments.apps", "Deployment", "Disabled", false);
+    world.apply(&off).await?;
+    until_runs(&world, &off, "NotRunning", "NotRunning").await?;
+    world.annotate(&path(&web()), json!({"kubefed.io/orphan": null})).await?;
+    world.client.delete(&path(&web())).await?;
+    world.until_gone(&path(&web())).await?;
+    for name in [A, B] {
+        assert!(!world.member(name).await?.has(&path(&plain(&web()))).await?, "{name}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_16_what_copies_own_stays_if_that_is_asked_for() -> Result<()> {
     let world = settled().await?;
@@ -148,6 +253,29 @@ async fn scenario_16_a_cluster_that_does_not_answer_is_cleaned_up_when_it_is_bac
 
     world.heal(B)?;
     b.until_gone(&copy).await
+}
+
+/// Nobody waits for it, and nothing else of the workspace is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_leaves_a_silent_cluster_when_it_is_back_though_it_is_not_federated_any_more()
+-> Result<()> {
+    let world = start(&[A, B]).await?;
+    until_told(&world, &home(), &[(A, ""), (B, "")], "True").await?;
+    let (a, b) = (world.member(A).await?, world.member(B).await?);
+    assert!(b.has(HOME).await?);
+    world.cut(B)?;
+    let ready = |it: &Value| api::cluster::condition(it, "Ready").is_some_and(|it| it["status"] == "True");
+    world.until(&format!("{CLUSTERS}/{B}"), "it is lost", |it| !ready(it)).await?;
+
+    world.client.delete(&path(&home())).await?;
+    a.until_gone(HOME).await?;
+    world.until_gone(&path(&home())).await?;
+    assert!(b.has(HOME).await?);
+
+    world.heal(B)?;
+    b.until_gone(HOME).await?;
+    assert_eq!(world.get(HOME).await?["status"]["phase"], "Active");
+    Ok(())
 }
 
 /// KubeFed looked for copies only where an object was to be by then, and leaked this one.

@@ -7,7 +7,7 @@ use crate::{
     app::NS,
     federated::web,
     words::{A, B, SYSTEM, federated, named, plain, restart, start, until_replicas, until_told},
-    world::{Member, World, path, text},
+    world::{Member, World, apply, path, text},
 };
 
 const FINALIZER: &str = "core.kubefed.io/federated-type-config";
@@ -79,6 +79,51 @@ async fn a_kind_that_is_switched_off_stays_as_it_is_until_it_is_switched_on() ->
     world.until_gone(&path(&deployments(""))).await?;
     assert_eq!(a.get(&path(&copy)).await?["spec"]["replicas"], 8);
     Ok(())
+}
+
+/// What is federated is so in all namespaces: nobody who has but one of them decides about that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_is_switched_off_in_the_namespace_of_kubefed_alone() -> Result<()> {
+    let world = start(&[A, B]).await?;
+    let mut off = config("deployments.apps", "Deployment", "Disabled", false);
+    off["metadata"]["namespace"] = json!(NS);
+    world.apply(&off).await?;
+    let told = until_runs(&world, &off, "NotRunning", "NotRunning").await?;
+    assert!(text(&told, "/status/message").contains(SYSTEM), "{told}");
+
+    world.apply(&web(json!([]))).await?;
+    until_told(&world, &web(json!([])), &[(A, ""), (B, "")], "True").await?;
+    world.client.delete(&path(&off)).await?;
+    world.until_gone(&path(&off)).await
+}
+
+/// Else every object of a kind would be read as a federated one, and held by a finalizer.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_has_another_meaning_is_made_a_federated_kind() -> Result<()> {
+    let world = start(&[A]).await?;
+    world.namespace(SYSTEM).await?;
+    let made_of = |group: &str, plural: &str| {
+        let mut widgets = config("widgets.example.com", "Widget", "Enabled", false);
+        widgets["spec"]["federatedType"] = json!({"group": group, "pluralName": plural});
+        widgets
+    };
+    for (group, plural) in [
+        ("apps", "deployments"),
+        ("networking.k8s.io", "ingresses"),
+        ("hanse.io", "assignments"),
+        ("core.kubefed.io", "kubefedclusters"),
+    ] {
+        let refused = apply(&world.client, "", &made_of(group, plural)).await?;
+        assert_eq!(refused.code, 422, "{}", refused.text());
+        assert!(refused.text().contains("spec.federatedType.group"), "{}", refused.text());
+    }
+    let itself = made_of("example.com", "widgets");
+    world.apply(&itself).await?;
+    let told = until_runs(&world, &itself, "NotRunning", "NotRunning").await?;
+    assert!(text(&told, "/status/message").contains("itself"), "{told}");
+    let good = made_of("types.kubefed.io", "federatedwidgets");
+    world.apply(&good).await?;
+    until_runs(&world, &good, "Running", "NotRunning").await.map(drop)
 }
 
 /// A definition of a kind with a status.

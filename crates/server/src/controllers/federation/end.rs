@@ -2,22 +2,24 @@
 
 use api::assignment::Propagation as Kept;
 use dialects::{
-    DELETE_OPTION_ANNOTATION, FINALIZER, FederatedType, ORPHAN_ANNOTATION, Owned,
+    DELETE_OPTION_ANNOTATION, FINALIZER, FederatedType, Owned,
     report::{CHECK_CLUSTERS, status},
+    translate::{self, KEEP},
 };
 use jiff::Timestamp;
 use kinds::propagation::Pass;
-use machinery::{Object, status::Status};
+use machinery::{Object, resource::Tree, status::Status};
 use serde_json::{Value, json};
 use store::Key;
 
-use super::{After, Controllers, assignment, assignment_key, members, objects, tree};
+use super::{After, Controllers, MANAGER, assignment, assignment_key, members, objects, tree};
 use crate::{
     admission::Notes,
     controllers::garbage::drop_finalizer,
     delete::{self, Options, Propagation},
     replace,
     space::Space,
+    write,
 };
 
 pub async fn settle(
@@ -78,20 +80,16 @@ async fn remove(
 ) -> Result<After, Status> {
     let annotations = &federated["metadata"]["annotations"];
     let plain_key = objects::plain_key(ty, key);
-    let Some(context) = controllers.context_for(space, &plain_key) else { return Ok(After::Done) };
-    if annotations[ORPHAN_ANNOTATION] == "true" {
-        let is_kept = |it: api::assignment::Assignment| it.spec.propagation == Some(Kept::Keep);
-        let assignment = assignment(space, ty, key);
-        if assignment.is_some_and(|it| !is_kept(it)) {
-            // Copies stay only if that is known before the object goes; then this is looked at again.
-            replace::edit(&context, &plain_key, &plain.head.uid, |tree| {
-                let metadata = crate::write::metadata_of(tree);
-                let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-                annotations[api::ON_DELETE_ANNOTATION] = json!("Keep");
-            })
+    let (Some(context), Some(there)) = (controllers.context_for(space, &plain_key), tree(plain)) else {
+        return Ok(After::Done);
+    };
+    let keeps = translate::keeps(federated, &there, owns_what_becomes_of_copies(&there));
+    let is_known = |it: api::assignment::Assignment| keeps == (it.spec.propagation == Some(Kept::Keep));
+    if assignment(space, ty, key).is_some_and(|it| !is_known(it)) {
+        // Copies stay, or go, only if that is known before the object goes; then this is looked at again.
+        replace::edit(&context, &plain_key, &plain.head.uid, |tree| say_whether_copies_stay(tree, keeps))
             .await?;
-            return Ok(After::Done);
-        }
+        return Ok(After::Done);
     }
     // Nothing goes before it is known what is to become of what it owns.
     let asked = match dialects::delete_option(annotations) {
@@ -118,6 +116,29 @@ async fn remove(
         Err(status) if status.code() == 404 => Ok(After::Rest),
         Err(status) => Err(status),
     }
+}
+
+fn say_whether_copies_stay(tree: &mut Tree, keeps: bool) {
+    let annotations = write::metadata_of(tree).entry("annotations").or_insert_with(|| json!({}));
+    if annotations.is_null() {
+        *annotations = json!({});
+    }
+    let Some(annotations) = annotations.as_object_mut() else { return };
+    match keeps {
+        true => drop(annotations.insert(api::ON_DELETE_ANNOTATION.to_owned(), json!(KEEP))),
+        false => drop(annotations.remove(api::ON_DELETE_ANNOTATION)),
+    }
+}
+
+/// Whether what a plain object says of that was written here, of what its federated object said then. Its kind may be switched
+/// off since, or there was no time yet to take it away again.
+fn owns_what_becomes_of_copies(plain: &Value) -> bool {
+    let field = format!("f:{}", api::ON_DELETE_ANNOTATION);
+    let mut entries = plain["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries.any(|it| {
+        let annotations = &it["fieldsV1"]["f:metadata"]["f:annotations"];
+        it["manager"] == MANAGER && it["operation"] == "Apply" && annotations.get(&field).is_some()
+    })
 }
 
 /// Nothing goes while it is not understood how: the object says so.

@@ -4,7 +4,11 @@
 use std::collections::BTreeSet;
 
 use api::assignment::Assignment;
-use dialects::{FINALIZER, FederatedType, report, report::Facts};
+use dialects::{
+    FINALIZER, FederatedType,
+    report::{self, Facts, status},
+    translate::{self, KEEP},
+};
 use kinds::propagation::Pass;
 use machinery::{Object, status::Status};
 use placement::{Choice, dialect};
@@ -60,7 +64,11 @@ pub async fn settle(
     }
     let meant = members.iter().filter(|it| choice.holds(&it.name, &it.labels));
     let names: Vec<String> = meant.map(|it| it.name.clone()).collect();
-    mark(controllers, space, namespace, &federated, Some(&names)).await?;
+    let refused = match mark(controllers, space, namespace, &federated, Some(&names)).await {
+        Ok(()) => None,
+        Err(status) if objects::is_refusal(&status) => Some(status.to_string()),
+        Err(status) => return Err(status),
+    };
     let assignment = assignment(space, ty, key);
     let choice = Choice::names(names);
     let facts = Facts {
@@ -75,11 +83,16 @@ pub async fn settle(
         before: &federated["status"],
         namespace_not_federated: false,
     };
-    objects::write_status(controllers, space, key, object, &report::pass(&facts), "").await?;
+    let pass = match refused {
+        Some(_) => report::failed(&facts, status::COMPUTE_FAILED),
+        None => report::pass(&facts),
+    };
+    objects::write_status(controllers, space, key, object, &pass, refused.as_deref().unwrap_or_default())
+        .await?;
     Ok(After::Done)
 }
 
-/// Says on the namespace where it is to be; `None`: nothing is said any more.
+/// Says on the namespace where it is to be, and whether it stays there when it is deleted; `None`: where is not said any more.
 async fn mark(
     controllers: &Controllers,
     space: &Space,
@@ -92,19 +105,24 @@ async fn mark(
     let mut wanted = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "uid": there.head.uid},
     });
+    if translate::orphans(federated) {
+        wanted["metadata"]["annotations"][api::ON_DELETE_ANNOTATION] = json!(KEEP);
+    }
     if let Some(clusters) = clusters {
-        let clusters: Value = clusters.iter().map(|name| json!({"name": name})).collect();
-        let said = json!({"placement": {"clusters": clusters}}).to_string();
-        wanted["metadata"]["annotations"] = json!({api::FEDERATED_ANNOTATION: said});
+        let named: Value = clusters.iter().map(|name| json!({"name": name})).collect();
+        let said = json!({"placement": {"clusters": named}}).to_string();
+        wanted["metadata"]["annotations"][api::FEDERATED_ANNOTATION] = json!(said);
         let labels = &federated["spec"]["template"]["metadata"]["labels"];
-        if labels.is_object() {
+        // They are for clusters. Where there are none, those that cannot be must not stand in the way.
+        if labels.is_object() && !clusters.is_empty() {
             wanted["metadata"]["labels"] = labels.clone();
         }
     }
     objects::apply(controllers, space, &key, &wanted).await
 }
 
-/// It goes from all clusters but those where something else of it is, and then nothing is said of it any more.
+/// It goes from all clusters but those where something else of it is, and then nothing is said of it any more; or else it is
+/// left where it is, with all that is in it.
 async fn end(
     controllers: &Controllers,
     space: &Space,
@@ -119,20 +137,27 @@ async fn end(
     let federated = tree(object).unwrap_or_default();
     let is_going = space.get(&Key::new("", "namespaces", "", namespace)).is_none_or(|it| it.head.deleting);
     if !is_going && !is_every_clusters(namespace) {
-        mark(controllers, space, namespace, &federated, Some(&[])).await?;
-        let members = members(controllers, space);
-        let is_ready = |name: &str| members.iter().any(|it| it.name == name && it.ready);
-        let left = assignment(space, ty, key).map(|it| it.spec.clusters).unwrap_or_default();
-        let occupied = occupied(space, namespace);
-        if left.iter().any(|it| is_ready(&it.name) && !occupied.contains(&it.name)) {
-            // It is looked at again when an Assignment in the namespace changes.
-            return Ok(After::Done);
+        if !translate::orphans(&federated) {
+            mark(controllers, space, namespace, &federated, Some(&[])).await?;
+            if is_left(controllers, space, ty, key) {
+                // It is looked at again when an Assignment in the namespace changes.
+                return Ok(After::Done);
+            }
         }
         mark(controllers, space, namespace, &federated, None).await?;
     }
     let Some(context) = controllers.context_for(space, key) else { return Ok(After::Done) };
     replace::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FINALIZER)).await?;
     Ok(After::Done)
+}
+
+/// Whether it is still somewhere for nothing but that it was federated. Clusters that cannot be used are not waited for.
+fn is_left(controllers: &Controllers, space: &Space, ty: &FederatedType, key: &Key) -> bool {
+    let members = members(controllers, space);
+    let is_ready = |name: &str| members.iter().any(|it| it.name == name && it.ready);
+    let left = assignment(space, ty, key).map(|it| it.spec.clusters).unwrap_or_default();
+    let occupied = occupied(space, key.item.namespace());
+    left.iter().any(|it| is_ready(&it.name) && !occupied.contains(&it.name))
 }
 
 /// The clusters where something is in the namespace that is not federated.

@@ -170,12 +170,16 @@ async fn make(
     }
     match apply(controllers, space, &plain_key, &wanted).await {
         Ok(()) => Ok(Made { plain: find(space, &plain_key), ..Made::default() }),
-        // It would be refused again.
-        Err(status) if matches!(status.code(), 400 | 403 | 404 | 413 | 422) => {
+        Err(status) if is_refusal(&status) => {
             Ok(Made { refused: Some(status.to_string()), ..Made::default() })
         }
         Err(status) => Err(status),
     }
+}
+
+/// Whether it would be refused again.
+pub fn is_refusal(status: &Status) -> bool {
+    matches!(status.code(), 400 | 403 | 404 | 413 | 422)
 }
 
 /// Applies what is wanted, whoever owned its fields before.
@@ -301,7 +305,7 @@ pub async fn write_status(
     replace::edit(&context, key, &object.head.uid, |tree: &mut Tree| {
         let mut status = tree.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
         propagation::update(&mut status, pass, &now);
-        if let Some(condition) = status["conditions"][0].as_object_mut() {
+        if let Some(condition) = status.pointer_mut("/conditions/0").and_then(Value::as_object_mut) {
             match condition.get("status").is_some_and(|it| it == "False") && !message.is_empty() {
                 true => drop(condition.insert("message".into(), json!(message))),
                 false => drop(condition.remove("message")),

@@ -61,7 +61,8 @@ pub async fn settle(controllers: &Controllers, space: &Space, key: &Key) -> Resu
     };
     let Some(registered) = tree(&object) else { return Ok(After::Done) };
     let cluster = find(space, &cluster_key(key.item.name()));
-    if registered["metadata"]["annotations"][SHOWS_ANNOTATION].is_string() {
+    let is_shown = register == Register::KubeFed && key.item.namespace() == register.namespace();
+    if is_shown && registered["metadata"]["annotations"][SHOWS_ANNOTATION].is_string() {
         return mirror(controllers, space, key, &object, cluster.as_ref()).await;
     }
     let is_ours =
@@ -70,9 +71,9 @@ pub async fn settle(controllers: &Controllers, space: &Space, key: &Key) -> Resu
         return end(controllers, space, key, &object, cluster.filter(is_ours).as_ref()).await;
     }
     let made = match (&cluster, members::cluster(register, &registered)) {
-        (_, None) => Err("it points to no credential for controllers, or to no address".to_owned()),
+        (_, Err(why)) => Err(why),
         (Some(cluster), _) if !is_ours(cluster) => Ok(()),
-        (_, Some(wanted)) => {
+        (_, Ok(wanted)) => {
             hold(controllers, space, key, &object).await?;
             objects::apply(controllers, space, &cluster_key(key.item.name()), &wanted)
                 .await
