@@ -169,7 +169,9 @@ impl Controller {
     /// There is nothing to write down; those that waited for what failed to be written wait no longer.
     fn idle(&mut self, task: Task) {
         let (id, aspect) = task.clone();
-        self.keep(&task);
+        if aspect == Aspect::Place {
+            self.world.take_back(&id);
+        }
         self.settle(&task);
         if self.world.queue.done(task) && aspect == Aspect::Place {
             self.world.wake_waiting_for(&id);

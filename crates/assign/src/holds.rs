@@ -1,6 +1,6 @@
 //! Room that was promised and does not show yet in what clusters report.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use compact_str::CompactString;
 use kinds::Resources;
@@ -104,6 +104,12 @@ impl Holds {
             }
         }
         returned
+    }
+
+    /// What is held for one: in which cluster, and how much.
+    pub fn for_one(&self, id: &Id) -> BTreeMap<String, Resources> {
+        let holds = self.clusters.values().filter_map(|here| here.get(id));
+        holds.map(|hold| (hold.cluster.clone(), hold.amounts.clone())).collect()
     }
 
     /// What is held for some: in which cluster, and how much.

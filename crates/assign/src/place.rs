@@ -328,6 +328,10 @@ fn decided(
     let window = world.hub.options.autoscaler_window.as_secs();
     let claims = world.namespace(id).map(|it| it.claims_of(&subject)).unwrap_or_default();
     let fits = old.map(record::fits).unwrap_or_default();
+    let held = match old.is_some_and(record::asks_for_more) {
+        true => world.holds.for_one(id),
+        false => BTreeMap::new(),
+    };
     let is_joined = |uid: &str| world.clusters.is_joined(uid);
     let counts_parts = matches!(subject.extent, Extent::Job { completions: Some(_), .. })
         && subject.splits == Split::JobCounts
@@ -354,6 +358,7 @@ fn decided(
         root: &root,
         current: &current,
         fits: &fits,
+        held: &held,
         finished,
         runs: &runs,
         idle: &idle,

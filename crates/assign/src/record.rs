@@ -54,13 +54,16 @@ pub fn idle(assignment: &Assignment) -> BTreeSet<String> {
     done.map(|target| target.name.clone()).collect()
 }
 
+/// Whether clusters are asked for more than they have nodes for.
+pub fn asks_for_more(assignment: &Assignment) -> bool {
+    assignment.spec.clusters.iter().any(|it| it.overflow > 0)
+}
+
 /// Whether clusters say, or have stopped to say, something that shares depend on: that they have no nodes for more, or are
 /// done with their part.
 pub fn may_be_divided_anew(assignment: &Assignment) -> bool {
-    let is_about_room = || {
-        assignment.spec.clusters.iter().any(|it| it.overflow > 0)
-            || assignment.status.clusters.iter().any(|it| it.fits.is_some())
-    };
+    let is_about_room =
+        || asks_for_more(assignment) || assignment.status.clusters.iter().any(|it| it.fits.is_some());
     let has_parts = assignment.spec.clusters.iter().any(|it| it.completions.is_some());
     is_about_room() || (has_parts && !idle(assignment).is_empty())
 }

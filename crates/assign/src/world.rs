@@ -536,6 +536,13 @@ impl World {
         }
     }
 
+    /// A decision says what is written down already: nothing more is promised than was, and nobody has seen it held.
+    pub fn take_back(&mut self, id: &Id) {
+        for (uid, name, amounts) in self.holds.undo(id) {
+            self.clusters.release(&uid, &name, &amounts);
+        }
+    }
+
     /// A claim that others waited for is not written down.
     pub fn wake_waiting_for(&mut self, id: &Id) {
         let waiting = self.namespace(id).map(|it| it.waiting_for(&id.key)).unwrap_or_default();

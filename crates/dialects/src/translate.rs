@@ -1,8 +1,8 @@
 //! What a federated object becomes: the plain object, which says in an annotation where it is and what differs there.
 
-use machinery::fnv;
+use machinery::{admission::pod_security, fnv};
 use placement::dialect::kubefed_choice;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     Federated, MANAGED_LABEL, ORPHAN_ANNOTATION,
@@ -87,6 +87,14 @@ fn metadata(object: &Value, template: &Value, said: &Value, world: &World<'_>) -
             "controller": true, "blockOwnerDeletion": true,
         }],
     })
+}
+
+/// Labels that a federated namespace has for its namespace, but for those that say what pods may do there: it is written inside,
+/// by those who are bound by them.
+pub fn namespace_labels(object: &Value) -> Map<String, Value> {
+    let labels = object["spec"]["template"]["metadata"]["labels"].as_object().into_iter().flatten();
+    let own = labels.filter(|(key, _)| !key.starts_with(pod_security::PREFIX));
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Whether copies of a federated object are left where they are when it is deleted.
@@ -292,6 +300,16 @@ mod tests {
         let mut own = federated();
         own.template["metadata"]["annotations"][api::ON_DELETE_ANNOTATION] = json!(KEEP);
         assert_eq!(said(&object, &own), KEEP, "whatever the template says is kept");
+    }
+
+    #[test]
+    fn who_is_bound_by_pod_security_does_not_set_it() {
+        let labels = json!({"team": "a", "pod-security.kubernetes.io/enforce": "privileged"});
+        let object = json!({"spec": {"template": {"metadata": {"labels": labels}}}});
+        assert_eq!(Value::Object(namespace_labels(&object)), json!({"team": "a"}));
+        for odd in [json!({}), json!({"spec": {"template": {"metadata": {"labels": "all"}}}})] {
+            assert!(namespace_labels(&odd).is_empty());
+        }
     }
 
     /// An annotation that was only taken over from the federated object goes with what it said; what somebody wrote stays.

@@ -152,8 +152,8 @@ pub struct Room {
 }
 
 impl Entry {
-    /// `None`: not known.
-    pub fn room(&self, needs: &[Need<'_>], replicas: u64) -> Option<Room> {
+    /// `held`: of what is reserved, what does not count. `None`: not known.
+    pub fn room(&self, needs: &[Need<'_>], replicas: u64, held: Option<&Resources>) -> Option<Room> {
         let amounts = self.cluster.amounts.as_ref()?;
         let mut room = Room { fits: u64::MAX, scarce: 0, free: 100 };
         let replicas = i64::try_from(replicas).unwrap_or(i64::MAX);
@@ -167,6 +167,8 @@ impl Entry {
                 true => 0,
                 false => self.reserved.get(need.resource).copied().unwrap_or(0),
             };
+            let own = held.and_then(|held| held.get(need.resource));
+            let reserved = own.map_or(reserved, |own| (reserved - units(need.resource, own)).max(0));
             let free = there.limit.saturating_sub(there.requested).saturating_sub(reserved);
             let fits = free.max(0) as u64 / need.amount.unsigned_abs();
             if fits < room.fits {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kinds::{
-    ClassKind, Share, Subject,
+    ClassKind, Resources, Share, Subject,
     split::bounds::{Local, WINDOW},
 };
 
@@ -36,6 +36,8 @@ pub struct Input<'a> {
     pub current: &'a BTreeMap<String, Share>,
     /// How many of its pods each has nodes for, of those that had none for others for long.
     pub fits: &'a BTreeMap<String, u64>,
+    /// What is reserved for it in each, if it is asked for more anywhere than there are nodes for.
+    pub held: &'a BTreeMap<String, Resources>,
     /// Of a Job: completions of copies that are not there any more.
     pub finished: u64,
     /// Of a Job: which copy is the next of clusters that have none any more, or had none when they were asked last.
@@ -71,6 +73,7 @@ static NO_NAMESPACE: Namespace = Namespace { labels: BTreeMap::new(), annotation
 static NO_POLICIES: Policies = Policies::new();
 static NO_SHARES: BTreeMap<String, Share> = BTreeMap::new();
 static NO_COUNTS: BTreeMap<String, u64> = BTreeMap::new();
+static NOTHING_HELD: BTreeMap<String, Resources> = BTreeMap::new();
 static NO_NAMES: BTreeSet<String> = BTreeSet::new();
 static NO_CLASSES: BTreeMap<(ClassKind, String), BTreeSet<String>> = BTreeMap::new();
 static NO_AUTOSCALERS: BTreeMap<String, Local> = BTreeMap::new();
@@ -89,6 +92,7 @@ impl<'a> Input<'a> {
             root: &NO_POLICIES,
             current: &NO_SHARES,
             fits: &NO_COUNTS,
+            held: &NOTHING_HELD,
             finished: 0,
             runs: &NO_COUNTS,
             idle: &NO_NAMES,

@@ -278,8 +278,10 @@ impl<'a> Placer<'a> {
         if !self.asks_for_more() || members.iter().all(|it| it.fits.is_none()) {
             return;
         }
+        // Pods that wait for nodes say that there are none: they must not go because room is held for them.
+        let capacity = |it: &Verdict| it.room.map(|room| room.max(it.current.saturating_add(it.asked)));
         let slots: Vec<Slot<'a>> =
-            members.iter().map(|it| Slot { capacity: it.room, ..self.slot(it) }).collect();
+            members.iter().map(|it| Slot { capacity: capacity(it), ..self.slot(it) }).collect();
         let wished = self.divider(members, &slots, is_open, self.rule.rebalance).divide(total);
         let mut left = match self.rule.rebalance {
             true => u64::MAX,

@@ -111,6 +111,8 @@ pub struct Verdict {
     pub room: Option<u64>,
     /// How many of its pods it has nodes for, if it had none for others for long.
     pub fits: Option<u64>,
+    /// How much it is asked for already beyond that, as far as there may be room for it.
+    pub asked: u64,
     /// Of which resource there is least: its place in [`Verdicts::needs`].
     pub scarce: usize,
     /// What the policy lets it have: `Some(0)` if it has no share.
@@ -218,6 +220,7 @@ impl Verdict {
             score: Score::default(),
             room: None,
             fits: None,
+            asked: 0,
             scarce: 0,
             max: None,
             avoided: false,
@@ -419,12 +422,25 @@ impl Demand<'_> {
         worst
     }
 
+    /// Of what it is asked for beyond what it has nodes for, how much it may be asked for still: what is held for this object
+    /// is held for that, too.
+    fn asked(&self, entry: &Entry, current: u64) -> u64 {
+        let name = entry.cluster.name.as_str();
+        let asked = self.input.current.get(name).map_or(0, |share| share.overflow);
+        if asked == 0 {
+            return 0;
+        }
+        let room = entry.room(&self.needs, current, self.input.held.get(name));
+        room.map_or(asked, |room| asked.min(room.fits))
+    }
+
     /// How much it can hold, and how well it suits.
     fn measure(&self, entry: &Entry, verdict: &mut Verdict) {
         if !verdict.is_feasible() {
             return;
         }
-        let room = entry.room(&self.needs, verdict.current);
+        let room = entry.room(&self.needs, verdict.current, None);
+        verdict.asked = self.asked(entry, verdict.current);
         if let Some(room) = room {
             verdict.room = Some(verdict.current.saturating_add(room.fits));
             verdict.scarce = room.scarce;

@@ -20,7 +20,8 @@ use crate::{
     validation::parts::{items, object, text},
 };
 
-const PREFIX: &str = "pod-security.kubernetes.io/";
+/// Of labels of namespaces that say what pods in them may do.
+pub const PREFIX: &str = "pod-security.kubernetes.io/";
 
 /// How much is demanded; each demands what the one before does, and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

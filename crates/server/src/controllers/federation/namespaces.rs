@@ -112,10 +112,10 @@ async fn mark(
         let named: Value = clusters.iter().map(|name| json!({"name": name})).collect();
         let said = json!({"placement": {"clusters": named}}).to_string();
         wanted["metadata"]["annotations"][api::FEDERATED_ANNOTATION] = json!(said);
-        let labels = &federated["spec"]["template"]["metadata"]["labels"];
+        let labels = translate::namespace_labels(federated);
         // They are for clusters. Where there are none, those that cannot be must not stand in the way.
-        if labels.is_object() && !clusters.is_empty() {
-            wanted["metadata"]["labels"] = labels.clone();
+        if !labels.is_empty() && !clusters.is_empty() {
+            wanted["metadata"]["labels"] = labels.into();
         }
     }
     objects::apply(controllers, space, &key, &wanted).await
