@@ -20,7 +20,7 @@ use store::{Change, Commit, Error, Expect, FeedItem, Write};
 use crate::{
     audited, failing,
     place::{self, Problem},
-    queue::{Aspect, Haste, Id, Task},
+    queue::{Aspect, Haste, Id, Rest, Task},
     scale::{self, Scale},
     status, stuck,
     world::{World, kind_of},
@@ -67,7 +67,7 @@ struct Controller {
     world: World,
     pending: Pending,
     /// Those that failed, until they are tried again.
-    resting: FuturesUnordered<BoxFuture<'static, Task>>,
+    resting: FuturesUnordered<BoxFuture<'static, (Task, u64)>>,
 }
 
 impl Controller {
@@ -96,7 +96,9 @@ impl Controller {
                 Some((task, outcome)) = self.pending.next(), if !self.pending.is_empty() => {
                     self.finish(task, outcome);
                 }
-                Some(task) = self.resting.next(), if !self.resting.is_empty() => self.world.queue.rested(task),
+                Some((task, number)) = self.resting.next(), if !self.resting.is_empty() => {
+                    self.world.queue.rested(task, number);
+                }
                 item = feed.next(), if !busy => self.read(item).await,
                 () = alarm, if !busy => {}
                 () = std::future::ready(()), if busy => {}
@@ -248,7 +250,7 @@ impl Controller {
     }
 
     fn rest(&mut self, task: Task, why: &str) {
-        let (failures, pause) = self.world.queue.failed(&task);
+        let Rest { number, failures, pause } = self.world.queue.failed(&task);
         tracing::warn!(key = ?task.0.key, workspace = %task.0.workspace, why, ?pause, "cannot be placed now");
         if failures >= failing::TOLD_AFTER {
             self.tell(&task, why);
@@ -256,7 +258,7 @@ impl Controller {
         let clock = self.hub.env.clock.clone();
         self.resting.push(Box::pin(async move {
             clock.sleep(pause).await;
-            task
+            (task, number)
         }));
     }
 }

@@ -95,7 +95,10 @@ impl Holds {
             match before {
                 Some(known) => {
                     hold.amounts = amounts::growth(&hold.amounts, &amounts);
-                    hold.known = known;
+                    // What was told meanwhile is newer.
+                    if !hold.known.applied {
+                        hold.known = known;
+                    }
                 }
                 None => drop(here.remove(id)),
             }
@@ -112,10 +115,16 @@ impl Holds {
         holds.map(|hold| (hold.cluster.clone(), hold.amounts.clone())).collect()
     }
 
-    /// What is held for some: in which cluster, and how much.
-    pub fn of(self, is_one: impl Fn(&Id) -> bool) -> Vec<(Id, String, Resources)> {
-        let all = self.clusters.into_values().flatten();
-        all.filter(|(id, _)| is_one(id)).map(|(id, hold)| (id, hold.cluster, hold.amounts)).collect()
+    /// What decisions added that are not written down yet: for which objects, in which cluster, and how much.
+    pub fn tried(mut self) -> Vec<(Id, String, Resources)> {
+        let mut all = Vec::new();
+        for (id, tried) in std::mem::take(&mut self.tried) {
+            for Tried { uid, amounts, .. } in tried {
+                let Some(hold) = self.clusters.get(&uid).and_then(|here| here.get(&id)) else { continue };
+                all.push((id.clone(), hold.cluster.clone(), amounts));
+            }
+        }
+        all
     }
 
     /// The copy is in the cluster; `ready`: with all its pods.
@@ -230,5 +239,15 @@ mod tests {
         holds.try_add(&id, &"uid".into(), "eu-1", &cpu("3"));
         assert_eq!(holds.dropped(&id, |_| false).len(), 1);
         assert!(holds.undo(&id).is_empty(), "it was given back already");
+    }
+
+    #[test]
+    fn what_is_being_written_down_is_held_on_top_of_what_is() {
+        let id = Id::new(&WorkspaceId("w".into()), &Key::new("apps", "deployments", "shop", "web"));
+        let cpu = |amount: &str| Resources::from([("cpu".to_owned(), Quantity::parse(amount).unwrap())]);
+        let mut holds = Holds::default();
+        holds.add(&id, &"uid".into(), "eu-1", &cpu("10"));
+        holds.try_add(&id, &"uid".into(), "eu-1", &cpu("2"));
+        assert_eq!(holds.tried(), [(id, "eu-1".to_owned(), cpu("2"))]);
     }
 }

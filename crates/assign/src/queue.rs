@@ -74,6 +74,16 @@ const TURN: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Of what failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// For [`Queue::rested`]: another one may have begun by then.
+    pub number: u64,
+    /// How often it has failed in a row.
+    pub failures: u32,
+    pub pause: Duration,
+}
+
 #[derive(Debug, Default)]
 pub struct Queue {
     now: VecDeque<Task>,
@@ -84,16 +94,18 @@ pub struct Queue {
     /// Asked for while it was being looked at.
     again: HashMap<Task, Haste>,
     failures: HashMap<Task, u32>,
-    /// Those of the busy that failed and are let be for a while.
-    resting: HashSet<Task>,
+    /// Those of the busy that failed and are let be for a while, each with the number of that rest.
+    resting: HashMap<Task, u64>,
+    rests: u64,
     taken: u32,
 }
 
 impl Queue {
     pub fn add(&mut self, id: Id, aspect: Aspect, haste: Haste) {
         let task = (id, aspect);
-        // Whoever has just changed it may have mended what was wrong with it.
-        if haste == Haste::Now && self.resting.remove(&task) {
+        // Whoever has just changed it may have mended what was wrong with it. What clusters say of it mends nothing.
+        let is_mended = haste == Haste::Now && aspect == Aspect::Place;
+        if is_mended && self.resting.remove(&task).is_some() {
             self.again.remove(&task);
             self.busy.remove(&task);
         }
@@ -156,17 +168,20 @@ impl Queue {
         had_failed
     }
 
-    /// How often it has failed in a row, and how long to wait before [`Queue::rested`].
-    pub fn failed(&mut self, task: &Task) -> (u32, Duration) {
-        self.resting.insert(task.clone());
+    /// It is let be for a while.
+    pub fn failed(&mut self, task: &Task) -> Rest {
+        self.rests += 1;
+        self.resting.insert(task.clone(), self.rests);
         let failures = self.failures.entry(task.clone()).or_default();
         *failures = failures.saturating_add(1);
-        (*failures, FIRST_PAUSE.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_PAUSE))
+        let pause = FIRST_PAUSE.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_PAUSE);
+        Rest { number: self.rests, failures: *failures, pause }
     }
 
     /// What failed has been let be for long enough, unless somebody has changed it since: then it was looked at at once.
-    pub fn rested(&mut self, task: Task) {
-        if self.resting.remove(&task) {
+    pub fn rested(&mut self, task: Task, number: u64) {
+        if self.resting.get(&task) == Some(&number) {
+            self.resting.remove(&task);
             self.retry(task);
         }
     }
@@ -205,9 +220,9 @@ mod tests {
         assert_eq!(queue.len(), 2);
         assert_eq!(queue.take().unwrap().1, Aspect::Status);
         let task = queue.take().unwrap();
-        assert_eq!(queue.failed(&task), (1, FIRST_PAUSE));
-        assert_eq!(queue.failed(&task), (2, FIRST_PAUSE * 2));
-        queue.rested(task.clone());
+        assert_eq!(queue.failed(&task), Rest { number: 1, failures: 1, pause: FIRST_PAUSE });
+        assert_eq!(queue.failed(&task), Rest { number: 2, failures: 2, pause: FIRST_PAUSE * 2 });
+        queue.rested(task.clone(), 2);
         assert_eq!(queue.take(), Some(task));
     }
 
@@ -217,15 +232,33 @@ mod tests {
         let mut queue = Queue::default();
         queue.add(id.clone(), Aspect::Place, Haste::Now);
         let task = queue.take().unwrap();
-        queue.failed(&task);
+        let first = queue.failed(&task).number;
         queue.add(id.clone(), Aspect::Place, Haste::InTurn);
         assert_eq!(queue.take(), None, "what others did says nothing of it");
         queue.add(id.clone(), Aspect::Place, Haste::Now);
         assert_eq!(queue.take(), Some(task.clone()));
-        queue.rested(task.clone());
+        queue.rested(task.clone(), first);
         assert_eq!(queue.take(), None, "it is being looked at");
+        let second = queue.failed(&task).number;
+        queue.rested(task.clone(), first);
+        assert_eq!(queue.take(), None, "each rest has its own end");
+        queue.rested(task.clone(), second);
+        assert_eq!(queue.take(), Some(task.clone()));
         assert!(queue.done(task.clone()), "it had failed");
         assert_eq!(queue.take(), None);
+    }
+
+    #[test]
+    fn what_clusters_say_does_not_hurry_what_cannot_be_written_down() {
+        let id = Id::new(&WorkspaceId("w".into()), &Key::new("apps", "deployments", "shop", "web"));
+        let mut queue = Queue::default();
+        queue.add(id.clone(), Aspect::Status, Haste::Now);
+        let task = queue.take().unwrap();
+        let rest = queue.failed(&task);
+        queue.add(id, Aspect::Status, Haste::Now);
+        assert_eq!(queue.take(), None);
+        queue.rested(task.clone(), rest.number);
+        assert_eq!(queue.take(), Some(task));
     }
 
     #[test]

@@ -54,6 +54,16 @@ pub const ORPHAN_ANNOTATION: &str = "kubefed.io/orphan";
 /// On a federated object: options for the deletion of its copies, as JSON.
 pub const DELETE_OPTION_ANNOTATION: &str = "kubefed.io/deleteoption";
 
+/// Where kinds of a group stand among all: a name without its group means the first that has it, and of a dialect's the later
+/// form, which is the one in use.
+pub fn place(group: &str) -> u8 {
+    match group {
+        TYPES_GROUP => 1,
+        _ if is_dialect(group) => 2,
+        _ => 0,
+    }
+}
+
 /// Whether kinds of a group are a dialect's.
 pub fn is_dialect(group: &str) -> bool {
     [TYPES_GROUP, CORE_GROUP, SCHEDULING_GROUP, TYPED_GROUP, DOTTED_GROUP, REGISTRY_GROUP].contains(&group)

@@ -65,7 +65,7 @@ fn groups(registry: &Registry) -> Vec<Group<'_>> {
         }
     }
     let place = |group: &str| GROUP_ORDER.iter().position(|it| *it == group).unwrap_or(GROUP_ORDER.len());
-    groups.sort_by_key(|(group, _)| (place(group), dialects::is_dialect(group), *group));
+    groups.sort_by_key(|(group, _)| (place(group), dialects::place(group), *group));
     groups
 }
 

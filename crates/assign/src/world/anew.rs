@@ -12,7 +12,7 @@ use store::{Collection, Key, WorkspaceId};
 use super::{World, placements, policy};
 use crate::{
     holds::{MOST_REPORTS, REPORTS},
-    queue::{Aspect, Haste, Id},
+    queue::{Haste, Id},
 };
 
 /// A cluster counts at least so often while there is something to count.
@@ -24,7 +24,7 @@ impl World {
         let (hub, queue) = (self.hub.clone(), std::mem::take(&mut self.queue));
         let failing = std::mem::take(&mut self.failing);
         // What is being written down is not in the store yet.
-        let promised = std::mem::take(&mut self.holds).of(|id| queue.is_busy(id, Aspect::Place));
+        let tried = std::mem::take(&mut self.holds).tried();
         *self = World { queue, failing, ..World::new(hub) };
         let store = self.hub.store.clone();
         let clusters = Collection::new(api::GROUP, api::cluster::PLURAL);
@@ -33,9 +33,6 @@ impl World {
             for (item, object) in list(&store, workspace, &clusters) {
                 self.clusters.observe(workspace, item.name(), Some(&object), self.hub.now());
             }
-        }
-        for (id, cluster, amounts) in promised {
-            self.hold(&id, &cluster, &amounts);
         }
         let assignments = Collection::new(api::GROUP, api::assignment::PLURAL);
         let is_assigned =
@@ -52,6 +49,10 @@ impl World {
         for workspace in &workspaces {
             tokio::task::yield_now().await;
             self.look_at_workspace(workspace).await;
+        }
+        // On top of what is in the store, so that only that is left if they are not written down.
+        for (id, cluster, amounts) in tried {
+            self.try_hold(&id, &cluster, &amounts);
         }
     }
 

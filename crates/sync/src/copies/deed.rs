@@ -52,8 +52,7 @@ pub struct Sent {
 struct Autoscaled {
     /// Where they are.
     path: String,
-    /// Whether it may be none. An autoscaler leaves alone for ever what was scaled to nothing, unless that is within its
-    /// bounds.
+    /// Whether it may be none. An autoscaler leaves alone for ever what was scaled to nothing.
     to_nothing: bool,
 }
 
@@ -120,11 +119,6 @@ impl Sent {
         }
         body
     }
-}
-
-/// What counts of an autoscaler.
-struct Bounds {
-    to_nothing: bool,
 }
 
 fn autoscalers() -> Collection {
@@ -253,12 +247,10 @@ impl Session {
         }
         // As in one cluster, what somebody scales to nothing is not autoscaled.
         let scales = kind.wanted(&tree) != Some(0);
-        let to_nothing = match said.retains_replicas {
-            true => Some(true),
-            false => self.autoscaler_of(case).filter(|_| scales).map(|it| it.to_nothing),
-        };
-        let autoscaled = to_nothing
-            .and_then(|to_nothing| Some(Autoscaled { path: kind.replicas()?.to_owned(), to_nothing }));
+        let is_theirs = said.retains_replicas || (scales && self.is_autoscaled(case));
+        let replicas = kind.replicas().filter(|_| is_theirs);
+        let autoscaled =
+            replicas.map(|path| Autoscaled { path: path.to_owned(), to_nothing: said.retains_replicas });
         Ok(body.map(|body| Sent::new(body, inputs, autoscaled)))
     }
 
@@ -286,23 +278,23 @@ impl Session {
         labels
     }
 
-    /// The autoscaler of the workspace that decides the replicas of the object.
-    fn autoscaler_of(&self, case: &Case) -> Option<Bounds> {
+    /// Whether an autoscaler of the workspace decides the replicas of the object.
+    fn is_autoscaled(&self, case: &Case) -> bool {
         let reference = &case.assignment.spec.object;
         let listing = case.space.stored(&autoscalers());
         let name = format!("\"{}\"", reference.name);
-        listing.iter(Some(case.errand.item.namespace()), None).find_map(|(_, object)| {
+        listing.iter(Some(case.errand.item.namespace()), None).any(|(_, object)| {
             // Most are about others, and need not be read for that.
-            memchr::memmem::find(object.body_slice(), name.as_bytes())?;
-            let tree = object.tree().ok()?;
-            let spec = tree.get("spec")?;
-            let target = &spec["scaleTargetRef"];
+            if memchr::memmem::find(object.body_slice(), name.as_bytes()).is_none() {
+                return false;
+            }
+            let Ok(tree) = object.tree() else { return false };
+            let Some(target) = tree.get("spec").map(|spec| &spec["scaleTargetRef"]) else { return false };
             let group =
                 target["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |it| it.0);
-            let is_it = target["name"] == *reference.name
+            target["name"] == *reference.name
                 && target["kind"] == *reference.kind
-                && group == reference.group();
-            is_it.then(|| Bounds { to_nothing: spec["minReplicas"] == json!(0) })
+                && group == reference.group()
         })
     }
 
@@ -513,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_scaled_to_nothing_wakes_up_unless_its_autoscaler_may_do_that() {
+    fn what_was_scaled_to_nothing_wakes_up_unless_the_member_may_do_that() {
         for owner in [MANAGER, "kubectl"] {
             assert!(!sent(true).is_in(&copy(0, owner)));
             assert_eq!(sent(true).for_copy(&copy(0, owner))["spec"]["replicas"], 2);

@@ -78,8 +78,10 @@ impl Overrides {
             listing.iter(None, None).filter_map(|(_, object)| Override::read(object)).collect();
         let read = Arc::new(read);
         let mut known = self.0.lock();
-        // Of workspaces that are gone nothing is asked any more.
-        known.retain(|id, _| store.last_change(id, &collection()) != Revision::ZERO);
+        // Of workspaces that are gone nothing is asked any more. That is seldom, so it is looked for seldom.
+        if known.len().is_power_of_two() {
+            known.retain(|id, _| store.last_change(id, &collection()) != Revision::ZERO);
+        }
         known.insert(workspace.clone(), (changed, read.clone()));
         read
     }
