@@ -160,15 +160,42 @@ fn prefix(cidr: &str) -> Option<u8> {
     }
 }
 
-/// The status of a registered cluster, of what is known of the `Cluster`; `None`: there is none, and why.
-pub fn status(register: Register, before: &Value, cluster: Result<&Value, &str>, now: &str) -> Value {
+/// Why an entry is not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotFollowed {
+    pub why: String,
+    /// There is a `Cluster` of it all the same, from when it was: nothing is unjoined that nobody asks for.
+    pub is_joined: bool,
+}
+
+impl NotFollowed {
+    fn reason(&self) -> &'static str {
+        if self.is_joined { "NotFollowed" } else { "NotUsed" }
+    }
+
+    fn message(&self, register: Register) -> String {
+        let (why, place) = (&self.why, register.namespace());
+        match self.is_joined {
+            true => format!(
+                "{why}; the Cluster that was made of it before is used on as it was written then, and changes are not taken \
+                 over until what is written under its name in the namespace {place} can be used"
+            ),
+            false => why.clone(),
+        }
+    }
+}
+
+/// The status of a registered cluster, of what is known of the `Cluster`, or why that is not as it says.
+pub fn status(register: Register, before: &Value, cluster: Result<&Value, &NotFollowed>, now: &str) -> Value {
     let conditions = match (register, cluster) {
         (Register::KubeFed, Ok(cluster)) => kubefed(cluster),
         (Register::KubeFed, Err(why)) => {
-            vec![condition("ConfigMalformed", "True", "MalformedClusterConfig", why)]
+            vec![condition("ConfigMalformed", "True", "MalformedClusterConfig", &why.message(register))]
         }
         (Register::Registry, Ok(cluster)) => vec![registry(cluster)],
-        (Register::Registry, Err(why)) => vec![condition("OK", "Unknown", "NotUsed", why)],
+        (Register::Registry, Err(why)) => {
+            vec![condition("OK", "Unknown", why.reason(), &why.message(register))]
+        }
     };
     let conditions = conditions.into_iter().map(|it| timed(register, before, it, now)).collect::<Vec<_>>();
     let mut status = json!({"conditions": conditions});
@@ -333,6 +360,26 @@ mod tests {
             let mut entry = registered();
             entry["spec"]["authInfo"]["controller"]["namespace"] = namespace.clone();
             assert_eq!(cluster(Register::Registry, &entry).is_ok(), is_read, "{namespace}");
+        }
+    }
+
+    /// What is used on is not called unused.
+    #[test]
+    fn an_entry_that_is_not_followed_says_whether_its_cluster_is_used_on() {
+        for register in REGISTERS {
+            let told = |is_joined: bool| {
+                let not = NotFollowed { why: "it does not count here".to_owned(), is_joined };
+                status(register, &Value::Null, Err(&not), "t1")["conditions"][0].clone()
+            };
+            let (joined, never) = (told(true), told(false));
+            for told in [&joined, &never] {
+                assert!(told["message"].to_string().contains("it does not count here"), "{told}");
+            }
+            let goes_on =
+                |it: &Value| it["message"].to_string().contains("is used on as it was written then");
+            assert!(goes_on(&joined) && !goes_on(&never), "{joined} {never}");
+            assert!(joined["message"].to_string().contains(register.namespace()), "{joined}");
+            assert_ne!(joined["reason"], "NotUsed");
         }
     }
 

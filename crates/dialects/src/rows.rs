@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     CORE_GROUP, DELETE_OPTION_ANNOTATION, DOTTED_GROUP, REGISTRY_GROUP, SCHEDULING_GROUP, TYPED_GROUP,
     TYPES_GROUP, delete_option, members, schema,
-    types::{TARGETS, Target, refusal_of_group},
+    types::{self, TARGETS, Target},
 };
 
 /// Every kind of a dialect.
@@ -227,13 +227,13 @@ fn check_type_config(new: &Tree, old: Option<&Tree>) -> Vec<Cause> {
 
 /// One that was stored before it was looked at does not stand in the way of other changes.
 fn check_federated_group(new: &Tree, old: Option<&Tree>) -> Option<Cause> {
-    let group = |tree: &Tree| {
-        let federated = object(tree, "spec").and_then(|spec| object(spec, "federatedType"));
-        federated.map(|it| text(it, "group").to_owned()).filter(|it| !it.is_empty())
+    let refused = |tree: &Tree| {
+        let (group, plural) = types::federated_kind(&Value::Object(tree.clone()));
+        types::refusal(&group, &plural).map(|why| (group, why))
     };
-    let asked = group(new).filter(|asked| old.and_then(group).as_ref() != Some(asked))?;
-    let why = refusal_of_group(&asked)?;
-    Some(Cause::invalid("spec.federatedType.group", &json!(asked), &why))
+    let (group, why) = refused(new)?;
+    let was_stored = old.and_then(refused).is_some_and(|(before, _)| before == group);
+    (!was_stored).then(|| Cause::invalid("spec.federatedType.group", &json!(group), &why))
 }
 
 fn check_name_of_config(new: &Tree) -> Vec<Cause> {
@@ -397,6 +397,12 @@ mod tests {
         for group in [TYPES_GROUP, "example.com", ""] {
             let found = refused("FederatedTypeConfig", federated(made_of(group)));
             assert_eq!(found, [] as [String; 0], "{group}");
+        }
+        for (plural, is_refused) in [("federatedconfigmaps", false), ("federatedwidgets", true)] {
+            let mut first_form = made_of(TYPED_GROUP);
+            first_form["federatedType"]["pluralName"] = json!(plural);
+            let found = refused("FederatedTypeConfig", federated(first_form));
+            assert_eq!(!found.is_empty(), is_refused, "{plural}: {found:?}");
         }
         assert_eq!(refused("FederatedConfigMap", federated(json!({}))), [] as [String; 0]);
         assert_eq!(

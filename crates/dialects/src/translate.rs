@@ -97,6 +97,28 @@ pub fn namespace_labels(object: &Value) -> Map<String, Value> {
     own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
+/// Labels of pod security that a namespace has from when its federated namespace set them: they stay, whatever that says now,
+/// or whoever is bound by one could lift it there. `owns`: nobody else has given it the label.
+pub fn kept_pod_security(namespace: &Value, owns: impl Fn(&str) -> bool) -> Map<String, Value> {
+    let labels = namespace["metadata"]["labels"].as_object().into_iter().flatten();
+    let kept = labels.filter(|(key, _)| key.starts_with(pod_security::PREFIX) && owns(key));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// What of pod security a federated namespace asks for in vain, in words; empty: nothing.
+pub fn left_out(object: &Value, namespace: &Value) -> String {
+    let labels = object["spec"]["template"]["metadata"]["labels"].as_object().into_iter().flatten();
+    let is_left_out = |key: &str, value: &Value| {
+        key.starts_with(pod_security::PREFIX) && namespace["metadata"]["labels"].get(key) != Some(value)
+    };
+    let keys: Vec<&str> =
+        labels.filter(|(key, value)| is_left_out(key, value)).map(|(key, _)| key.as_str()).collect();
+    if keys.is_empty() {
+        return String::new();
+    }
+    format!("labels of pod security are not set from here, but on the Namespace itself: {}", keys.join(", "))
+}
+
 /// Whether copies of a federated object are left where they are when it is deleted.
 pub fn orphans(object: &Value) -> bool {
     object["metadata"]["annotations"][ORPHAN_ANNOTATION] == "true"
@@ -310,6 +332,22 @@ mod tests {
         for odd in [json!({}), json!({"spec": {"template": {"metadata": {"labels": "all"}}}})] {
             assert!(namespace_labels(&odd).is_empty());
         }
+    }
+
+    #[test]
+    fn pod_security_that_was_set_once_is_not_lifted() {
+        let (enforce, audit) = ("pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/audit");
+        let namespace =
+            json!({"metadata": {"labels": {enforce: "restricted", audit: "baseline", "team": "a"}}});
+        let kept = kept_pod_security(&namespace, |key| key != audit);
+        assert_eq!(Value::Object(kept), json!({enforce: "restricted"}), "others look after theirs");
+        for odd in [json!({}), json!({"metadata": {"labels": "all"}})] {
+            assert!(kept_pod_security(&odd, |_| true).is_empty());
+        }
+        let asking = |labels: Value| json!({"spec": {"template": {"metadata": {"labels": labels}}}});
+        assert_eq!(left_out(&asking(json!({enforce: "restricted", "team": "b"})), &namespace), "");
+        let told = left_out(&asking(json!({enforce: "privileged", audit: "baseline"})), &namespace);
+        assert!(told.contains(enforce) && !told.contains(audit), "{told}");
     }
 
     /// An annotation that was only taken over from the federated object goes with what it said; what somebody wrote stays.

@@ -128,11 +128,15 @@ pub fn builtin() -> Vec<FederatedType> {
     all
 }
 
-/// Those, as the `FederatedTypeConfig`s of a workspace change them and add to them.
+/// Those, as the `FederatedTypeConfig`s of a workspace change them and add to them, with what is left of others.
 pub fn configured<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<FederatedType> {
     let mut all = builtin();
+    let mut not_counted = Vec::new();
     for config in configs {
-        let Ok(read) = read(config) else { continue };
+        let Ok(read) = read(config) else {
+            not_counted.push(config);
+            continue;
+        };
         match all.iter_mut().find(|it| it.is_at(&read.group, &read.plural)) {
             Some(known) if known.target_kind != read.target_kind => {}
             Some(known) => {
@@ -142,7 +146,32 @@ pub fn configured<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<Federated
             None => all.push(read),
         }
     }
+    // Of two that are about one kind that in KubeFed's own namespace is likelier to have been followed.
+    not_counted.sort_by_key(|it| it["metadata"]["namespace"] != SYSTEM_NAMESPACE);
+    for left in not_counted.into_iter().filter_map(left_over) {
+        if !all.iter().any(|it| it.is_at(&left.group, &left.plural)) {
+            all.push(left);
+        }
+    }
     all
+}
+
+/// The type of a config that is stored and does not count, as it did in earlier versions: objects of it may have a finalizer
+/// from then, and are deleted with their copies all the same. Nothing else is done with any of them.
+fn left_over(config: &Value) -> Option<FederatedType> {
+    let ty = in_namespaces(config)?;
+    let is_possible = can_be_defined(&ty.group, &ty.plural) && !stays_in_hub(&ty);
+    is_possible.then_some(FederatedType { collects_status: false, disabled: true, ..ty })
+}
+
+/// Whether a kind can be one that somebody has defined: what is served here without that has another meaning.
+fn can_be_defined(group: &str, plural: &str) -> bool {
+    let is_served = crate::rows().iter().any(|row| (row.group, row.plural) == (group, plural));
+    group.contains('.') && group != api::GROUP && !is_kubernetes(group) && !is_served
+}
+
+fn is_kubernetes(group: &str) -> bool {
+    machinery::builtin::rows().any(|row| row.group == group)
 }
 
 /// What a `FederatedTypeConfig` says of itself: `kubefedctl` waits for it.
@@ -178,12 +207,17 @@ fn stays_in_hub(read: &FederatedType) -> bool {
     matches!(travel, kinds::Travel::Stays | kinds::Travel::Named) || is_special || read.is_namespace()
 }
 
-/// Why nothing of a group can be a federated kind. Whatever is in it would be read as federated objects, held by a finalizer and
+/// Why something cannot be a federated kind; those that there are without being asked for can, whichever form they have.
+pub fn refusal(group: &str, plural: &str) -> Option<String> {
+    let is_builtin = builtin().iter().any(|it| it.is_at(group, plural));
+    if is_builtin { None } else { refusal_of_group(group) }
+}
+
+/// Why nothing else of a group can be a federated kind. Whatever is in it would be read as federated objects, held by a finalizer and
 /// given another status: that is only for kinds which somebody defines for it.
-pub fn refusal_of_group(group: &str) -> Option<String> {
-    let is_taken = group == api::GROUP
-        || (crate::is_dialect(group) && group != TYPES_GROUP)
-        || machinery::builtin::rows().any(|row| row.group == group);
+fn refusal_of_group(group: &str) -> Option<String> {
+    let is_taken =
+        group == api::GROUP || (crate::is_dialect(group) && group != TYPES_GROUP) || is_kubernetes(group);
     if !group.contains('.') {
         return Some(format!(
             "must be a group with a dot, such as {TYPES_GROUP}: those without one are Kubernetes' own"
@@ -200,7 +234,7 @@ fn read(config: &Value) -> Result<FederatedType, String> {
         return Err(format!("it does not count here: write it down in the namespace {SYSTEM_NAMESPACE}"));
     }
     let read = in_namespaces(config).ok_or("only kinds with objects in namespaces can be federated")?;
-    if let Some(why) = refusal_of_group(&read.group) {
+    if let Some(why) = refusal(&read.group, &read.plural) {
         return Err(format!("the group of its federatedType: {why}"));
     }
     if read.is_for(&read.group, &read.plural) {
@@ -209,27 +243,40 @@ fn read(config: &Value) -> Result<FederatedType, String> {
     Ok(read)
 }
 
+/// The group and the plural of the federated kind that a config is about.
+pub fn federated_kind(config: &Value) -> (String, String) {
+    let name = config["metadata"]["name"].as_str().unwrap_or_default();
+    let plural_of_name = name.split_once('.').map_or(name, |(plural, _)| plural);
+    let federated = &config["spec"]["federatedType"];
+    let plural = text_or(&federated["pluralName"], &format!("federated{plural_of_name}"));
+    (text_or(&federated["group"], TYPES_GROUP), plural)
+}
+
+fn text_or(at: &Value, other: &str) -> String {
+    at.as_str().filter(|it| !it.is_empty()).unwrap_or(other).to_owned()
+}
+
 /// `None`: it is not a type of objects in namespaces.
 fn in_namespaces(config: &Value) -> Option<FederatedType> {
     let spec = &config["spec"];
     let name = config["metadata"]["name"].as_str()?;
     let (plural_of_name, group_of_name) = name.split_once('.').unwrap_or((name, ""));
-    let text = |at: &Value, other: &str| at.as_str().filter(|it| !it.is_empty()).unwrap_or(other).to_owned();
-    let (target, federated) = (&spec["targetType"], &spec["federatedType"]);
+    let target = &spec["targetType"];
     if target["scope"] == "Cluster" && target["kind"] != NAMESPACE.kind {
         return None;
     }
-    let target_group = text(&target["group"], group_of_name);
-    let target_kind = text(&target["kind"], "");
+    let (group, plural) = federated_kind(config);
+    let target_group = text_or(&target["group"], group_of_name);
+    let target_kind = text_or(&target["kind"], "");
     Some(FederatedType {
-        group: text(&federated["group"], TYPES_GROUP),
-        plural: text(&federated["pluralName"], &format!("federated{plural_of_name}")),
+        group,
+        plural,
         form: Form::Unified,
         target_api_version: machinery::resource::group_version(
             &target_group,
-            &text(&target["version"], "v1"),
+            &text_or(&target["version"], "v1"),
         ),
-        target_plural: text(&target["pluralName"], plural_of_name),
+        target_plural: text_or(&target["pluralName"], plural_of_name),
         target_group,
         target_kind,
         collects_status: spec["statusCollection"] == "Enabled",
@@ -323,11 +370,71 @@ mod tests {
         for (group, plural, counts) in rows {
             let config = made_of(group, plural);
             let all = configured([&config].into_iter());
-            assert_eq!(all.len() == builtin().len() + 1, counts, "{group} {plural}");
+            let added = all.iter().filter(|it| it.target_kind == "Widget" && !it.disabled).count();
+            assert_eq!(added == 1, counts, "{group} {plural}");
             let status = config_status(&config);
             assert_eq!(status["propagationController"] == "Running", counts, "{status}");
             assert_eq!(status["message"].is_string(), !counts, "{status}");
         }
+    }
+
+    /// Those of the first forms are federated kinds like others.
+    #[test]
+    fn a_kind_of_the_first_forms_can_be_switched_off() {
+        for group in [TYPED_GROUP, DOTTED_GROUP] {
+            let mut off = config("configmaps", json!({"kind": "ConfigMap", "version": "v1"}), "Disabled");
+            off["spec"]["federatedType"] = json!({"group": group, "pluralName": "federatedconfigmaps"});
+            let all = configured([&off].into_iter());
+            let switched_off: Vec<_> = all.iter().filter(|it| it.disabled).collect();
+            assert_eq!(switched_off.len(), 1);
+            assert!(switched_off[0].is_at(group, "federatedconfigmaps"));
+            assert_eq!(config_status(&off)["message"], Value::Null);
+            off["spec"]["propagation"] = json!("Enabled");
+            assert_eq!(config_status(&off)["propagationController"], "Running");
+        }
+    }
+
+    /// An earlier version may have put a finalizer on objects of them.
+    #[test]
+    fn a_kind_whose_config_does_not_count_any_more_is_switched_off_and_nothing_else_is_touched() {
+        let left = |config: &Value| {
+            let all = configured([config].into_iter());
+            assert!(all[..builtin().len()] == builtin(), "those that are there anyway are as they are");
+            all[builtin().len()..].to_vec()
+        };
+        let rows = [
+            ("example.com", "widgets", true),
+            (TYPED_GROUP, "federatedwidgets", true),
+            ("apps", "deployments", false),
+            ("apps", "federatedwidgets", false),
+            ("networking.k8s.io", "ingresses", false),
+            ("nodots", "widgets", false),
+            (api::GROUP, "assignments", false),
+            (crate::CORE_GROUP, "kubefedclusters", false),
+            (crate::REGISTRY_GROUP, "clusters", false),
+            (TYPED_GROUP, "federatedconfigmapplacements", false),
+        ];
+        for (group, plural, is_left) in rows {
+            let mut refused = made_of(group, plural);
+            for namespace in [SYSTEM_NAMESPACE, "shop"] {
+                refused["metadata"]["namespace"] = json!(namespace);
+                let left = left(&refused);
+                assert_eq!(left.len() == 1, is_left, "{group} {plural}: {left:?}");
+                assert!(left.iter().all(|it| it.disabled && !it.collects_status));
+            }
+        }
+
+        let mut elsewhere = made_of(TYPES_GROUP, "federatedwidgets");
+        elsewhere["spec"]["statusCollection"] = json!("Enabled");
+        elsewhere["metadata"]["namespace"] = json!("a");
+        assert!(left(&elsewhere)[0].disabled && !left(&elsewhere)[0].collects_status);
+        let counting = made_of(TYPES_GROUP, "federatedwidgets");
+        for configs in [[&elsewhere, &counting], [&counting, &elsewhere]] {
+            assert_eq!(configured(configs.into_iter()), configured([&counting].into_iter()));
+        }
+        let mut role = config("roles.rbac.authorization.k8s.io", json!({"kind": "Role"}), "Enabled");
+        role["metadata"]["namespace"] = json!("shop");
+        assert_eq!(left(&role), [], "they were never federated");
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Federation {
         }
         let listed = store.list(workspace, &collection, None);
         let configs: Vec<Value> = listed
-            .map(|it| it.iter(Some(SYSTEM_NAMESPACE), None).filter_map(|(_, object)| tree(object)).collect())
+            .map(|it| it.iter(None, None).filter_map(|(_, object)| tree(object)).collect())
             .unwrap_or_default();
         let types = Arc::new(dialects::types::configured(configs.iter()));
         self.types.insert(workspace.clone(), (at, types.clone()));
@@ -72,6 +72,15 @@ fn tree(object: &Object) -> Option<Value> {
 
 fn find(space: &Space, key: &Key) -> Option<Value> {
     space.get(key).as_deref().and_then(tree)
+}
+
+/// Whether a label or an annotation is there because it was applied here, and nobody else has said it. `map`: which of the two, as
+/// managed fields name it.
+fn is_ours_alone(object: &Value, map: &str, key: &str) -> bool {
+    let field = format!("f:{key}");
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let mut owners = entries.filter(|it| it["fieldsV1"]["f:metadata"][map].get(&field).is_some()).peekable();
+    owners.peek().is_some() && owners.all(|it| it["manager"] == MANAGER && it["operation"] == "Apply")
 }
 
 fn collection_of(ty: &FederatedType) -> Collection {
@@ -125,9 +134,11 @@ pub fn observe(
             controllers.queue.add(Work::Federated(workspace.clone(), key.clone()));
             // What it says of itself is no news.
             let says = |it: Option<&Object>| it.map(|it| (it.head.generation, it.head.deleting));
-            let counts = key.item.namespace() == SYSTEM_NAMESPACE;
-            if counts && says(old) != says(new) {
-                add_all(controllers, workspace, &types, None);
+            if says(old) != says(new) {
+                // Elsewhere it is at most about what is left of a kind.
+                let counts = key.item.namespace() == SYSTEM_NAMESPACE;
+                let about: Vec<_> = types.iter().filter(|ty| counts || ty.disabled).cloned().collect();
+                add_all(controllers, workspace, &about, None);
             }
         }
         ("", "namespaces") if key.item.name() == SYSTEM_NAMESPACE => {
@@ -271,4 +282,38 @@ fn assignment_key(ty: &FederatedType, namespace: &str, name: &str) -> Key {
 fn assignment(space: &Space, ty: &FederatedType, key: &Key) -> Option<Assignment> {
     let stored = space.get(&assignment_key(ty, key.item.namespace(), key.item.name()))?;
     Assignment::read(&stored).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What somebody wants as it is stays so though it was applied here as well.
+    #[test]
+    fn what_others_have_said_too_is_not_ours_alone() {
+        let entry = |manager: &str, operation: &str, key: &str| {
+            let fields = json!({"f:metadata": {"f:annotations": {".": {}, format!("f:{key}"): {}}}});
+            json!({"manager": manager, "operation": operation, "fieldsV1": fields})
+        };
+        let on_delete = api::ON_DELETE_ANNOTATION;
+        let ours = || entry(MANAGER, "Apply", on_delete);
+        let rows = [
+            (json!([ours()]), true),
+            (json!([entry("kubectl", "Apply", "other"), ours()]), true),
+            (json!([ours(), entry("kubectl", "Apply", on_delete)]), false),
+            (json!([entry("kubectl-annotate", "Update", on_delete), ours()]), false),
+            (json!([entry("kubectl", "Apply", on_delete)]), false),
+            (json!([entry(MANAGER, "Update", on_delete)]), false),
+            (json!([]), false),
+            (Value::Null, false),
+            (json!(["odd"]), false),
+        ];
+        for (entries, is_ours) in rows {
+            let object = json!({"metadata": {"managedFields": entries}});
+            assert_eq!(is_ours_alone(&object, "f:annotations", on_delete), is_ours, "{object}");
+            assert!(!is_ours_alone(&object, "f:labels", on_delete));
+        }
+    }
 }

@@ -272,6 +272,60 @@ async fn scenario_01_and_02_entries_count_in_their_namespace_and_say_so_elsewher
     world.until_ready(A).await
 }
 
+/// As an earlier version left it: entries counted wherever they were. What is joined stays so, says so, and is taken over.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_01_and_02_an_entry_that_counts_takes_over_the_cluster_of_one_that_did() -> Result<()> {
+    for is_kubefed in [false, true] {
+        let (world, access) = stranger(A).await?;
+        for namespace in [REGISTRY, SYSTEM, KUBEFED, NS] {
+            world.namespace(namespace).await?;
+        }
+        let (mut former, next, kind, home) = match is_kubefed {
+            false => (entry(&access, NS, NS), entry(&access, REGISTRY, REGISTRY), "OK", REGISTRY),
+            true => {
+                (kubefed_cluster(&access, NS), kubefed_cluster(&access, KUBEFED), "ConfigMalformed", KUBEFED)
+            }
+        };
+        create(&world, &secret(NS, "a-cred", &access)).await?;
+        former["metadata"]["finalizers"] = json!(["hanse.io/registered"]);
+        let made_from = create(&world, &former).await?["metadata"]["uid"].clone();
+        let cluster = json!({
+            "apiVersion": "hanse.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": A, "annotations": {"hanse.io/registered-as": made_from}},
+            "spec": {
+                "endpoint": access.server, "caBundle": STANDARD.encode(&access.authority),
+                "secretRef": {"namespace": NS, "name": "a-cred"},
+            },
+        });
+        let uid = world.apply(&cluster).await?["metadata"]["uid"].clone();
+        world.until_ready(A).await?;
+        let says = |it: &Value, what: &str| condition(it, kind)["message"].to_string().contains(what);
+        let goes_on = "is used on as it was written then";
+        let told = world.until(&path(&former), "it is used on", |it| says(it, goes_on)).await?;
+        assert!(says(&told, home), "{told}");
+
+        create(&world, &secret(home, "a-cred", &access)).await?;
+        let by = create(&world, &next).await?["metadata"]["uid"].clone();
+        let is_taken_over = |it: &Value| {
+            it["metadata"]["annotations"]["hanse.io/registered-as"] == by
+                && it["spec"]["secretRef"]["namespace"] == home
+        };
+        world.until(&path(&cluster), "it is taken over", is_taken_over).await?;
+        let is_free = |it: &Value| says(it, home) && !says(it, goes_on);
+        world.until(&path(&former), "it is not used any more", is_free).await?;
+        world.client.delete(&path(&former)).await?;
+        world.until_gone(&path(&former)).await?;
+        let left = world.get(&path(&cluster)).await?;
+        assert_eq!(left["metadata"]["uid"], uid, "{left}");
+        assert!(left["metadata"]["deletionTimestamp"].is_null(), "{left}");
+
+        // The one that took it over lets go of it.
+        world.client.delete(&path(&next)).await?;
+        world.until_gone(&path(&cluster)).await?;
+    }
+    Ok(())
+}
+
 fn settings() -> Value {
     federated(
         "ConfigMap",

@@ -192,6 +192,31 @@ async fn scenario_16_orphans_that_are_none_any_more_go() -> Result<()> {
     Ok(())
 }
 
+/// It was said of the plain object as well, by somebody who means that.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_16_what_somebody_keeps_themselves_stays_though_it_is_orphaned_no_more() -> Result<()> {
+    let world = settled().await?;
+    world.namespace(SYSTEM).await?;
+    let copy = plain(&web());
+    world.annotate(&path(&web()), json!({"kubefed.io/orphan": "true"})).await?;
+    until_kept(&world, &copy, true).await?;
+    let mut theirs = copy.clone();
+    theirs["metadata"]["annotations"] = json!({"hanse.io/on-delete": "Keep"});
+    world.apply(&theirs).await?;
+
+    let off = config("deployments.apps", "Deployment", "Disabled", false);
+    world.apply(&off).await?;
+    until_runs(&world, &off, "NotRunning", "NotRunning").await?;
+    world.annotate(&path(&web()), json!({"kubefed.io/orphan": null})).await?;
+    world.client.delete(&path(&web())).await?;
+    world.until_gone(&path(&web())).await?;
+    world.until_gone(&path(&copy)).await?;
+    for name in [A, B] {
+        assert!(world.member(name).await?.has(&path(&copy)).await?, "{name}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_16_what_copies_own_stays_if_that_is_asked_for() -> Result<()> {
     let world = settled().await?;

@@ -126,6 +126,61 @@ async fn nothing_that_has_another_meaning_is_made_a_federated_kind() -> Result<(
     until_runs(&world, &good, "Running", "NotRunning").await.map(drop)
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_of_the_first_forms_is_switched_off() -> Result<()> {
+    let world = start(&[]).await?;
+    world.namespace(SYSTEM).await?;
+    for group in ["core.federation.k8s.io", "primitives.federation.k8s.io"] {
+        let mut off = config("configmaps", "ConfigMap", "Disabled", false);
+        off["spec"]["federatedType"]["group"] = json!(group);
+        off["spec"]["federatedType"]["version"] = json!("v1alpha1");
+        world.apply(&off).await?;
+        let told = until_runs(&world, &off, "NotRunning", "NotRunning").await?;
+        assert_eq!(told["status"].get("message"), None, "{told}");
+    }
+    Ok(())
+}
+
+/// Where an earlier version followed a config that does not count any more, it left a finalizer on objects.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_a_kind_whose_config_does_not_count_any_more_can_be_deleted() -> Result<()> {
+    let world = start(&[]).await?;
+    for (group, kind) in [("example.com", "Widget"), ("types.kubefed.io", "FederatedWidget")] {
+        world.apply(&definition(group, kind)).await?;
+    }
+    until_served(&world.client, WIDGETS).await?;
+    until_served(&world.client, "/apis/types.kubefed.io/v1beta1/namespaces/default/federatedwidgets").await?;
+    let spec = || json!({"template": {"spec": {}}, "placement": named(&[])});
+    let mut held = federated("Widget", "held", spec());
+    held["metadata"]["finalizers"] = json!(["kubefed.io/sync-controller"]);
+    let uid = world.apply(&held).await?["metadata"]["uid"].clone();
+    let plain = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget",
+        "metadata": {
+            "name": "held", "namespace": NS,
+            "ownerReferences": [{
+                "apiVersion": "types.kubefed.io/v1beta1", "kind": "FederatedWidget", "name": "held", "uid": uid,
+            }],
+        },
+    });
+    world.apply(&plain).await?;
+    let untouched = federated("Widget", "untouched", spec());
+    world.apply(&untouched).await?;
+    let mut widgets = config("widgets.example.com", "Widget", "Enabled", false);
+    widgets["metadata"]["namespace"] = json!(NS);
+    world.apply(&widgets).await?;
+    until_runs(&world, &widgets, "NotRunning", "NotRunning").await?;
+
+    world.client.delete(&path(&held)).await?;
+    world.until_gone(&path(&held)).await?;
+    world.until_gone(&path(&plain)).await?;
+    let left = world.get(&path(&untouched)).await?;
+    assert!(left["metadata"].get("finalizers").is_none() && left.get("status").is_none(), "{left}");
+    let none = format!("/apis/example.com/v1/namespaces/{NS}/widgets/untouched");
+    assert_eq!(world.get(&none).await?["code"], 404, "nothing is made of it");
+    Ok(())
+}
+
 /// A definition of a kind with a status.
 pub fn definition(group: &str, kind: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());

@@ -12,7 +12,7 @@ use machinery::{Object, resource::Tree, status::Status};
 use serde_json::{Value, json};
 use store::Key;
 
-use super::{After, Controllers, MANAGER, assignment, assignment_key, members, objects, tree};
+use super::{After, Controllers, assignment, assignment_key, is_ours_alone, members, objects, tree};
 use crate::{
     admission::Notes,
     controllers::garbage::drop_finalizer,
@@ -34,8 +34,9 @@ pub async fn settle(
     }
     let Some(federated) = tree(object) else { return Ok(After::Done) };
     let plain_key = objects::plain_key(ty, key);
-    let plain =
-        space.get(&plain_key).filter(|it| it.head.owners.iter().any(|owner| owner.uid == object.head.uid));
+    let is_its = |it: &Object| it.head.owners.iter().any(|owner| owner.uid == object.head.uid);
+    // Earlier versions let a kind be made of itself: there is nothing else to wait for then.
+    let plain = space.get(&plain_key).filter(|it| plain_key != *key && is_its(it));
     if let Some(plain) = plain {
         if !plain.head.deleting {
             return remove(controllers, space, ty, key, object, &federated, &plain).await;
@@ -131,14 +132,9 @@ fn say_whether_copies_stay(tree: &mut Tree, keeps: bool) {
 }
 
 /// Whether what a plain object says of that was written here, of what its federated object said then. Its kind may be switched
-/// off since, or there was no time yet to take it away again.
+/// off since, or there was no time yet to take it away again. What somebody else says, too, counts.
 fn owns_what_becomes_of_copies(plain: &Value) -> bool {
-    let field = format!("f:{}", api::ON_DELETE_ANNOTATION);
-    let mut entries = plain["metadata"]["managedFields"].as_array().into_iter().flatten();
-    entries.any(|it| {
-        let annotations = &it["fieldsV1"]["f:metadata"]["f:annotations"];
-        it["manager"] == MANAGER && it["operation"] == "Apply" && annotations.get(&field).is_some()
-    })
+    is_ours_alone(plain, "f:annotations", api::ON_DELETE_ANNOTATION)
 }
 
 /// Nothing goes while it is not understood how: the object says so.
@@ -160,5 +156,5 @@ async fn tell_why_not(
     };
     let message =
         format!("it cannot be deleted: the annotation {DELETE_OPTION_ANNOTATION} cannot be read: {why}");
-    objects::write_status(controllers, space, key, object, &pass, &message).await
+    objects::write_status(controllers, space, key, object, &pass, message.as_str()).await
 }

@@ -15,7 +15,9 @@ use placement::{Choice, dialect};
 use serde_json::{Value, json};
 use store::{Collection, Key};
 
-use super::{After, Controllers, assignment, collects, members, objects, tree};
+use super::{
+    After, Controllers, assignment, collects, is_ours_alone, members, objects, objects::Words, tree,
+};
 use crate::{controllers::garbage::drop_finalizer, replace, space::Space};
 
 /// Clusters have these themselves.
@@ -37,7 +39,7 @@ pub async fn settle(
         let pass = Pass { generation: object.head.generation, reason, ..Pass::default() };
         let message =
             format!("the name of a federated namespace must be that of its namespace, {namespace:?}");
-        objects::write_status(controllers, space, key, object, &pass, &message).await?;
+        objects::write_status(controllers, space, key, object, &pass, message.as_str()).await?;
         return Ok(After::Done);
     }
     if object.head.deleting {
@@ -53,7 +55,8 @@ pub async fn settle(
         Err(problem) => {
             let reason = report::COMPUTE_PLACEMENT_FAILED.to_owned();
             let pass = Pass { generation: object.head.generation, reason, ..Pass::default() };
-            objects::write_status(controllers, space, key, object, &pass, &problem.to_string()).await?;
+            objects::write_status(controllers, space, key, object, &pass, problem.to_string().as_str())
+                .await?;
             return Ok(After::Done);
         }
     };
@@ -87,8 +90,10 @@ pub async fn settle(
         Some(_) => report::failed(&facts, status::COMPUTE_FAILED),
         None => report::pass(&facts),
     };
-    objects::write_status(controllers, space, key, object, &pass, refused.as_deref().unwrap_or_default())
-        .await?;
+    let there = space.get(&Key::new("", "namespaces", "", namespace)).as_deref().and_then(tree);
+    let note = there.map(|it| translate::left_out(&federated, &it)).unwrap_or_default();
+    let words = Words { note: &note, ..refused.as_deref().unwrap_or_default().into() };
+    objects::write_status(controllers, space, key, object, &pass, words).await?;
     Ok(After::Done)
 }
 
@@ -102,9 +107,16 @@ async fn mark(
 ) -> Result<(), Status> {
     let key = Key::new("", "namespaces", "", namespace);
     let Some(there) = space.get(&key).filter(|it| !it.head.deleting) else { return Ok(()) };
+    let namespace_now = tree(&there).unwrap_or_default();
+    let mut labels =
+        translate::kept_pod_security(&namespace_now, |key| is_ours_alone(&namespace_now, "f:labels", key));
     let mut wanted = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "uid": there.head.uid},
     });
+    if !labels.is_empty() {
+        // What is said of pod security by somebody else meanwhile must not be undone.
+        wanted["metadata"]["resourceVersion"] = json!(there.revision.to_string());
+    }
     if translate::orphans(federated) {
         wanted["metadata"]["annotations"][api::ON_DELETE_ANNOTATION] = json!(KEEP);
     }
@@ -112,11 +124,13 @@ async fn mark(
         let named: Value = clusters.iter().map(|name| json!({"name": name})).collect();
         let said = json!({"placement": {"clusters": named}}).to_string();
         wanted["metadata"]["annotations"][api::FEDERATED_ANNOTATION] = json!(said);
-        let labels = translate::namespace_labels(federated);
         // They are for clusters. Where there are none, those that cannot be must not stand in the way.
-        if !labels.is_empty() && !clusters.is_empty() {
-            wanted["metadata"]["labels"] = labels.into();
+        if !clusters.is_empty() {
+            labels.append(&mut translate::namespace_labels(federated));
         }
+    }
+    if !labels.is_empty() {
+        wanted["metadata"]["labels"] = labels.into();
     }
     objects::apply(controllers, space, &key, &wanted).await
 }

@@ -257,7 +257,7 @@ async fn tell(
             (pass, message)
         }
     };
-    write_status(controllers, space, key, object, &pass, &message).await?;
+    write_status(controllers, space, key, object, &pass, message.as_str()).await?;
     match &around.preference {
         Some(_) => tell_preference(controllers, space, key, assignment.as_ref()).await,
         None => Ok(()),
@@ -292,23 +292,41 @@ fn problems(assignment: Option<&api::assignment::Assignment>) -> String {
     text
 }
 
-pub async fn write_status(
+/// What the condition says beside its reason.
+#[derive(Clone, Copy, Default)]
+pub struct Words<'a> {
+    /// Why all is not well, if it is not.
+    pub problem: &'a str,
+    /// What somebody should know though all is well.
+    pub note: &'a str,
+}
+
+impl<'a> From<&'a str> for Words<'a> {
+    fn from(problem: &'a str) -> Words<'a> {
+        Words { problem, note: "" }
+    }
+}
+
+pub async fn write_status<'a>(
     controllers: &Controllers,
     space: &Space,
     key: &Key,
     object: &Object,
     pass: &Pass,
-    message: &str,
+    words: impl Into<Words<'a>>,
 ) -> Result<(), Status> {
+    let words = words.into();
     let Some(context) = controllers.context_for(space, key) else { return Ok(()) };
     let now = controllers.hub.now_text();
     replace::edit(&context, key, &object.head.uid, |tree: &mut Tree| {
         let mut status = tree.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
         propagation::update(&mut status, pass, &now);
         if let Some(condition) = status.pointer_mut("/conditions/0").and_then(Value::as_object_mut) {
-            match condition.get("status").is_some_and(|it| it == "False") && !message.is_empty() {
-                true => drop(condition.insert("message".into(), json!(message))),
-                false => drop(condition.remove("message")),
+            let is_well = condition.get("status").is_none_or(|it| it != "False");
+            let message = if is_well || words.problem.is_empty() { words.note } else { words.problem };
+            match message.is_empty() {
+                false => drop(condition.insert("message".into(), json!(message))),
+                true => drop(condition.remove("message")),
             }
         }
         tree.insert("status".into(), status);

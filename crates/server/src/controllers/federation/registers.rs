@@ -2,7 +2,10 @@
 
 use dialects::{
     SYSTEM_NAMESPACE,
-    members::{self, FINALIZER, KUBEFED_PLURAL, MADE_FROM_ANNOTATION, REGISTERS, Register, SHOWS_ANNOTATION},
+    members::{
+        self, FINALIZER, KUBEFED_PLURAL, MADE_FROM_ANNOTATION, NotFollowed, REGISTERS, Register,
+        SHOWS_ANNOTATION,
+    },
 };
 use machinery::{Object, status::Status};
 use serde_json::{Value, json};
@@ -65,14 +68,14 @@ pub async fn settle(controllers: &Controllers, space: &Space, key: &Key) -> Resu
     if is_shown && registered["metadata"]["annotations"][SHOWS_ANNOTATION].is_string() {
         return mirror(controllers, space, key, &object, cluster.as_ref()).await;
     }
-    let is_ours =
-        |it: &Value| it["metadata"]["annotations"][MADE_FROM_ANNOTATION] == *object.head.uid.as_str();
     if object.head.deleting {
-        return end(controllers, space, key, &object, cluster.filter(is_ours).as_ref()).await;
+        return end(controllers, space, key, &object).await;
     }
+    let is_anothers =
+        |it: &Value| !is_made_of(it, &object) && !was_made_elsewhere(space, register, key.item.name(), it);
     let made = match (&cluster, members::cluster(register, &registered)) {
         (_, Err(why)) => Err(why),
-        (Some(cluster), _) if !is_ours(cluster) => Ok(()),
+        (Some(cluster), _) if is_anothers(cluster) => Ok(()),
         (_, Ok(wanted)) => {
             hold(controllers, space, key, &object).await?;
             objects::apply(controllers, space, &cluster_key(key.item.name()), &wanted)
@@ -81,13 +84,32 @@ pub async fn settle(controllers: &Controllers, space: &Space, key: &Key) -> Resu
         }
     };
     let cluster = find(space, &cluster_key(key.item.name()));
-    let known = match (&made, &cluster) {
-        (Err(why), _) => Err(why.as_str()),
+    let is_joined = cluster.as_ref().is_some_and(|it| is_made_of(it, &object));
+    let known = match (made, &cluster) {
+        (Err(why), _) => Err(NotFollowed { why, is_joined }),
         (Ok(()), Some(cluster)) => Ok(cluster),
-        (Ok(()), None) => Err("it is about to be joined"),
+        (Ok(()), None) => Err(NotFollowed { why: "it is about to be joined".to_owned(), is_joined }),
     };
-    tell(controllers, space, register, key, &object, known).await?;
+    tell(controllers, space, register, key, &object, known.as_ref().copied()).await?;
     Ok(After::Done)
+}
+
+fn is_made_of(cluster: &Value, entry: &Object) -> bool {
+    cluster["metadata"]["annotations"][MADE_FROM_ANNOTATION] == *entry.head.uid.as_str()
+}
+
+/// Whether a cluster was made of an entry of its name in a namespace that does not count, as all did in earlier versions: then the
+/// one that counts takes it over, as it is. Of one that goes already it is made anew.
+fn was_made_elsewhere(space: &Space, register: Register, name: &str, cluster: &Value) -> bool {
+    if !cluster["metadata"]["deletionTimestamp"].is_null() {
+        return false;
+    }
+    let (group, plural) = register.collection();
+    let entries = space.latest(&Collection::new(group, plural));
+    let mut elsewhere = entries
+        .iter(None, None)
+        .filter(|(item, _)| item.name() == name && item.namespace() != register.namespace());
+    elsewhere.any(|(_, entry)| is_made_of(cluster, entry))
 }
 
 async fn hold(controllers: &Controllers, space: &Space, key: &Key, object: &Object) -> Result<(), Status> {
@@ -110,7 +132,7 @@ async fn tell(
     register: Register,
     key: &Key,
     object: &Object,
-    known: Result<&Value, &str>,
+    known: Result<&Value, &NotFollowed>,
 ) -> Result<(), Status> {
     let Some(context) = controllers.context_for(space, key) else { return Ok(()) };
     let now = controllers.hub.now_text();
@@ -122,17 +144,16 @@ async fn tell(
 }
 
 /// The cluster is let go of; what runs there goes on.
-async fn end(
-    controllers: &Controllers,
-    space: &Space,
-    key: &Key,
-    object: &Object,
-    cluster: Option<&Value>,
-) -> Result<After, Status> {
+async fn end(controllers: &Controllers, space: &Space, key: &Key, object: &Object) -> Result<After, Status> {
     let place = cluster_key(key.item.name());
-    if let (Some(cluster), Some(context)) = (cluster, controllers.context_for(space, &place)) {
-        let uid = cluster["metadata"]["uid"].as_str().map(str::to_owned);
-        let options = Options { uid, ..Options::default() };
+    let made = space.get(&place).filter(|it| tree(it).is_some_and(|it| is_made_of(&it, object)));
+    if let (Some(cluster), Some(context)) = (made, controllers.context_for(space, &place)) {
+        // Another entry may take it over meanwhile.
+        let options = Options {
+            uid: Some(cluster.head.uid.to_string()),
+            revision: Some(cluster.revision.to_string()),
+            ..Options::default()
+        };
         match delete::delete_one(&context, &place, &options, &mut Notes::default()).await {
             Ok(_) => {}
             Err(status) if status.code() == 404 => {}
