@@ -70,6 +70,10 @@ const LEFT_OUT: [&str; 9] = [
     "nodeName",
 ];
 
+/// What kube-apiserver says when it looks through all addresses, as it does when it starts and every few minutes, and a Service
+/// is made just then whose address it has not noted yet.
+const OF_ADDRESSES: [&str; 1] = ["ClusterIPNotAllocated"];
+
 impl Snapshot {
     /// Of objects by plural name, and of what was said about them.
     pub fn of(objects: &BTreeMap<&'static str, Vec<Value>>, events: &[Value]) -> Snapshot {
@@ -91,7 +95,8 @@ impl Snapshot {
         for event in events {
             let of = |at: &str| text(event, at);
             // What is said about pods is the kubelet's and the scheduler's.
-            if of("/involvedObject/kind") == "Pod" {
+            let is_others = of("/involvedObject/kind") == "Pod";
+            if is_others || OF_ADDRESSES.contains(&of("/reason")) {
                 continue;
             }
             let subject =
