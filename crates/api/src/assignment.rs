@@ -224,6 +224,7 @@ fn reported() -> Value {
             "message": {"type": "string", "maxLength": 32768, "description": "What the cluster answered."},
             "run": count("Which of the copies that follow each other it is about."),
             "fits": count("How many of its pods the cluster has nodes for, if it had none for others for long."),
+            "replicas": count("How many replicas the copy has, if an override says so and not the share."),
             "status": anything("The status of the copy."),
         }),
     );

@@ -203,7 +203,8 @@ fn says(object: &Value, target: &Target, report: Option<&Report>) -> String {
     let mut copy = object.clone();
     copy["status"] = report.status.clone();
     copy["metadata"]["generation"] = json!(report.copy_generation);
-    if let Some(replicas) = target.replicas.filter(|_| copy["spec"]["replicas"].is_number()) {
+    let wanted = report.replicas.or(target.replicas);
+    if let Some(replicas) = wanted.filter(|_| copy["spec"]["replicas"].is_number()) {
         copy["spec"]["replicas"] = json!(replicas);
     }
     match kinds::health(&copy) {

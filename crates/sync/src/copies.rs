@@ -91,6 +91,8 @@ struct Applied {
     inputs: u64,
     /// What the member made of it.
     left: u64,
+    /// How many replicas were sent, if an override says so and not the share.
+    replicas: Option<u64>,
 }
 
 impl Copies {

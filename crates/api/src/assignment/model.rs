@@ -216,6 +216,9 @@ pub struct Report {
     /// How many of its pods the cluster has nodes for, if it had none for others for long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fits: Option<u64>,
+    /// How many replicas the copy has, if an override says so and not the share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u64>,
     /// Of the copy.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub status: Value,

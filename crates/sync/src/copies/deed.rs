@@ -5,7 +5,7 @@ use bytes::Bytes;
 use compact_str::CompactString;
 use dialects::MANAGED_LABEL;
 use http::{Method, StatusCode, header};
-use kinds::{Problem, Subject};
+use kinds::{Kind, Problem, Subject};
 use machinery::{Object, fnv::hash};
 use serde_json::{Value, json};
 use server::{hub::root_id, views::Placed};
@@ -45,6 +45,8 @@ pub struct Sent {
     /// Of all that it was made from.
     pub inputs: u64,
     autoscaled: Option<Autoscaled>,
+    /// How many replicas it has, if an override says so and not the share.
+    replicas: Option<u64>,
 }
 
 /// Replicas that somebody in the member decides.
@@ -65,7 +67,7 @@ impl Autoscaled {
 
 impl Sent {
     fn new(body: Value, inputs: u64, autoscaled: Option<Autoscaled>) -> Sent {
-        let mut sent = Sent { hash: 0, inputs, body, autoscaled };
+        let mut sent = Sent { hash: 0, inputs, body, autoscaled, replicas: None };
         let mut compared = sent.compared().to_string();
         // Nothing is not one of the numbers that are left to others: what is to run again is something else.
         if sent.autoscaled.as_ref().is_some_and(|it| it.replicas(&sent.body) == Some(json!(0))) {
@@ -73,6 +75,12 @@ impl Sent {
         }
         sent.hash = hash(compared.as_bytes());
         sent
+    }
+
+    /// The copy as a member has it that has taken all of it.
+    pub fn left_as(&self, seen: &Seen) -> Applied {
+        let (uid, left) = (seen.uid.clone(), seen.fingerprint);
+        Applied { uid, sent: self.hash, inputs: self.inputs, left, replicas: self.replicas }
     }
 
     /// What the member is to have, whoever decides the replicas.
@@ -119,6 +127,13 @@ impl Sent {
         }
         body
     }
+}
+
+/// How many replicas are sent, if that is not what the cluster is to have of them.
+fn overridden(kind: &Kind, object: &Value, body: &Value, own: &Target) -> Option<u64> {
+    let sent = kind.replicas().and_then(|_| kind.wanted(body))?;
+    let share = own.replicas.or_else(|| kind.wanted(object))?;
+    (sent != share.saturating_add(own.overflow)).then_some(sent)
 }
 
 fn autoscalers() -> Collection {
@@ -251,7 +266,9 @@ impl Session {
         let replicas = kind.replicas().filter(|_| is_theirs);
         let autoscaled =
             replicas.map(|path| Autoscaled { path: path.to_owned(), to_nothing: said.retains_replicas });
-        Ok(body.map(|body| Sent::new(body, inputs, autoscaled)))
+        let Some(body) = body else { return Ok(None) };
+        let replicas = overridden(&kind, &tree, &body, &case.own).filter(|_| autoscaled.is_none());
+        Ok(Some(Sent { replicas, ..Sent::new(body, inputs, autoscaled) }))
     }
 
     fn chosen_overrides(&self, case: &Case) -> super::overrides::Chosen {
@@ -355,8 +372,7 @@ impl Session {
         }
         self.shared.hub.metrics.copies.wrote(if uid.is_some() { "applied" } else { "created" });
         self.copies.saw(place.ty, place.item, &seen);
-        let (uid, left) = (seen.uid.clone(), seen.fingerprint);
-        self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, inputs: sent.inputs, left });
+        self.copies.settle(&case.errand, sent.left_as(&seen));
         if case.is_namespace {
             // Whatever waits for it need not wait until the member tells.
             self.namespace_put(&whole.bytes);

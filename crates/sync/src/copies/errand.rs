@@ -199,7 +199,7 @@ impl Case {
 /// How a cluster's copy does by what was reported of it.
 fn health(kind: &Kind, object: &Value, target: &Target, report: &Report) -> Health {
     let wanted = kind.wanted(object).unwrap_or(0);
-    let replicas = target.replicas.unwrap_or(wanted);
+    let replicas = report.replicas.or(target.replicas).unwrap_or(wanted);
     let assigned = Share { replicas, overflow: target.overflow, ..Share::default() };
     let member = MemberStatus {
         assigned,
@@ -293,6 +293,7 @@ impl Session {
         let (Some(object), Some(applied)) = (&case.object, self.copies.applied(&case.errand)) else { return };
         report.rendered = format!("{:016x}", applied.sent);
         report.revision = object.revision.to_string();
+        report.replicas = applied.replicas;
         report.edition = Said::read(object, self.name()).map(|said| said.edition).unwrap_or_default();
     }
 

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::{
-    Applied,
     deed::{Place, Sent},
     errand::Case,
     plan::There,
@@ -97,8 +96,7 @@ impl Session {
         let body = seen.body.take().and_then(|body| serde_json::from_slice::<Value>(&body).ok());
         let same = body.is_some_and(|body| sent.is_in(&body));
         if same {
-            let (uid, left) = (seen.uid.clone(), seen.fingerprint);
-            self.copies.settle(&case.errand, Applied { uid, sent: sent.hash, inputs: sent.inputs, left });
+            self.copies.settle(&case.errand, sent.left_as(seen));
         }
         Ok(same)
     }

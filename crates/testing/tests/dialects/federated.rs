@@ -11,7 +11,7 @@ use crate::{
         A, B, SYSTEM, begin, federated, federation_config, named, plain, restart, start, template,
         until_replicas, until_told,
     },
-    world::{apply, path},
+    world::{apply, assignment_path, path},
 };
 
 pub fn web(overrides: Value) -> Value {
@@ -37,6 +37,13 @@ async fn scenario_13_template_placement_and_override() -> Result<()> {
     assert_eq!(made["metadata"]["labels"]["kubefed.io/managed"], "true");
     until_replicas(&b, &copy, 10).await?;
     until_told(&world, &web(json!([])), &[(A, ""), (B, "")], "True").await?;
+    // As many as an override says are as many as there should be.
+    let all_ready = |it: &Value| {
+        let reports = it["status"]["clusters"].as_array().into_iter().flatten();
+        let told = |it: &Value| (it["ready"] == true).then(|| it["replicas"].as_u64());
+        reports.map(told).collect::<Vec<_>>() == [Some(None), Some(Some(10))]
+    };
+    world.until(&assignment_path(&copy), "all is ready", all_ready).await?;
 
     // What cannot be changed in one cluster does not keep the other from what is new.
     let mut missing = web(override_of(B, json!([{"path": "/spec/nothing/there", "value": 1}])));
