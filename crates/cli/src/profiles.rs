@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use env::{BoxFuture, Env};
+use nix::sys::signal::{Signal, raise};
 use pprof::{ProfilerGuardBuilder, protos::Message};
 use server::operate::{CpuProfiler, HeapProfiler};
 use tokio::sync::oneshot;
@@ -17,6 +18,7 @@ impl CpuProfiler for Cpu {
     fn profile(&self, over: BoxFuture<'static, ()>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
         let env = self.0.clone();
         Box::pin(async move {
+            take_one()?;
             // Code that holds locks which the walk over the stack needs as well must not be interrupted by it.
             let guard = ProfilerGuardBuilder::default()
                 .frequency(FREQUENCY)
@@ -33,6 +35,16 @@ impl CpuProfiler for Cpu {
             .await
         })
     }
+}
+
+/// Takes one sample, here. The first one reads how all code of the program is unwound, and allocates for that: if it interrupted
+/// the allocator, that would be the end of the program.
+fn take_one() -> Result<(), String> {
+    // So seldom that the timer does not come first; and wherever that is, for raising a signal is what it interrupts.
+    let guard = ProfilerGuardBuilder::default().frequency(1).build().map_err(|error| error.to_string())?;
+    raise(Signal::SIGPROF).map_err(|error| error.to_string())?;
+    drop(guard);
+    Ok(())
 }
 
 /// What is alive of what was allocated since the program started, sampled by the allocator.
