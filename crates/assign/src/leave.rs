@@ -10,7 +10,7 @@ use store::{Change, Commit, Expect, Key, WorkspaceId, Write};
 
 use crate::{
     events::{self, News},
-    place::{Step, is_going, is_pod, metadata, put, refuse_illegal, removed, replaced, tell},
+    place::{Step, is_going, is_pod, keeps_copies, metadata, put, refuse_illegal, removed, replaced, tell},
     queue::Id,
     record::{self, Left},
     world::World,
@@ -122,8 +122,14 @@ pub fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) ->
     let is_first = new.spec.propagation.is_none();
     if is_first {
         let owner = space.get(&id.key).filter(|owner| owner.head.uid == old.spec.object.uid.as_str());
-        let waits = owner.is_some_and(|owner| owner.head.finalizers.iter().any(|it| it == FOREGROUND));
-        new.spec.propagation = Some(if waits { Propagation::Foreground } else { Propagation::Background });
+        let waits = owner.as_ref().is_some_and(|owner| owner.head.finalizers.iter().any(|it| it == FOREGROUND));
+        // It may have said so only just before it was deleted, when nobody had looked at it yet.
+        let keeps = owner.as_deref().map(keeps_copies).transpose()?.unwrap_or(false);
+        new.spec.propagation = Some(match () {
+            () if keeps => Propagation::Keep,
+            () if waits => Propagation::Foreground,
+            () => Propagation::Background,
+        });
     }
     if new.spec.clusters.is_empty() {
         let commit = release(stored, &id.assignment())?;

@@ -215,7 +215,7 @@ pub fn reference(id: &Id, object: &Object) -> Option<Reference> {
 }
 
 /// Whether copies are to stay when the object is deleted.
-fn keeps_copies(object: &Object) -> Result<bool, ObjectError> {
+pub fn keeps_copies(object: &Object) -> Result<bool, ObjectError> {
     Ok(annotation(object, api::ON_DELETE_ANNOTATION)?.is_some_and(|it| it == "Keep"))
 }
 

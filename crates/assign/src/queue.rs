@@ -103,12 +103,21 @@ pub struct Queue {
 impl Queue {
     pub fn add(&mut self, id: Id, aspect: Aspect, haste: Haste) {
         let task = (id, aspect);
-        // Whoever has just changed it may have mended what was wrong with it. What clusters say of it mends nothing.
+        // Whoever has just changed it may have mended what was wrong with it.
         let is_mended = haste == Haste::Now && aspect == Aspect::Place;
         if is_mended && self.resting.remove(&task).is_some() {
             self.again.remove(&task);
             self.busy.remove(&task);
         }
+        self.put(task, haste);
+    }
+
+    /// As [`Queue::add`], because of what clusters say of it, which mends nothing: what rests is let be.
+    pub fn add_heard(&mut self, id: Id, aspect: Aspect, haste: Haste) {
+        self.put((id, aspect), haste);
+    }
+
+    fn put(&mut self, task: Task, haste: Haste) {
         if self.busy.contains(&task) {
             let again = self.again.entry(task).or_insert(haste);
             *again = if haste == Haste::Now { haste } else { *again };
@@ -234,7 +243,8 @@ mod tests {
         let task = queue.take().unwrap();
         let first = queue.failed(&task).number;
         queue.add(id.clone(), Aspect::Place, Haste::InTurn);
-        assert_eq!(queue.take(), None, "what others did says nothing of it");
+        queue.add_heard(id.clone(), Aspect::Place, Haste::Now);
+        assert_eq!(queue.take(), None, "what others did, and clusters say, mends nothing of it");
         queue.add(id.clone(), Aspect::Place, Haste::Now);
         assert_eq!(queue.take(), Some(task.clone()));
         queue.rested(task.clone(), first);

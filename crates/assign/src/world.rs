@@ -9,7 +9,7 @@ use std::{
 
 use api::assignment::{Assignment, State};
 use compact_str::CompactString;
-use kinds::{Kind, Travel};
+use kinds::{Kind, Target, Travel};
 use machinery::Object;
 use placement::{CLUSTERS, PLACEMENT, Policies, Policy};
 use serde_json::Value;
@@ -331,38 +331,47 @@ impl World {
         object: Option<&Arc<Object>>,
         haste: Haste,
     ) {
-        let name = key.item.namespace();
-        let mut users = BTreeSet::new();
-        let concerned = match object {
-            None => {
-                let is_known =
-                    self.namespace(&Id::new(workspace, key)).is_some_and(|it| it.get(key).is_some());
-                if !is_known {
-                    return;
-                }
-                let mut concerned = self.named_by(workspace, key);
-                users.extend(self.workspace(workspace).users.remove(key));
-                concerned.extend(self.namespace_mut(workspace, name).remove(key));
-                self.waiting.forget(&Id::new(workspace, key));
-                self.drop_if_empty(workspace, name);
-                concerned.push(key.clone());
-                concerned
-            }
-            Some(object) => {
-                let Some(subject) = self.subject(workspace, key, object) else { return };
-                users.extend(self.workspace(workspace).users.put(key, subject.named()));
-                let mut concerned = self.namespace_mut(workspace, name).put(key, subject);
+        let subject = object.and_then(|object| self.subject(workspace, key, object));
+        let (users, concerned) = match (object, subject) {
+            (Some(object), Some(subject)) => {
+                let users = self.workspace(workspace).users.put(key, subject.named());
+                let mut concerned = self.namespace_mut(workspace, key.item.namespace()).put(key, subject);
                 if object.head.deleting {
                     concerned.push(key.clone());
                 }
                 if !concerned.is_empty() {
                     concerned.extend(self.named_by(workspace, key));
                 }
-                concerned
+                (users, concerned)
             }
+            // It was selected by what it said itself, and says so no more. What is only not understood stays as it was.
+            (Some(object), None) if !self.is_no_longer_selected(workspace, key, object) => return,
+            _ => match self.forget_object(workspace, key) {
+                Some(forgotten) => forgotten,
+                None => return,
+            },
         };
         self.place_shared(workspace, &users, haste);
         self.look_at(workspace, &concerned, haste);
+    }
+
+    /// What named clusters because of an object that is gone, or is to be nowhere, and what is concerned by that. `None`: it was
+    /// not known.
+    fn forget_object(&mut self, workspace: &WorkspaceId, key: &Key) -> Option<(BTreeSet<Target>, Vec<Key>)> {
+        let name = key.item.namespace();
+        self.namespace(&Id::new(workspace, key))?.get(key)?;
+        let mut concerned = self.named_by(workspace, key);
+        let users = self.workspace(workspace).users.remove(key);
+        concerned.extend(self.namespace_mut(workspace, name).remove(key));
+        self.waiting.forget(&Id::new(workspace, key));
+        self.drop_if_empty(workspace, name);
+        concerned.push(key.clone());
+        Some((users, concerned))
+    }
+
+    fn is_no_longer_selected(&mut self, workspace: &WorkspaceId, key: &Key, object: &Object) -> bool {
+        let space = self.hub.space_by_id(workspace);
+        space.is_some_and(|space| self.is_unselected(&space, key, object))
     }
 
     /// Where they are to be, and of autoscalers what their target is to have.
@@ -468,7 +477,7 @@ impl World {
             .filter(is_out)
             .any(|target| assignment.report(&target.uid).is_some_and(|report| report.is_gone()));
         if after.is_none() || object.head.deleting || leaving || object.head.owners.is_empty() {
-            self.queue.add(id.clone(), Aspect::Place, haste);
+            self.queue.add_heard(id.clone(), Aspect::Place, haste);
         }
         self.queue.add(id.clone(), Aspect::Status, haste);
         if scale::is_autoscaler(&key) {
@@ -485,7 +494,7 @@ impl World {
             let has_home = id.is_namespace() || self.namespace(&id).is_some_and(|it| it.get(&key).is_some());
             if !has_home {
                 // Its object is gone, or not to be placed any more.
-                self.queue.add(id.clone(), Aspect::Place, haste);
+                self.queue.add_heard(id.clone(), Aspect::Place, haste);
             }
         }
         if moves && !id.is_shared() {

@@ -290,7 +290,15 @@ async fn follow_once(shared: &Shared, from: &mut EtcdRevision) -> Ended {
         Err(error) => return Ended::Watch(error),
     };
     loop {
-        let changes = match watcher.next().await {
+        let told = tokio::select! {
+            biased;
+            told = watcher.next() => told,
+            () = nobody_tells(shared) => {
+                watcher.ask_progress();
+                continue;
+            }
+        };
+        let changes = match told {
             Ok(changes) => changes,
             Err(error) => return Ended::Watch(error),
         };
@@ -303,6 +311,12 @@ async fn follow_once(shared: &Shared, from: &mut EtcdRevision) -> Ended {
         shared.change(|state| state.has_followed(revision));
         *from = revision.max(*from);
     }
+}
+
+/// Somebody has waited for a while to hear that something was followed.
+async fn nobody_tells(shared: &Shared) {
+    shared.until(|state| (state.awaited > state.followed).then_some(())).await;
+    shared.env.clock.sleep(PAUSE).await;
 }
 
 async fn take_in(shared: &Shared, changes: Changes) -> Result<(), ReadError> {

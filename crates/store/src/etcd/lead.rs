@@ -316,8 +316,7 @@ pub(super) async fn sweep(shared: &Shared, suspects: &mut HashSet<String>) -> Re
         return Ok(0);
     }
     // What is referred to at `found.revision` or before is known here once that has been followed.
-    let followed = |state: &super::shared::State| (state.followed >= found.revision).then_some(());
-    if shared.until_or(shared.options.patience, followed).await.is_none() {
+    if shared.until_followed(found.revision).await.is_err() {
         return Ok(0);
     }
     let snapshots = {

@@ -54,6 +54,9 @@ pub(super) struct State {
     pub removed: HashMap<WorkspaceId, EtcdRevision>,
     /// Everything up to this etcd revision has been followed.
     pub followed: EtcdRevision,
+    /// Somebody waits until everything up to this etcd revision has been followed. It may be one at which nothing was written
+    /// that is followed, so that etcd tells only when it is asked.
+    pub awaited: EtcdRevision,
     /// Who leads, as far as it was followed.
     pub leaders: HashMap<WorkspaceId, CompactString>,
     pub servers: HashMap<CompactString, Registration>,
@@ -232,8 +235,17 @@ impl Shared {
         found.ok_or_else(|| Error::Unavailable(BEHIND.to_owned()))
     }
 
+    /// Has etcd asked how far it is, if nothing else tells that everything up to `revision` has been followed.
+    pub fn await_revision(&self, revision: EtcdRevision) {
+        let awaits = |state: &State| state.awaited >= revision || state.followed >= revision;
+        if !awaits(&self.state()) {
+            self.change(|state| state.awaited = state.awaited.max(revision));
+        }
+    }
+
     /// Waits until everything up to `revision` has been followed.
     pub async fn until_followed(&self, revision: EtcdRevision) -> Result<(), Error> {
+        self.await_revision(revision);
         let followed = |state: &State| (state.followed >= revision).then_some(());
         let found = self.until_or(self.options.patience, followed).await;
         found.ok_or_else(|| Error::Unavailable(BEHIND.to_owned()))

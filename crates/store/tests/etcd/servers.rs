@@ -509,3 +509,36 @@ fn a_start_resumes_all_history_that_is_kept_however_much_it_is() {
         assert_eq!(second.standing().followed, idle);
     });
 }
+
+/// Nothing was there before it and nothing is there after it, so that only what was followed tells that it had no effect.
+#[test]
+fn a_first_write_that_was_lost_with_the_lease_holds_up_nothing() {
+    run(async || {
+        // Given a server that has just begun to lead a workspace of which there is nothing yet
+        let world = World::new(34);
+        let (a, b) = (world.server("a").await, world.server("b").await);
+        set(&a, "x", "1").await.expect("commits");
+        let fresh = WorkspaceId("fresh".into());
+        let commit = || Commit { guards: vec![], writes: vec![put("first", "1", Expect::Absent)] };
+        let led = a.standing().led;
+        world.etcd.set_faults("a", etcd::Faults { delay: Duration::from_millis(50), ..etcd::Faults::NONE });
+        let sending = tokio::spawn(a.commit(&fresh, commit()));
+        while a.standing().led == led || !a.standing().under_way {
+            world.env.clock.sleep(Duration::from_millis(1)).await;
+        }
+        // When its first write is lost, and it does not hear of etcd until others may lead
+        world.etcd.cut("a");
+        world.env.clock.sleep(Options::default().lease * 3).await;
+        world.etcd.set_faults("a", etcd::Faults::NONE);
+        world.etcd.heal("a");
+        let sent = sending.await.expect("it is answered");
+        assert!(matches!(sent, Err(Error::Unknown(_))), "{sent:?}");
+        // Then it goes on, though nobody else writes there
+        world.env.clock.sleep(Options::default().lease).await;
+        assert!(!a.standing().under_way, "it is known that nothing came of it");
+        set(&a, "x", "2").await.expect("commits");
+        a.commit(&fresh, commit()).await.expect("it was never written");
+        level(&b).await.expect("etcd answers");
+        assert_eq!(value(&b, "x").as_deref(), Some("2"));
+    });
+}

@@ -80,6 +80,8 @@ impl Session {
         let applied = self.copies.applied(&case.errand).filter(|applied| applied.uid == seen.uid);
         match applied {
             Some(applied) if applied.sent == sent.hash && applied.left == seen.fingerprint => {
+                // Its share may be another one though the same is sent: what an override says is told of it then.
+                self.copies.settle(&case.errand, sent.left_as(seen));
                 return Ok(true);
             }
             // It is as it was left, and something else is to be sent.

@@ -164,7 +164,7 @@ impl Writer {
                 Ok(answer) => match read_refusal(&answer, txn, flight, uncertain) {
                     Some(outcome) => return outcome,
                     // Only the follower can tell.
-                    None => return self.await_verdict(pending).await,
+                    None => return self.await_verdict(answer.revision, pending).await,
                 },
                 Err(::etcd::Error::Uncertain(_)) => uncertain = true,
                 Err(::etcd::Error::Unreachable(_)) => {}
@@ -235,11 +235,21 @@ impl Writer {
         matches!(self.shared.etcd.txn(given_up).await, Ok(answer) if answer.held)
     }
 
-    async fn await_verdict(&mut self, pending: &mut Vec<(Request, Result<Done, Error>)>) -> Outcome {
+    /// What the follower saw of a transaction that etcd refused at `refused_at`, and will not carry out after that. If by then
+    /// nothing of it was seen, there was nothing.
+    async fn await_verdict(
+        &mut self,
+        refused_at: EtcdRevision,
+        pending: &mut Vec<(Request, Result<Done, Error>)>,
+    ) -> Outcome {
         let shared = self.shared.clone();
         let began = shared.now();
+        shared.await_revision(refused_at);
         loop {
-            let verdict = |state: &State| state.flight.as_ref().and_then(|flight| flight.verdict);
+            let verdict = |state: &State| {
+                let seen = state.flight.as_ref().and_then(|flight| flight.verdict);
+                seen.or_else(|| (state.followed >= refused_at).then_some(Verdict::Lost))
+            };
             if let Some(verdict) = shared.until_or(PAUSE, verdict).await {
                 return verdict.into();
             }
