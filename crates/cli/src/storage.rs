@@ -197,15 +197,21 @@ async fn waiting<T>(env: &Env, ask: impl AsyncFn() -> Result<T, OpenError>) -> R
     let until = env.clock.elapsed() + WAIT_FOR_ETCD;
     loop {
         match ask().await {
-            Err(OpenError::Etcd(error @ (etcd::Error::Unreachable(_) | etcd::Error::Uncertain(_))))
-                if env.clock.elapsed() < until =>
-            {
+            Err(error) if is_passing(&error) && env.clock.elapsed() < until => {
                 tracing::warn!(%error, "waiting for etcd");
                 env.clock.sleep(ASK_AGAIN).await;
             }
             other => return other,
         }
     }
+}
+
+fn is_passing(error: &OpenError) -> bool {
+    use etcd::Error::{Uncertain, Unreachable};
+    matches!(
+        error,
+        OpenError::Etcd(Unreachable(_) | Uncertain(_)) | OpenError::Store(store::Error::Unavailable(_))
+    )
 }
 
 /// Opens a store in etcd, which may take a moment to be there.

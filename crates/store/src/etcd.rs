@@ -189,6 +189,11 @@ async fn check_neighbours(etcd: &dyn Etcd, layout: &Layout) -> Result<(), OpenEr
 
 /// What is kept at `key`; if nothing is, `value`, and then that is.
 async fn get_or_put(etcd: &dyn Etcd, key: Bytes, value: Bytes) -> Result<Bytes, ::etcd::Error> {
+    // One that is full refuses whatever could put something.
+    let found = etcd.range(Range::now(Keys::one(key.clone()))).await?;
+    if let Some(kv) = found.kvs.into_iter().next() {
+        return Ok(kv.value);
+    }
     let txn = Txn {
         when: vec![Compare::Created(key.clone(), 0)],
         then: vec![Op::Put { key: key.clone(), value: value.clone(), lease: None }],
@@ -247,14 +252,22 @@ impl EtcdStore {
             state.followed = from;
             state.meta = meta_at;
         });
-        lead::register(&shared).await?;
+        match lead::register(&shared).await {
+            // What is there can be read, and a lease is asked for again until there is room for one.
+            Err(error @ ::etcd::Error::NoSpace(_)) => drop(lead::pause_without_lease(&shared, &error)),
+            registered => registered?,
+        }
         let spawn = |task: BoxFuture<'static, ()>| env.tasks.spawn(task);
         spawn(Box::pin(follow::follow(shared.clone(), from)));
         spawn(Box::pin(lead::keep(shared.clone())));
         spawn(Box::pin(Writer::new(shared.clone(), queue).run()));
         spawn(Box::pin(lead::tidy(shared.clone())));
         let store = Self { shared };
-        follow::catch_up(&store.shared).await?;
+        if let Err(error) = follow::catch_up(&store.shared).await {
+            // Its tasks run already, and it would be taken for one of the servers.
+            store.close().await;
+            return Err(error.into());
+        }
         spawn(Box::pin(lead::stand_by(store.shared.clone())));
         Ok(store)
     }
@@ -415,7 +428,7 @@ impl Store for EtcdStore {
         match () {
             () if state.closing => Err("it is stopping".to_owned()),
             () if state.resyncing => Err("everything is being read again from etcd".to_owned()),
-            () if !self.shared.lease_holds(&state) => Err("etcd was not heard of for too long".to_owned()),
+            () if !self.shared.lease_holds(&state) => Err(state.why_not_leading().to_string()),
             () => Ok(()),
         }
     }

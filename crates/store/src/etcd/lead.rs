@@ -34,7 +34,10 @@ pub(super) async fn register(shared: &Shared) -> Result<(), EtcdError> {
     let lease = shared.etcd.grant(shared.options.lease).await?;
     announce(shared, lease).await?;
     let until = asked + shared.options.lease - shared.options.lease / MARGIN;
-    shared.change(|state| state.lease = Some(Lease { id: lease, until }));
+    shared.change(|state| {
+        state.lease = Some(Lease { id: lease, until });
+        state.no_lease = None;
+    });
     Ok(())
 }
 
@@ -49,6 +52,19 @@ pub(super) async fn announce(shared: &Shared, lease: LeaseId) -> Result<(), Etcd
     if answer.held { Ok(()) } else { Err(EtcdError::Refused(CLOSED.to_owned())) }
 }
 
+/// How long to wait until a lease is asked for again. Why there is none is said once.
+pub(super) fn pause_without_lease(shared: &Shared, error: &EtcdError) -> Duration {
+    let last = shared.change(|state| state.no_lease.replace(error.clone()));
+    if last.is_none_or(|last| last.to_string() != error.to_string()) {
+        tracing::warn!(%error, "cannot register with etcd: this server takes no writes until it can");
+    }
+    match error {
+        // Somebody has to make room, which takes a while.
+        EtcdError::NoSpace(_) => PAUSE * 10,
+        _ => PAUSE,
+    }
+}
+
 /// Keeps the lease for as long as the server runs; when it is lost, gets another one and leads nothing.
 pub(super) async fn keep(shared: Arc<Shared>) {
     while !shared.is_closing() {
@@ -58,8 +74,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
                 if shared.etcd.replaced().is_some() {
                     return;
                 }
-                tracing::warn!(%error, "cannot register with etcd");
-                shared.env.clock.sleep(PAUSE).await;
+                shared.env.clock.sleep(pause_without_lease(&shared, &error)).await;
             }
             continue;
         };
@@ -129,7 +144,7 @@ pub(super) async fn claim(shared: &Shared, workspace: &WorkspaceId) -> Result<()
         shared.change(|state| state.claiming.remove(workspace));
     });
     let lease = shared.state().lease.filter(|lease| shared.now() < lease.until);
-    let lease = lease.ok_or_else(|| Error::Unavailable("etcd was not heard of for too long".to_owned()))?;
+    let lease = lease.ok_or_else(|| shared.state().why_not_leading())?;
     let claimed = match try_claim(shared, workspace, lease.id).await.map_err(store_error)? {
         Claim::Mine(claimed) => claimed,
         Claim::Theirs(name, at) => {

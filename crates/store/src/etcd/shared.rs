@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ::etcd::{LeaseId, Revision as EtcdRevision};
+use ::etcd::{Error as EtcdError, LeaseId, Revision as EtcdRevision};
 use compact_str::CompactString;
 use env::Env;
 use machinery::Revision;
@@ -63,6 +63,8 @@ pub(super) struct State {
     /// When it was written what this store is. If that changes, nothing more may be led.
     pub meta: EtcdRevision,
     pub lease: Option<Lease>,
+    /// What etcd said when it gave none.
+    pub no_lease: Option<EtcdError>,
     /// What this server leads, by the revision at which its leader's key was created.
     pub led: HashMap<WorkspaceId, EtcdRevision>,
     /// Under which leader's key a transaction on a workspace was sent of which it will not be known here when, or whether,
@@ -88,6 +90,15 @@ impl State {
         self.applied.remove(workspace);
         if self.followed < revision {
             self.removed.insert(workspace.clone(), revision);
+        }
+    }
+
+    /// Why this server may lead nothing now, for whoever asks.
+    pub fn why_not_leading(&self) -> Error {
+        match &self.no_lease {
+            Some(EtcdError::NoSpace(why)) => Error::NoSpace(why.clone()),
+            Some(error) => Error::Unavailable(format!("this server has no lease of etcd: {error}")),
+            None => Error::Unavailable("etcd was not heard of for too long".to_owned()),
         }
     }
 

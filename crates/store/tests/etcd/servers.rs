@@ -542,3 +542,28 @@ fn a_first_write_that_was_lost_with_the_lease_holds_up_nothing() {
         assert_eq!(value(&b, "x").as_deref(), Some("2"));
     });
 }
+
+#[test]
+fn a_server_starts_while_etcd_is_full_and_shows_what_is_there() {
+    run(async || {
+        // Given an etcd that has no room left, and no server
+        let world = World::new(35);
+        let a = world.server("a").await;
+        set(&a, "x", "1").await.expect("commits");
+        a.close().await;
+        world.post.close("a");
+        world.etcd.set_full(true);
+        // When one is started, then it reads and says why it does not write
+        let b = world.server("b").await;
+        level(&b).await.expect("etcd answers");
+        assert_eq!(value(&b, "x").as_deref(), Some("1"));
+        let refused = set(&b, "x", "2").await;
+        assert!(matches!(&refused, Err(Error::NoSpace(_))), "{refused:?}");
+        assert!(b.is_well().is_err_and(|why| why.contains("space")));
+        // and when there is room, it does so without being started again.
+        world.etcd.set_full(false);
+        world.env.clock.sleep(Options::default().lease * 2).await;
+        set(&b, "x", "3").await.expect("commits");
+        b.is_well().expect("it leads");
+    });
+}
