@@ -245,7 +245,9 @@ async fn try_recount(controllers: &Controllers, space: &Space, key: &Key) -> Res
     let (mut counted, mut unseen) = (0, false);
     for (measure, collection) in kinds(&quota, &served.registry) {
         // What nobody has seen yet is not gone: what was counted of it before stays.
-        if recount.is_known(&measure) && is_partly_seen(controllers, space, &served.registry, &collection) {
+        if recount.is_known(&measure)
+            && may_be_elsewhere(controllers, space, &served.registry, &collection, namespace)
+        {
             unseen |= quota.wanted.keys().any(|name| measure.has(name));
             continue;
         }
@@ -278,18 +280,27 @@ fn all_of(controllers: &Controllers, space: &Space, collection: &Collection) -> 
     view.and_then(|view| view.list(collection, None).ok()).unwrap_or_else(|| space.latest(collection))
 }
 
-/// Whether members may have more of a kind than they have told here, as after a start or a change of duty.
-fn is_partly_seen(
+/// Whether members may have more of a kind in a namespace than they have told here, as after a start or a change of duty.
+fn may_be_elsewhere(
     controllers: &Controllers,
     space: &Space,
     registry: &Registry,
     collection: &Collection,
+    namespace: &str,
 ) -> bool {
-    let views = &controllers.hub.views;
-    let (group, plural) = collection.parts();
+    let (hub, (group, plural)) = (&controllers.hub, collection.parts());
     let Some(resource) = registry.stored(collection) else { return false };
-    let view = views.for_kind(space.id(), group, plural);
-    views.sight(space, view.as_deref(), resource).is_some_and(|sight| sight.is_partial())
+    let view = hub.views.for_kind(space.id(), group, plural);
+    let Some(sight) = hub.views.sight(space, view.as_deref(), resource) else { return false };
+    // A cluster that has nothing of the namespace hides nothing of it, however long it is away.
+    let is_of_unseen = |stored: &Object| match hub.assignments.read(stored) {
+        Ok(assignment) => assignment.spec.clusters.iter().any(|target| sight.unseen.contains(&target.name)),
+        Err(_) => true,
+    };
+    let assignments = space.latest(&Collection::new(api::GROUP, api::assignment::PLURAL));
+    sight.damaged.is_some()
+        || (!sight.unseen.is_empty()
+            && assignments.iter(Some(namespace), None).any(|(_, stored)| is_of_unseen(stored)))
 }
 
 /// How many objects had to be read for it.
