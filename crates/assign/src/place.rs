@@ -201,6 +201,17 @@ fn is_as_it_was(old: &Assignment, new: &Assignment) -> bool {
         && old.status == new.status
         && (&was.layer, &was.policy, was.strategy, was.algorithm, was.pending, &was.message)
             == (&is.layer, &is.policy, is.strategy, is.algorithm, is.pending, &is.message)
+        && !(is.policy == placement::dialect::SOURCE && is_answered_now(was, is))
+}
+
+/// Whether a cluster that had no answer yet has one. Whoever federates waits for that: it says whether what is written has
+/// come to all clusters that it is meant for.
+fn is_answered_now(was: &assignment::Decision, is: &assignment::Decision) -> bool {
+    let answer = |decision: &assignment::Decision, cluster: &str| {
+        let verdict = decision.verdicts.iter().find(|it| it.cluster == cluster);
+        verdict.is_some_and(|it| !dialects::report::NOT_YET.contains(&it.reason.as_str()))
+    };
+    is.verdicts.iter().any(|it| answer(is, &it.cluster) && !answer(was, &it.cluster))
 }
 
 pub fn reference(id: &Id, object: &Object) -> Option<Reference> {

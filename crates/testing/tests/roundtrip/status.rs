@@ -164,6 +164,32 @@ async fn u1_2_objects_of_ones_own_kinds_stay_in_the_hub_until_a_placement_select
     Ok(())
 }
 
+/// With no Placement anywhere, nothing else says of it that it is to be somewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn u1_2_objects_of_ones_own_kinds_leave_with_the_annotation_that_named_their_clusters() -> Result<()> {
+    let world = World::start(&[]).await?;
+    world.clusters.simulation.add("m1", sim::ClusterOptions::default()).await?;
+    let m1 = world.member("m1").await?;
+    take_widgets(&m1).await?;
+    world.join("m1").await?;
+    world.namespace(NS).await?;
+    world.apply(&widgets()).await?;
+    until_served(&world.client).await?;
+    world.apply(&widget()).await?;
+    world.annotate(&path(&widget()), json!({"hanse.io/clusters": "m1"})).await?;
+    m1.until_there(&path(&widget())).await?;
+
+    world.annotate(&path(&widget()), json!({"hanse.io/clusters": null})).await?;
+
+    m1.until_gone(&path(&widget())).await?;
+    world.until_gone(&assignment_path(&widget())).await?;
+    assert_eq!(world.get(&path(&widget())).await?["spec"], json!({"size": 3}));
+    // And it comes back as it went.
+    world.annotate(&path(&widget()), json!({"hanse.io/clusters": "m1"})).await?;
+    m1.until_there(&path(&widget())).await?;
+    Ok(())
+}
+
 /// Also U1.3 of kinds that nobody knows: what all say is said, and of conditions the worst.
 #[tokio::test(flavor = "multi_thread")]
 async fn u1_2_u1_3_objects_of_ones_own_kinds_are_placed_and_summed_up() -> Result<()> {
