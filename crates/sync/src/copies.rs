@@ -12,6 +12,7 @@
 
 mod claims;
 mod compare;
+pub mod confirmed;
 mod deed;
 pub mod dispatch;
 mod errand;
@@ -80,6 +81,8 @@ struct Record {
     placed: Option<(CompactString, bool)>,
     /// Nothing of it is left in the member.
     gone: bool,
+    /// The hash of what was said of the copy since there is this way to the member.
+    said: Option<u64>,
 }
 
 /// A copy as it was left.
@@ -137,9 +140,10 @@ impl Copies {
         }
     }
 
-    /// A way to the member was made: nothing is watched on it yet.
+    /// A way to the member was made: nothing is watched on it yet, and nothing found.
     fn begin(&self) {
         let mut state = self.state.lock();
+        state.records.values_mut().for_each(|record| record.said = None);
         state.types.values_mut().for_each(|of_type| of_type.known = Known::Not);
         state.unfollowed = state.types.keys().cloned().collect();
     }

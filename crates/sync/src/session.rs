@@ -43,7 +43,7 @@ use crate::{
     claims::{Claimant, Claims, Place},
     client::{Access, Client, Error, get},
     conditions::Conditions,
-    copies::{Copies, leftovers::Leftovers, overrides::Overrides, reporter::Reporter},
+    copies::{Copies, confirmed::Sessions, leftovers::Leftovers, overrides::Overrides, reporter::Reporter},
     guests::Guests,
     health::{Health, Outcome, Trouble},
     homes::{self, Homes},
@@ -98,6 +98,8 @@ pub struct Shared {
     pub overrides: Overrides,
     /// Whether clusters can be used, by what is written of them.
     pub readiness: Parsed<bool>,
+    /// Those of this process, by the UID of the `Cluster`.
+    pub sessions: Sessions,
     /// Turns true when all Assignments were looked at once.
     pub begun: watch::Sender<bool>,
 }

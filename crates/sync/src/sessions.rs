@@ -122,6 +122,7 @@ impl Sessions {
             reporter: Reporter::new(hub.clone()),
             overrides: Overrides::default(),
             readiness: Parsed::default(),
+            sessions: Default::default(),
             begun: watch::channel(false).0,
         });
         let dispatch = Dispatch::new(hub.clone());
@@ -284,6 +285,7 @@ impl Sessions {
         let session = Arc::new(Session::new(self.shared.clone(), name, place.clone(), receiver, &status));
         self.hub.views.host(&uid, Arc::downgrade(&session) as Weak<dyn Host>);
         self.dispatch.add(&uid, &session);
+        self.shared.sessions.add(&uid, &session);
         let work = session.clone();
         let ended = self.ended.clone();
         self.hub.env.tasks.spawn(Box::pin(async move {
@@ -355,6 +357,7 @@ impl Sessions {
         self.note_secret(place, Some(&secret), None);
         let uid = running.wanted.borrow().uid.clone();
         self.dispatch.remove(&uid);
+        self.shared.sessions.remove(&uid);
         running.session.leave();
         let guests = running.session.guests.all().into_iter();
         self.remove_nodes(guests.map(|it| (it, place.1.to_string(), uid.clone())).collect());

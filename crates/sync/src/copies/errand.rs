@@ -276,6 +276,7 @@ impl Session {
                 self.place(&case, None);
             }
             let news = self.news_of(&case, object.as_ref(), &report);
+            self.say(&case, &report);
             self.shared.reporter.report(&errand, report.clone(), news);
             match &*report.reason {
                 reason::REFUSED | reason::CONFLICT | reason::INVALID => {
@@ -349,8 +350,9 @@ impl Session {
             let report = case.assignment.report(&target.uid);
             report.is_some_and(|report| does_well(&kind, &object, target, report))
         };
-        // What a cluster said last is worth nothing while it does not answer.
-        staying.all(|target| self.is_ready(case, target) && does_well(target))
+        // What a cluster said last is worth nothing while it does not answer, or if it said that to somebody else.
+        let is_known = |target: &Target| self.is_ready(case, target) && self.is_confirmed(case, target);
+        staying.all(|target| is_known(target) && does_well(target))
     }
 
     /// Whether the copy here does well by what is to be said of it. It is said along with it, and is never news of its own.
@@ -516,7 +518,8 @@ impl Session {
         let place = Place { ty: &case.ty, item: &item, made_for_it };
         let mut result = self.bring_about(client, case, taken, &place, wish, seen).await;
         let mut staying = case.assignment.spec.clusters.iter().filter(|it| it.state != State::Draining);
-        let awaits_others = wish == Wish::Stay && staying.any(|target| !self.is_ready(case, target));
+        let is_known = |target: &Target| self.is_ready(case, target) && self.is_confirmed(case, target);
+        let awaits_others = wish == Wish::Stay && staying.any(|target| !is_known(target));
         if known == Known::Failed || awaits_others {
             // Nobody tells what becomes of it, so that it must be looked at again.
             result.outcome = Outcome::Retry;

@@ -12,7 +12,10 @@ use crate::{
     app::{self, NS},
     history::{Deed, History, Mark, TOKENS},
     jumping::{HUB, Jumping},
-    world::{assignment_path, collection, condition, deployment_path, is_rolled_out, path, pods_path, text},
+    world::{
+        CLUSTERS, assignment_path, collection, condition, deployment_path, is_rolled_out, path, pods_path,
+        text,
+    },
 };
 
 const NAMESPACE: &str = "/api/v1/namespaces/shop";
@@ -255,4 +258,45 @@ async fn x6_a_day_without_the_hub_ends_nothing() -> Result<()> {
     assert_eq!(ends(&there, mark), []);
     reader.abort();
     Ok(())
+}
+
+/// A move that was under way when the hub went, and the cluster that it went to is lost when the hub is back: what is stored
+/// of that one is no reason to end what runs.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_lost_while_the_hub_is_away_takes_nobodys_place() -> Result<()> {
+    let world = Jumping::start(&["m1", "m2"]).await?;
+    world.create(&app::namespace(NS)).await?;
+    world.patch(NAMESPACE, &json!({"metadata": {"annotations": {"hanse.io/clusters": "m1"}}})).await?;
+    let web = app::deployment("web", 3);
+    world.create(&web).await?;
+    world.until(&deployment_path("web"), |it| is_rolled_out(it, 3)).await?;
+    let before = pods(&world, "m1").await?;
+    ensure!(before.len() == 3, "{before:?}");
+    // Given a move to m2 that m1 knows nothing of,
+    world.net.partition(HUB, "m1");
+    let is_lost = |it: &Value| condition(it, "Ready")["status"] == "False";
+    world.until(&format!("{CLUSTERS}/m1"), is_lost).await?;
+    world.patch(NAMESPACE, &json!({"metadata": {"annotations": {"hanse.io/clusters": "m2"}}})).await?;
+    let report = |it: &Value, name: &str| {
+        items(&json!({"items": it["status"]["clusters"]})).into_iter().find(|it| it["name"] == name)
+    };
+    let is_moved = |it: &Value| report(it, "m2").is_some_and(|it| it["ready"] == true);
+    let moved = world.until(&assignment_path(&web), is_moved).await?;
+    ensure!(report(&moved, "m1").is_some(), "{moved}");
+    // when the hub is back, and finds m1 and not m2,
+    world.net.partition(HUB, "m2");
+    let world = world.restarted_after(Duration::ZERO).await?;
+    world.net.heal(HUB, "m1");
+    world.until_ready("m1").await?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // then what runs in m1 runs on,
+    assert_eq!(pods(&world, "m1").await?, before);
+    // and goes when m2 is there again.
+    world.net.heal(HUB, "m2");
+    world.until_ready("m2").await?;
+    let is_gone = |it: &Value| it["code"] == 404;
+    let since = Instant::now();
+    world.until_there("m1", &deployment_path("web"), is_gone).await?;
+    assert!(since.elapsed() <= Duration::from_secs(10), "{:?}", since.elapsed());
+    world.until(&deployment_path("web"), |it| is_rolled_out(it, 3)).await.map(drop)
 }
