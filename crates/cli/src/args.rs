@@ -183,8 +183,8 @@ pub enum Command {
         /// The cluster is gone, or out of reach for good: change the workspace only.
         #[arg(long, visible_alias = "force", conflicts_with_all = ["kubeconfig", "delete_namespaces"])]
         forget: bool,
-        /// Also delete what was placed there: the namespaces of the cluster that carry the label hanse.io/workspace, with
-        /// all that runs in them, and copies in namespaces that it had itself.
+        /// Also delete what was placed there: the namespaces of the cluster that Hanse made, with all that runs in them,
+        /// and copies in all others. Those that others labelled hanse.io/workspace stay, and are named.
         #[arg(long)]
         delete_namespaces: bool,
         #[command(flatten)]

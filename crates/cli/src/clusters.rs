@@ -149,6 +149,12 @@ pub async fn unjoin(
     for namespace in &unjoined.deleted {
         eprintln!("namespace {namespace} is being deleted in the member");
     }
+    for namespace in &unjoined.kept {
+        eprintln!(
+            "namespace {namespace} stays in the member: it is labelled {} and was not made by Hanse",
+            api::WORKSPACE_LABEL
+        );
+    }
     if let Some(why) = &unjoined.left_behind {
         eprintln!("something stays in the member: {why}");
     }

@@ -32,8 +32,8 @@ pub struct Request<'a> {
     pub member: Option<&'a Client>,
     /// The member is gone, or out of reach for good: only the hub is changed.
     pub forget: bool,
-    /// Also delete the member's namespaces that were made for workspaces, with all that runs in them, and the copies in those
-    /// that the member had itself.
+    /// Also delete the member's namespaces that Hanse made for workspaces, with all that runs in them, and the copies in those
+    /// that others made.
     pub delete_namespaces: bool,
 }
 
@@ -46,6 +46,8 @@ pub struct Unjoined {
     pub deleted: Vec<String>,
     /// The paths of copies that were deleted in namespaces that stay, and of those in none.
     pub removed: Vec<String>,
+    /// Namespaces that are labelled for workspaces and stay, because Hanse did not make them.
+    pub kept: Vec<String>,
     /// What stays in the member though Hanse made it, and why.
     pub left_behind: Option<String>,
 }
@@ -154,6 +156,7 @@ async fn leave_member(
         }
         unjoined.removed = copies.unwrap_or_default();
         unjoined.deleted = namespaces.unwrap_or_default();
+        unjoined.kept = namespaces_that_stay(member).await.map_err(Refusal::Member)?;
     }
     let hub = uid(&request.hub.get("/api/v1/namespaces/kube-system").await.map_err(Refusal::Hub)?);
     let owner = format!("{}/{}", hub.map_err(Refusal::Hub)?, request.name);
@@ -270,8 +273,8 @@ async fn delete(member: &Client, path: &str, object: &Value) -> Result<(), Error
     }
 }
 
-/// Namespaces of the member that were made for workspaces.
-pub async fn labelled_namespaces(member: &Client) -> Result<Vec<Value>, Error> {
+/// Namespaces of the member that show in workspaces by their label, whoever made them.
+async fn labelled_namespaces(member: &Client) -> Result<Vec<Value>, Error> {
     let path = format!("/api/v1/namespaces?labelSelector={}", api::WORKSPACE_LABEL.replace('/', "%2F"));
     let list = member.get(&path).await?;
     Ok(list["items"].as_array().cloned().unwrap_or_default())
@@ -336,6 +339,12 @@ async fn namespaces_to_go(member: &Client) -> Result<Vec<Found>, Error> {
         Found { path, name, uid: namespace["metadata"]["uid"].clone() }
     };
     Ok(labelled_namespaces(member).await?.iter().filter(|it| is_to_go(it)).map(found).collect())
+}
+
+async fn namespaces_that_stay(member: &Client) -> Result<Vec<String>, Error> {
+    let labelled = labelled_namespaces(member).await?;
+    let stay = labelled.iter().filter(|it| !is_made(it) && it["metadata"]["deletionTimestamp"].is_null());
+    Ok(stay.filter_map(|it| it["metadata"]["name"].as_str()).map(str::to_owned).collect())
 }
 
 /// Copies in namespaces that stay, and those in none.
@@ -408,7 +417,14 @@ fn is_to_go(namespace: &Value) -> bool {
     is_made(namespace) && namespace["metadata"]["deletionTimestamp"].is_null()
 }
 
+/// Whoever has the cluster labels namespaces for workspaces, too, so that they show there: only what Hanse makes, or has
+/// taken over, says of which workspace's object it is a copy.
 fn is_made(namespace: &Value) -> bool {
-    let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-    !matches!(name, "" | "default" | NAMESPACE) && !name.starts_with("kube-")
+    let metadata = &namespace["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let says = |part: &str, key: &str| metadata[part][key].as_str().is_some_and(|value| !value.is_empty());
+    !matches!(name, "" | "default" | NAMESPACE)
+        && !name.starts_with("kube-")
+        && says("labels", api::WORKSPACE_ID_LABEL)
+        && says("annotations", api::SOURCE_ANNOTATION)
 }

@@ -5,7 +5,10 @@ use serde_json::json;
 use sync::{NAMESPACE, join::Refusal, unjoin};
 use testing::hub::eventually;
 
-use crate::world::{CLUSTERS, Members, World, join, sync_client};
+use crate::{
+    hand::{CONFIG_MAP, Hand},
+    world::{CLUSTERS, Members, World, join, sync_client},
+};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/hanse:session";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/hanse:session";
@@ -216,20 +219,39 @@ async fn a_member_out_of_reach_is_forgotten_only_when_told_so() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_made_for_workspaces_go_only_when_asked() -> Result<()> {
     let (world, members) = (World::start().await?, Members::start(&["one"]).await?);
-    for (name, labels) in [("placed", json!({api::WORKSPACE_LABEL: "team"})), ("own", json!({}))] {
+    // Given one that is made by placing something, and others of the cluster's own, one of which shows in the workspace,
+    for (name, labels) in [("labelled", json!({api::WORKSPACE_LABEL: "default"})), ("own", json!({}))] {
         members
             .post("one", "/api/v1/namespaces", json!({"metadata": {"name": name, "labels": labels}}))
             .await?;
     }
     world.join("eu-1", &members.access("one")).await?;
+    let hand = Hand::new(&world);
+    for namespace in ["placed", "labelled"] {
+        hand.namespace(namespace, &["eu-1"]).await?;
+        hand.config_map(namespace, "settings", json!({}), &["eu-1"]).await?;
+        hand.until_applied(&CONFIG_MAP, namespace, "settings", "eu-1").await?;
+    }
+    members
+        .post("one", "/api/v1/namespaces/labelled/configmaps", json!({"metadata": {"name": "theirs"}}))
+        .await?;
+    // when it is unjoined with what was placed there,
     let hub = sync_client(&world.access());
     let request =
         unjoin::Request { name: "eu-1", hub: &hub, member: None, forget: false, delete_namespaces: true };
-    assert_eq!(unjoin::unjoin(&request).await?.deleted, ["placed"]);
+    let unjoined = unjoin::unjoin(&request).await?;
+    assert_eq!((unjoined.deleted, unjoined.kept), (vec!["placed".to_owned()], vec!["labelled".to_owned()]));
+    // then the first goes, and of the others what was placed there.
     eventually("the namespace is gone", || async {
         Ok((members.get("one", "/api/v1/namespaces/placed").await?.code == 404).then_some(()))
     })
     .await?;
-    assert_eq!(members.get("one", "/api/v1/namespaces/own").await?.code, 200);
+    for namespace in ["own", "labelled"] {
+        let found = members.get("one", &format!("/api/v1/namespaces/{namespace}")).await?.json();
+        assert!(found["metadata"]["deletionTimestamp"].is_null() && found["kind"] == "Namespace", "{found}");
+    }
+    for (name, code) in [("settings", 404), ("theirs", 200)] {
+        assert_eq!(members.get("one", &CONFIG_MAP.path("labelled", name)).await?.code, code, "{name}");
+    }
     Ok(())
 }

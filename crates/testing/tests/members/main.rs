@@ -5,6 +5,9 @@
 mod bad;
 mod crowd;
 mod guests;
+#[allow(dead_code)] // It serves other tests too.
+#[path = "../copies/hand.rs"]
+mod hand;
 mod joining;
 mod sessions;
 mod showing;
