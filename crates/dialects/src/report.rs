@@ -105,10 +105,12 @@ pub fn pass(facts: &Facts<'_>) -> Pass {
     pass
 }
 
+/// What a verdict says of a cluster that was none of those which could have it when it was looked at.
+pub const NOT_YET: [&str; 3] = ["NotChosen", "NotReady", "NoSuchCluster"];
+
 /// Whether a cluster that is chosen and ready by now was looked at as such, and is not to have it all the same. What was
 /// decided before it was is decided anew in a moment.
 fn was_decided(assignment: &Assignment, cluster: &str) -> bool {
-    const NOT_YET: [&str; 3] = ["NotChosen", "NotReady", "NoSuchCluster"];
     let verdicts = &assignment.spec.decision.verdicts;
     match verdicts.iter().find(|it| it.cluster == cluster) {
         Some(verdict) => !NOT_YET.contains(&verdict.reason.as_str()),
