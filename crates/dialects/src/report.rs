@@ -2,7 +2,7 @@
 
 use api::assignment::{Assignment, Decision, Report, State, Target, reason};
 use kinds::propagation::Pass;
-use placement::{Choice, cluster::Labels};
+use placement::{Choice, cluster::Labels, policy::Shares};
 use serde_json::Value;
 
 /// Statuses of a cluster.
@@ -44,6 +44,8 @@ pub struct Facts<'a> {
     pub edition: String,
     /// Where the plain object is to be.
     pub choice: &'a Choice,
+    /// How it is divided among these; `None`: each has all of it.
+    pub shares: Option<&'a Shares>,
     /// In which clusters something differs.
     pub overridden: Vec<String>,
     pub assignment: Option<&'a Assignment>,
@@ -80,15 +82,12 @@ pub fn pass(facts: &Facts<'_>) -> Pass {
         if targets.iter().any(|target| target.name == member.name) {
             continue;
         }
-        match (member.ready, facts.assignment) {
-            (false, _) => drop(pass.clusters.insert(member.name.clone(), status::NOT_READY.to_owned())),
-            // The Assignment says why.
-            (true, Some(assignment)) if was_decided(assignment, &member.name) => {
-                pass.clusters.insert(member.name.clone(), status::CREATION_FAILED.to_owned());
-            }
-            (true, _) => {
+        match without(facts, member) {
+            Said::Nothing => continue,
+            Said::Status(status) => drop(pass.clusters.insert(member.name.clone(), status.to_owned())),
+            Said::UnderWay(status) => {
                 under_way = true;
-                pass.clusters.insert(member.name.clone(), status::CREATION_TIMED_OUT.to_owned());
+                pass.clusters.insert(member.name.clone(), status.to_owned());
             }
         }
     }
@@ -107,6 +106,38 @@ pub fn pass(facts: &Facts<'_>) -> Pass {
 
 /// What a verdict says of a cluster that was none of those which could have it when it was looked at.
 pub const NOT_YET: [&str; 3] = ["NotChosen", "NotReady", "NoSuchCluster"];
+
+/// What is said of a cluster that is chosen and is not to have it.
+fn without(facts: &Facts<'_>, member: &Member) -> Said {
+    let plan = facts.assignment.zip(facts.shares);
+    if plan.is_some_and(|(assignment, shares)| is_left_out(assignment, shares, member)) {
+        return Said::Nothing;
+    }
+    match (member.ready, facts.assignment) {
+        (false, _) => Said::Status(status::NOT_READY),
+        // The Assignment says why.
+        (true, Some(assignment)) if was_decided(assignment, &member.name) => {
+            Said::Status(status::CREATION_FAILED)
+        }
+        (true, _) => Said::UnderWay(status::CREATION_TIMED_OUT),
+    }
+}
+
+/// Whether a plan has nothing for a cluster, as it should be: it could have something, or has no share in any case. One that
+/// cannot be used now is missing only where some of it has no place.
+fn is_left_out(assignment: &Assignment, shares: &Shares, member: &Member) -> bool {
+    let has_share = shares.of(&member.name, &member.labels).is_some_and(|it| it.weight > 0 || it.min > 0);
+    let decision = &assignment.spec.decision;
+    if !member.ready {
+        return !has_share || decision.pending == 0;
+    }
+    match decision.verdicts.iter().find(|it| it.cluster == member.name) {
+        // What changes no share is not written down, such as that it has joined.
+        None => true,
+        Some(verdict) if NOT_YET.contains(&verdict.reason.as_str()) => false,
+        Some(verdict) => verdict.feasible || !has_share,
+    }
+}
 
 /// Whether a cluster that is chosen and ready by now was looked at as such, and is not to have it all the same. What was
 /// decided before it was is decided anew in a moment.
@@ -182,6 +213,7 @@ fn is_level(facts: &Facts<'_>, report: &Report) -> bool {
 #[cfg(test)]
 mod tests {
     use api::assignment::{Spec, Status, Verdict};
+    use placement::Preferences;
     use serde_json::json;
 
     use super::*;
@@ -218,6 +250,7 @@ mod tests {
             plain_generation: 2,
             edition: String::new(),
             choice: &choice,
+            shares: None,
             overridden: vec!["a".into()],
             assignment: Some(&assignment),
             members: &members,
@@ -261,6 +294,7 @@ mod tests {
             plain_generation: 0,
             edition: String::new(),
             choice: &choice,
+            shares: None,
             overridden: Vec::new(),
             assignment: None,
             members: &members,
@@ -298,6 +332,7 @@ mod tests {
                 plain_generation: 0,
                 edition: "new".to_owned(),
                 choice: &choice,
+                shares: None,
                 overridden: Vec::new(),
                 assignment: Some(&assignment),
                 members: &members,
@@ -328,6 +363,7 @@ mod tests {
                 plain_generation: 0,
                 edition: String::new(),
                 choice: &choice,
+                shares: None,
                 overridden: Vec::new(),
                 assignment: Some(&assignment),
                 members: &members,
@@ -349,6 +385,55 @@ mod tests {
         assert_eq!(said(&very_many), (3, "CreationFailed".to_owned()), "not all is written down");
     }
 
+    /// Of the plan of a scheduling preference only what it needs can be missing.
+    #[test]
+    fn a_cluster_that_a_plan_has_nothing_for_has_not_failed() {
+        let choice = Choice::every();
+        let weights = json!({"clusters": {"a": {"weight": 1}, "b": {"weight": 2}, "c": {"weight": 0}}});
+        let shares = Shares::from(&Preferences::parse(&weights.to_string()).unwrap());
+        let said = |cluster: &str, ready: bool, feasible: bool, reason: &str, pending: u64| {
+            let members = [member("a", true), member(cluster, ready)];
+            let verdict =
+                Verdict { cluster: cluster.into(), feasible, reason: reason.into(), ..Verdict::default() };
+            let decision = Decision { pending, verdicts: vec![verdict], ..Decision::default() };
+            let assignment = Assignment {
+                spec: Spec { clusters: vec![target("a", State::Assigned)], decision, ..Spec::default() },
+                status: Status { clusters: vec![report("a", true, "", 1)] },
+            };
+            let facts = Facts {
+                generation: 3,
+                plain_generation: 0,
+                edition: String::new(),
+                choice: &choice,
+                shares: Some(&shares),
+                overridden: Vec::new(),
+                assignment: Some(&assignment),
+                members: &members,
+                collects: false,
+                before: &Value::Null,
+                namespace_not_federated: false,
+            };
+            pass(&facts).clusters.remove(cluster)
+        };
+        let rows = [
+            // There are fewer replicas than clusters, or what runs stays where it is.
+            (("b", true, true, "", 0), None),
+            (("b", false, true, "", 0), None),
+            (("b", true, false, "NoResource", 0), Some("CreationFailed")),
+            (("b", true, false, "NotChosen", 0), Some("CreationTimedOut")),
+            (("b", false, true, "", 3), Some("ClusterNotReady")),
+            // It has no part in it, whether it is said or not.
+            (("c", true, false, "NoResource", 3), None),
+            (("d", true, false, "NoResource", 0), None),
+            (("d", false, true, "", 3), None),
+            (("d", true, false, "NotChosen", 0), Some("CreationTimedOut")),
+        ];
+        for ((cluster, ready, feasible, reason, pending), expected) in rows {
+            let shown = format!("{cluster} {ready} {feasible} {reason} {pending}");
+            assert_eq!(said(cluster, ready, feasible, reason, pending).as_deref(), expected, "{shown}");
+        }
+    }
+
     /// The time of the last update moves with it, and that of the last transition does not.
     #[test]
     fn what_has_come_to_its_clusters_is_an_update() {
@@ -368,6 +453,7 @@ mod tests {
                 plain_generation,
                 edition: String::new(),
                 choice: &choice,
+                shares: None,
                 overridden: Vec::new(),
                 assignment: Some(&assignment),
                 members: &members,
@@ -394,6 +480,7 @@ mod tests {
             plain_generation: 0,
             edition: String::new(),
             choice: &choice,
+            shares: None,
             overridden: Vec::new(),
             assignment: None,
             members: &[],

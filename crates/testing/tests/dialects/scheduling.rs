@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::{
     app::{self, NS},
     words::{
-        A, B, C, begin, delete_whole, federated, named, plain, restart, start, template, until_replicas,
+        A, B, C, begin, delete_whole, federated, named, plain, restart, start, template, told,
+        until_replicas, until_told,
     },
     world::{World, apply, assignment_path, path, shares},
 };
@@ -108,6 +109,7 @@ async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
     let of_b = until_replicas(&b, &copy, 5).await?;
     let limit = |it: &Value| it["spec"]["revisionHistoryLimit"].clone();
     assert_eq!((limit(&of_a), limit(&of_b)), (json!(10), json!(3)));
+    until_told(&world, &object, &[(A, ""), (B, "")], "True").await?;
 
     restart(&mut world, &[A, B, C]).await?;
     let weights = json!({A: {"weight": 1}, B: {"weight": 2}});
@@ -115,6 +117,7 @@ async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
     until_replicas(&a, &copy, 3).await?;
     until_replicas(&b, &copy, 6).await?;
     assert!(!c.has(&path(&copy)).await? || c.get(&path(&copy)).await?["spec"]["replicas"] == 0);
+    until_told(&world, &object, &[(A, ""), (B, "")], "True").await?;
 
     let most = json!({"*": {"weight": 1, "maxReplicas": 2}});
     let scheduled = preference(json!({"totalReplicas": 50, "rebalance": true, "clusters": most}));
@@ -126,6 +129,7 @@ async fn scenario_06_weights_minimum_and_maximum() -> Result<()> {
         .until(&path(&scheduled), "it says what has no place", |it| it["status"]["unplaced"] == 44)
         .await?;
     assert_eq!(told["status"]["clusters"], json!({A: 2, B: 2, C: 2}));
+    until_told(&world, &object, &[(A, ""), (B, ""), (C, "")], "True").await?;
 
     for wrong in [
         json!({"totalReplicas": 9, "clusters": {A: {"minReplicas": 5, "maxReplicas": 4}}}),
@@ -161,6 +165,34 @@ async fn scenario_06_only_clusters_that_are_selected() -> Result<()> {
         until_replicas(&world.member(name).await?, &copy, 3).await?;
     }
     assert!(!world.member(C).await?.has(&path(&copy)).await?);
+    until_told(&world, &selected, &[(A, ""), (B, "")], "True").await?;
+
+    // With fewer replicas than clusters one of them has nothing, as it should be.
+    let single =
+        preference(json!({"totalReplicas": 1, "rebalance": true, "intersectWithClusterSelector": true}));
+    world.apply(&single).await?;
+    let has_one = |it: &Value| {
+        let had = it["status"]["clusters"].as_array().into_iter().flatten();
+        had.count() == 1 && told(it).1 == "True"
+    };
+    world.until(&path(&selected), "one cluster has it and all is well", has_one).await.map(drop)
+}
+
+/// What runs stays where it is, and a cluster that has nothing of it has not failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_08_a_cluster_that_joins_does_not_fail_to_have_what_stays_elsewhere() -> Result<()> {
+    let mut world = start(&[A, B]).await?;
+    let object = web();
+    world.apply_all(&[preference(json!({"totalReplicas": 4, "rebalance": false})), object.clone()]).await?;
+    until_told(&world, &object, &[(A, ""), (B, "")], "True").await?;
+
+    world.clusters.simulation.add(C, sim::ClusterOptions::default()).await?;
+    world.join(C).await?;
+    world.barrier(NS, 0, &[A, B, C]).await?;
+    until_told(&world, &object, &[(A, ""), (B, "")], "True").await?;
+    restart(&mut world, &[A, B, C]).await?;
+    until_told(&world, &object, &[(A, ""), (B, "")], "True").await?;
+    assert_eq!(shares(&world.assignment(&plain(&object)).await?), [(A.into(), 2), (B.into(), 2)]);
     Ok(())
 }
 

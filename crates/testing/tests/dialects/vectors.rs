@@ -249,6 +249,7 @@ async fn a_plan_goes_before_overridden_replicas_and_leaves_other_overrides() -> 
                 one.until(&path(&plain(&web)), "nothing runs there", is_none).await?;
             }
         }
+        until_told(&world, &web, &[(cluster, "")], "True").await?;
         // What the user wrote is as the user wrote it.
         let stored = world.get(&path(&web)).await?;
         ensure!(stored["spec"]["overrides"] == web["spec"]["overrides"], "{case}: {stored}");

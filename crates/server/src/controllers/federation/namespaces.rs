@@ -79,6 +79,7 @@ pub async fn settle(
         plain_generation: 0,
         edition: String::new(),
         choice: &choice,
+        shares: None,
         overridden: Vec::new(),
         assignment: assignment.as_ref(),
         members: &members,

@@ -8,7 +8,7 @@ use dialects::{
 };
 use kinds::propagation::{self, Pass};
 use machinery::{Object, resource::Tree, status::Status};
-use placement::{Choice, dialect};
+use placement::{Choice, Rule, Strategy, dialect};
 use serde_json::{Value, json};
 use store::Key;
 
@@ -220,12 +220,14 @@ async fn tell(
     let members = members(controllers, space);
     let assignment = assignment(space, ty, key);
     let said = made.plain.as_ref().and_then(said);
-    let choice = match &said {
-        Some(said) => {
-            dialect::federated(said).map(|rule| rule.clusters).unwrap_or_else(|_| Choice::nowhere())
+    let rule = said.as_deref().and_then(|said| dialect::federated(said).ok());
+    let choice = match (&said, &rule) {
+        (Some(_), rule) => rule.as_ref().map_or_else(Choice::nowhere, |it| it.clusters.clone()),
+        (None, _) => {
+            dialect::kubefed_choice(&tree["spec"]["placement"]).unwrap_or_else(|_| Choice::nowhere())
         }
-        None => dialect::kubefed_choice(&tree["spec"]["placement"]).unwrap_or_else(|_| Choice::nowhere()),
     };
+    let is_divided = |it: &&Rule| it.strategy == Some(Strategy::Divide);
     let facts = Facts {
         generation: object.head.generation,
         plain_generation: made
@@ -235,6 +237,7 @@ async fn tell(
             .unwrap_or(0),
         edition: said.as_deref().map(edition).unwrap_or_default(),
         choice: &choice,
+        shares: rule.as_ref().filter(is_divided).map(|it| &it.shares),
         overridden: said.as_deref().map(overridden).unwrap_or_default(),
         assignment: assignment.as_ref(),
         members: &members,
