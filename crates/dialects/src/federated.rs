@@ -39,24 +39,33 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Where an object says that it is to be, in the words of the unified form, in whichever form it says so.
+pub fn placement_of(ty: &FederatedType, object: &Value, beside: Beside<'_>) -> Value {
+    match ty.form {
+        Form::Unified => object["spec"]["placement"].clone(),
+        Form::Typed(_) | Form::Dotted => separate_placement(beside.placement),
+    }
+}
+
 pub fn read(ty: &FederatedType, object: &Value, beside: Beside<'_>) -> Result<Federated, Problem> {
     let spec = &object["spec"];
     let template = spec["template"].clone();
+    let placement = placement_of(ty, object, beside);
     let federated = match ty.form {
         Form::Unified => Federated {
-            placement: spec["placement"].clone(),
+            placement,
             overrides: spec["overrides"].clone(),
             retains_replicas: spec["retainReplicas"] == true,
             template,
         },
         Form::Typed(path) => Federated {
-            placement: separate_placement(beside.placement),
+            placement,
             overrides: typed(&template, beside.overrides, path)?,
             retains_replicas: false,
             template,
         },
         Form::Dotted => Federated {
-            placement: separate_placement(beside.placement),
+            placement,
             overrides: dotted(&template, beside.overrides)?,
             retains_replicas: false,
             template,

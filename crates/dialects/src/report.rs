@@ -150,11 +150,13 @@ fn was_decided(assignment: &Assignment, cluster: &str) -> bool {
     }
 }
 
-/// What the pass is if nothing can be made of what is written: every cluster that it is meant for says so.
+/// What the pass is if nothing can be made of what is written: every cluster that it is meant for says so. All is not well
+/// either where it is meant for none.
 pub fn failed(facts: &Facts<'_>, cluster_status: &str) -> Pass {
     let meant = facts.members.iter().filter(|it| facts.choice.holds(&it.name, &it.labels));
     Pass {
         generation: facts.generation,
+        reason: CHECK_CLUSTERS.to_owned(),
         clusters: meant.map(|it| (it.name.clone(), cluster_status.to_owned())).collect(),
         ..Pass::default()
     }
@@ -383,6 +385,30 @@ mod tests {
         let very_many: Vec<String> = (0..Decision::MOST_VERDICTS).map(|it| format!("c-{it}")).collect();
         let very_many: Vec<(&str, &str)> = very_many.iter().map(|it| (it.as_str(), "")).collect();
         assert_eq!(said(&very_many), (3, "CreationFailed".to_owned()), "not all is written down");
+    }
+
+    #[test]
+    fn what_nothing_can_be_made_of_is_not_well_though_it_is_meant_for_no_cluster() {
+        let members = [member("a", true)];
+        for (choice, shown) in
+            [(Choice::every(), json!({"a": "ComputeResourceFailed"})), (Choice::nowhere(), json!({}))]
+        {
+            let facts = Facts {
+                generation: 3,
+                plain_generation: 0,
+                edition: String::new(),
+                choice: &choice,
+                shares: None,
+                overridden: Vec::new(),
+                assignment: None,
+                members: &members,
+                collects: false,
+                before: &Value::Null,
+                namespace_not_federated: false,
+            };
+            let failed = failed(&facts, status::COMPUTE_FAILED);
+            assert_eq!((json!(failed.clusters), failed.reason.as_str()), (shown, CHECK_CLUSTERS));
+        }
     }
 
     /// Of the plan of a scheduling preference only what it needs can be missing.

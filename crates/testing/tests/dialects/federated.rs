@@ -11,7 +11,7 @@ use crate::{
         A, B, SYSTEM, begin, federated, federation_config, named, plain, restart, start, template,
         until_replicas, until_told,
     },
-    world::{apply, assignment_path, path},
+    world::{apply, assignment_path, path, text},
 };
 
 pub fn web(overrides: Value) -> Value {
@@ -140,6 +140,60 @@ async fn scenario_13_the_form_with_dotted_paths() -> Result<()> {
     world.apply(&mk("FederatedDeploymentOverride", fewer)).await?;
     until_replicas(&world.member(B).await?, &copy, 7).await?;
     until_replicas(&world.member(A).await?, &copy, 5).await.map(drop)
+}
+
+/// Its placement is another object: what cannot be made is told of the clusters that are named there, and why.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_13_the_form_with_three_objects_says_why_nothing_is_made_of_it() -> Result<()> {
+    let mut world = begin(&[A, B]).await?;
+    world.namespace(NS).await?;
+    world.namespace(SYSTEM).await?;
+    let mk = |kind: &str, spec: Value| {
+        json!({
+            "apiVersion": "core.federation.k8s.io/v1alpha1", "kind": kind,
+            "metadata": {"name": "set", "namespace": NS}, "spec": spec,
+        })
+    };
+    let template = json!({"spec": crate::app::replica_set("set", 1)["spec"]});
+    let set = |template: &Value| mk("FederatedReplicaSet", json!({"template": template}));
+    let lacking = mk("FederatedReplicaSetOverride", json!({"overrides": [{"clusterName": B}]}));
+    let placement = mk("FederatedReplicaSetPlacement", json!({"clusterNames": [A, B]}));
+    world.apply_all(&[placement.clone(), lacking.clone(), set(&template)]).await?;
+    let says = |it: &Value, what: &str| text(it, "/status/conditions/0/message").contains(what);
+    let of_both = |status: &'static str| [(A, status), (B, status)];
+    let told =
+        until_told(&world, &set(&template), &of_both("ApplyOverridesFailed"), "FalseCheckClusters").await?;
+    assert!(says(&told, "no replicas"), "{told}");
+
+    // What the hub does not take.
+    world.client.delete(&path(&lacking)).await?;
+    let mut broken = template.clone();
+    broken["spec"]["selector"]["matchLabels"] = json!({"of": "others"});
+    world.apply(&set(&broken)).await?;
+    restart(&mut world, &[A, B]).await?;
+    let told =
+        until_told(&world, &set(&broken), &of_both("ComputeResourceFailed"), "FalseCheckClusters").await?;
+    assert!(says(&told, "selector"), "{told}");
+    world.client.delete(&path(&placement)).await?;
+    let told = until_told(&world, &set(&broken), &[], "FalseCheckClusters").await?;
+    assert!(says(&told, "selector"), "{told}");
+    world.apply_all(&[placement, set(&template)]).await?;
+    until_told(&world, &set(&template), &[(A, ""), (B, "")], "True").await?;
+
+    // What was there before, and is not taken over.
+    let adopts_nothing = json!({"scope": "Cluster", "syncController": {"adoptResources": "Disabled"}});
+    world.apply(&federation_config(adopts_nothing)).await?;
+    let theirs = crate::app::config_map("set", "value");
+    world.apply(&theirs).await?;
+    let config = mk("FederatedConfigMap", json!({"template": {"data": {}}}));
+    world
+        .apply_all(&[mk("FederatedConfigMapPlacement", json!({"clusterNames": [A]})), config.clone()])
+        .await?;
+    let failed = [(A, "ComputeResourceFailed")];
+    let told = until_told(&world, &config, &failed, "FalseCheckClusters").await?;
+    assert!(says(&told, "not taken over"), "{told}");
+    assert_eq!(world.get(&path(&theirs)).await?["data"], theirs["data"]);
+    Ok(())
 }
 
 fn config(placement: Value) -> Value {

@@ -48,6 +48,10 @@ impl Surroundings {
         }
     }
 
+    fn beside(&self) -> Beside<'_> {
+        Beside { placement: self.placement.as_ref(), overrides: self.overrides.as_ref() }
+    }
+
     fn allowed(&self, ty: &FederatedType) -> Namespace<'_> {
         match &self.namespace {
             Some(namespace) => Namespace::Within(&namespace["spec"]["placement"]),
@@ -80,8 +84,7 @@ pub async fn settle(
     hold(controllers, space, key, object).await?;
     let Some(tree) = tree(object) else { return Ok(After::Done) };
     let around = Surroundings::look(space, ty, key);
-    let beside = Beside { placement: around.placement.as_ref(), overrides: around.overrides.as_ref() };
-    let made = match federated::read(ty, &tree, beside) {
+    let made = match federated::read(ty, &tree, around.beside()) {
         Ok(federated) => make(controllers, space, ty, key, &tree, &federated, &around).await?,
         Err(problem) => Made { problem: Some(problem), ..Made::default() },
     };
@@ -224,7 +227,8 @@ async fn tell(
     let choice = match (&said, &rule) {
         (Some(_), rule) => rule.as_ref().map_or_else(Choice::nowhere, |it| it.clusters.clone()),
         (None, _) => {
-            dialect::kubefed_choice(&tree["spec"]["placement"]).unwrap_or_else(|_| Choice::nowhere())
+            let placement = federated::placement_of(ty, tree, around.beside());
+            dialect::kubefed_choice(&placement).unwrap_or_else(|_| Choice::nowhere())
         }
     };
     let is_divided = |it: &&Rule| it.strategy == Some(Strategy::Divide);
