@@ -175,7 +175,13 @@ async fn scenario_06_only_clusters_that_are_selected() -> Result<()> {
         let had = it["status"]["clusters"].as_array().into_iter().flatten();
         had.count() == 1 && told(it).1 == "True"
     };
-    world.until(&path(&selected), "one cluster has it and all is well", has_one).await.map(drop)
+    world.until(&path(&selected), "one cluster has it and all is well", has_one).await?;
+
+    // Where none is selected nothing has a place.
+    selected["spec"]["placement"] = json!({"clusterSelector": {"matchLabels": {"size": "huge"}}});
+    world.apply(&selected).await?;
+    let is_told = |it: &Value| it["status"]["clusters"] == json!({}) && it["status"]["unplaced"] == 1;
+    world.until(&path(&single), "it says that it has no place", is_told).await.map(drop)
 }
 
 /// What runs stays where it is, and a cluster that has nothing of it has not failed.

@@ -1,5 +1,8 @@
 //! One federated object: the plain one is made of it, and what comes of that is told.
 
+use std::collections::BTreeMap;
+
+use api::assignment::{State, Target};
 use dialects::{
     FINALIZER, Federated, FederatedType, Form, SYSTEM_NAMESPACE, TYPES_GROUP,
     federated::{self, Beside, Problem},
@@ -266,7 +269,7 @@ async fn tell(
     };
     write_status(controllers, space, key, object, &pass, message.as_str()).await?;
     match &around.preference {
-        Some(_) => tell_preference(controllers, space, key, assignment.as_ref()).await,
+        Some(preference) => tell_preference(controllers, space, key, preference, assignment.as_ref()).await,
         None => Ok(()),
     }
 }
@@ -346,6 +349,7 @@ async fn tell_preference(
     controllers: &Controllers,
     space: &Space,
     key: &Key,
+    preference: &Value,
     assignment: Option<&api::assignment::Assignment>,
 ) -> Result<(), Status> {
     let collection = "replicaschedulingpreferences";
@@ -354,15 +358,8 @@ async fn tell_preference(
         return Ok(());
     };
     let Some(spec) = assignment.map(|it| &it.spec) else { return Ok(()) };
-    let clusters: Tree = spec
-        .clusters
-        .iter()
-        .filter(|it| it.state != api::assignment::State::Draining)
-        .map(|it| (it.name.clone(), json!(it.replicas.unwrap_or(0))))
-        .collect();
-    let mut status = json!({
-        "observedGeneration": object.head.generation, "clusters": clusters, "unplaced": spec.decision.pending,
-    });
+    let mut status = planned(preference, &spec.clusters);
+    status["observedGeneration"] = json!(object.head.generation);
     if !spec.decision.message.is_empty() {
         status["message"] = json!(spec.decision.message);
     }
@@ -370,4 +367,35 @@ async fn tell_preference(
         tree.insert("status".into(), status.clone());
     })
     .await
+}
+
+/// What each cluster has of a plan, and what none has: also where none is chosen.
+fn planned(preference: &Value, targets: &[Target]) -> Value {
+    let has_it = targets.iter().filter(|it| it.state != State::Draining);
+    let shares: BTreeMap<&str, u64> = has_it.map(|it| (it.name.as_str(), it.replicas.unwrap_or(0))).collect();
+    let placed = shares.values().fold(0, |sum: u64, share| sum.saturating_add(*share));
+    let total = preference["spec"]["totalReplicas"].as_u64().unwrap_or(0);
+    json!({"clusters": shares, "unplaced": total.saturating_sub(placed)})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_no_cluster_has_no_place() {
+        let target = |name: &str, state: State, replicas: u64| Target {
+            name: name.into(),
+            state,
+            replicas: Some(replicas),
+            ..Target::default()
+        };
+        let preference = json!({"spec": {"totalReplicas": 6}});
+        let of = |targets: &[Target]| planned(&preference, targets);
+        assert_eq!(of(&[]), json!({"clusters": {}, "unplaced": 6}));
+        let some = [target("a", State::Assigned, 2), target("b", State::Draining, 3)];
+        assert_eq!(of(&some), json!({"clusters": {"a": 2}, "unplaced": 4}));
+        let more = [target("a", State::Assigned, 4), target("b", State::Assigned, 5)];
+        assert_eq!(of(&more), json!({"clusters": {"a": 4, "b": 5}, "unplaced": 0}));
+    }
 }
