@@ -36,7 +36,6 @@ impl Pass {
 
     fn differs(&self, shown: &[Value]) -> bool {
         shown.len() != self.clusters.len()
-            || (self.collect && shown.len() != self.statuses.len())
             || shown.iter().any(|entry| {
                 let cluster = text(entry, "name");
                 self.clusters.get(cluster).map(String::as_str) != Some(text(entry, "status"))
