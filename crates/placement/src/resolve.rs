@@ -132,6 +132,16 @@ fn annotated<'a>(
     if annotations.is_empty() {
         return None;
     }
+    // It belongs to a federated object, which alone says where it is.
+    if layer == Layer::Object
+        && let Some(said) = annotations.get(dialect::FEDERATED)
+    {
+        let means = match dialect::federated(said) {
+            Ok(rule) => Means::Rule(Cow::Owned(rule)),
+            Err(problem) => Means::Broken(problem),
+        };
+        return Some(Resolved::new(layer, dialect::SOURCE, means));
+    }
     let names = annotations.get(CLUSTERS).map(|text| list(text)).filter(|names| !names.is_empty());
     if let Some(names) = names {
         let rule = Rule {
@@ -152,13 +162,6 @@ fn annotated<'a>(
     }
     if layer != Layer::Object {
         return None;
-    }
-    if let Some(said) = annotations.get(dialect::FEDERATED) {
-        let means = match dialect::federated(said) {
-            Ok(rule) => Means::Rule(Cow::Owned(rule)),
-            Err(problem) => Means::Broken(problem),
-        };
-        return Some(Resolved::new(layer, dialect::SOURCE, means));
     }
     let source = dialect::ANNOTATIONS;
     match dialect::rule(&input.subject.kind, annotations) {

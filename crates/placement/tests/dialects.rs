@@ -1,7 +1,7 @@
 //! What federation v1 and KubeFed say, said with the words of this crate.
 
 use placement::{
-    Choice, Cluster, Directory, Input, Rule,
+    Choice, Cluster, Directory, Input, Means, Rule,
     cluster::Labels,
     dialect::{self, kubefed_choice, selector},
     feasible, resolve, select,
@@ -63,6 +63,27 @@ fn placements_choose_as_in_kubefed() {
             .as_array()
             .map(|names| names.iter().map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>());
         assert_eq!(found, wanted, "{case}");
+    }
+}
+
+/// What somebody notes on the plain object does not move what a federated one places.
+#[test]
+fn what_a_federated_object_says_comes_before_other_annotations_of_the_plain_one() {
+    let directory = Directory::default();
+    let federated = r#"{"placement": {"clusters": [{"name": "a"}]}}"#;
+    for other in ["hanse.io/clusters", "hanse.io/placement"] {
+        let object = serde_json::json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": "web", "namespace": "shop",
+                "annotations": {"hanse.io/federated": federated, other: "c"},
+            },
+        });
+        let subject = kinds::subject(&object).unwrap();
+        let resolved = resolve(&Input::new(&subject, &directory));
+        assert_eq!(resolved.source, dialect::SOURCE, "{other}");
+        let Means::Rule(rule) = resolved.means else { panic!("{other} is read: {:?}", resolved.means) };
+        assert_eq!(rule.clusters, Choice::names(vec!["a".to_owned()]));
     }
 }
 

@@ -8,10 +8,10 @@ use crate::{
     app::NS,
     clusters::leave,
     words::{
-        A, B, SYSTEM, begin, federated, federation_config, named, plain, restart, start, template,
+        A, B, C, SYSTEM, begin, federated, federation_config, named, plain, restart, start, template,
         until_replicas, until_told,
     },
-    world::{apply, assignment_path, path, text},
+    world::{apply, assignment_path, path, shares, text},
 };
 
 pub fn web(overrides: Value) -> Value {
@@ -193,6 +193,25 @@ async fn scenario_13_the_form_with_three_objects_says_why_nothing_is_made_of_it(
     let told = until_told(&world, &config, &failed, "FalseCheckClusters").await?;
     assert!(says(&told, "not taken over"), "{told}");
     assert_eq!(world.get(&path(&theirs)).await?["data"], theirs["data"]);
+    Ok(())
+}
+
+/// Where it is its federated object says: what somebody notes on the plain one moves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_13_clusters_named_on_the_plain_object_do_not_count() -> Result<()> {
+    let mut world = start(&[A, B, C]).await?;
+    world.apply(&config(named(&[A, B]))).await?;
+    until_told(&world, &config(json!({})), &[(A, ""), (B, "")], "True").await?;
+    let copy = plain(&config(json!({})));
+    world.annotate(&path(&copy), json!({"hanse.io/clusters": C})).await?;
+    world.barrier(NS, 0, &[A, B, C]).await?;
+    restart(&mut world, &[A, B, C]).await?;
+    world.barrier(NS, 1, &[A, B, C]).await?;
+    until_told(&world, &config(json!({})), &[(A, ""), (B, "")], "True").await?;
+    let assigned: Vec<String> =
+        shares(&world.assignment(&copy).await?).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(assigned, [A, B]);
+    assert!(!world.member(C).await?.has(&path(&copy)).await?);
     Ok(())
 }
 
