@@ -14,8 +14,8 @@ use std::{
 
 use api::assignment::Assignment;
 use dialects::{
-    CORE_GROUP, DOTTED_GROUP, FederatedType, SCHEDULING_GROUP, SYSTEM_NAMESPACE, TYPED_GROUP, TYPES_GROUP,
-    members::Register, report::Member,
+    CORE_GROUP, DOTTED_GROUP, FINALIZER, FederatedType, SCHEDULING_GROUP, SYSTEM_NAMESPACE, TYPED_GROUP,
+    TYPES_GROUP, members::Register, report::Member,
 };
 use machinery::{Object, Revision, status::Status};
 use serde_json::Value;
@@ -105,7 +105,7 @@ pub fn observe(
     let types = {
         let mut federation = controllers.federation.lock();
         let is_its_namespace = (group, resource, key.item.name()) == ("", "namespaces", SYSTEM_NAMESPACE);
-        if dialects::is_dialect(group) || is_its_namespace {
+        if dialects::is_dialect(group) || is_its_namespace || new.is_some_and(waits_for_its_end) {
             federation.used.insert(workspace.clone());
         }
         if !federation.used.contains(workspace) {
@@ -140,11 +140,20 @@ pub fn observe(
                 let about: Vec<_> = types.iter().filter(|ty| counts || ty.disabled).cloned().collect();
                 add_all(controllers, workspace, &about, None);
             }
+            if let Some(gone) = old.filter(|_| new.is_none()).and_then(tree) {
+                add_ending(controllers, workspace, &gone);
+            }
         }
         ("", "namespaces") if key.item.name() == SYSTEM_NAMESPACE => {
             registers::add_all(controllers, workspace)
         }
-        _ => observe_object(controllers, workspace, &types, key),
+        _ => {
+            observe_object(controllers, workspace, &types, key);
+            if new.is_some_and(waits_for_its_end) {
+                // Its kind may be federated no more.
+                controllers.queue.add(Work::Federated(workspace.clone(), key.clone()));
+            }
+        }
     }
 }
 
@@ -186,6 +195,21 @@ fn is_beside(ty: &FederatedType, group: &str, resource: &str) -> bool {
 fn add(controllers: &Controllers, workspace: &WorkspaceId, ty: &FederatedType, namespace: &str, name: &str) {
     let key = Key::new(&ty.group, &ty.plural, namespace, name);
     controllers.queue.add(Work::Federated(workspace.clone(), key));
+}
+
+fn waits_for_its_end(object: &Object) -> bool {
+    object.head.deleting && object.head.finalizers.iter().any(|it| it == FINALIZER)
+}
+
+/// Those that were being deleted when the config of their kind went.
+fn add_ending(controllers: &Controllers, workspace: &WorkspaceId, config: &Value) {
+    let (group, plural) = dialects::types::federated_kind(config);
+    let collection = Collection::new(&group, &plural);
+    let Ok(listing) = controllers.hub.store.list(workspace, &collection, None) else { return };
+    for (item, _) in listing.iter(None, None).filter(|(_, object)| waits_for_its_end(object)) {
+        let key = Key::new(&group, &plural, item.namespace(), item.name());
+        controllers.queue.add(Work::Federated(workspace.clone(), key));
+    }
 }
 
 /// Those of a namespace, or of all.
@@ -230,8 +254,14 @@ pub async fn settle(controllers: &Controllers, space: &Space, key: &Key) -> Resu
     }
     let types = controllers.federation.lock().types(&*controllers.hub.store, space.id());
     let (group, plural) = key.collection.parts();
-    let Some(ty) = types.iter().find(|ty| ty.is_at(group, plural)) else { return Ok(After::Done) };
     let Some(object) = space.get(key) else { return Ok(After::Done) };
+    let Some(ty) = types.iter().find(|ty| ty.is_at(group, plural)) else {
+        // What could never be a federated kind has its finalizer from somebody else.
+        return match dialects::types::refusal(group, plural) {
+            None => end::let_go(controllers, space, key, &object).await,
+            Some(_) => Ok(After::Done),
+        };
+    };
     match ty.is_namespace() {
         true => namespaces::settle(controllers, space, ty, key, &object).await,
         false => objects::settle(controllers, space, ty, key, &object).await,

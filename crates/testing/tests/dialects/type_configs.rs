@@ -181,6 +181,53 @@ async fn objects_of_a_kind_whose_config_does_not_count_any_more_can_be_deleted()
     Ok(())
 }
 
+/// Nobody knows any more how their copies are to be deleted: those stay, and nothing waits for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_a_kind_whose_config_is_gone_can_be_deleted_and_leave_their_copies() -> Result<()> {
+    let mut world = start(&[]).await?;
+    let a = with_widgets(&world, A).await?;
+    world.namespace(SYSTEM).await?;
+    for (group, kind) in [("example.com", "Widget"), ("types.kubefed.io", "FederatedWidget")] {
+        world.apply(&definition(group, kind)).await?;
+    }
+    until_served(&world.client, WIDGETS).await?;
+    until_served(&world.client, "/apis/types.kubefed.io/v1beta1/namespaces/default/federatedwidgets").await?;
+    let widgets = config("widgets.example.com", "Widget", "Enabled", false);
+    world.apply(&widgets).await?;
+    until_runs(&world, &widgets, "Running", "NotRunning").await?;
+    let spec = || json!({"template": {"spec": {"size": 3}}, "placement": named(&[A])});
+    let [waiting, left, late] = ["waiting", "left", "late"].map(|name| federated("Widget", name, spec()));
+    for object in [&waiting, &left, &late] {
+        world.apply(object).await?;
+        until_told(&world, object, &[(A, "")], "True").await?;
+    }
+    // It is not understood how this one is to go, so that it is there still.
+    world.annotate(&path(&waiting), json!({"kubefed.io/deleteoption": "unknown"})).await?;
+    world.client.delete(&path(&waiting)).await?;
+    until_told(&world, &waiting, &[(A, "DeletionFailed")], "FalseCheckClusters").await?;
+
+    world.client.delete(&path(&widgets)).await?;
+    world.until_gone(&path(&widgets)).await?;
+    world.until_gone(&path(&waiting)).await?;
+    world.client.delete(&path(&left)).await?;
+    world.until_gone(&path(&left)).await?;
+    restart(&mut world, &[A]).await?;
+    world.client.delete(&path(&late)).await?;
+    world.until_gone(&path(&late)).await?;
+    world.barrier(NS, 0, &[A]).await?;
+    for name in ["waiting", "left", "late"] {
+        let copy = format!("/apis/example.com/v1/namespaces/{NS}/widgets/{name}");
+        let plain = world.get(&copy).await?;
+        assert_eq!(plain["spec"]["size"], 3, "{plain}");
+        assert!(plain["metadata"].get("ownerReferences").is_none(), "it is nobody's: {plain}");
+        assert!(a.has(&copy).await?, "{name}");
+    }
+    // Nothing holds the namespace.
+    let place = format!("/api/v1/namespaces/{NS}");
+    world.client.delete(&place).await?;
+    world.until_gone(&place).await
+}
+
 /// A definition of a kind with a status.
 pub fn definition(group: &str, kind: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());

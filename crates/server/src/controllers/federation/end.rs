@@ -16,7 +16,7 @@ use super::{After, Controllers, assignment, assignment_key, is_ours_alone, membe
 use crate::{
     admission::Notes,
     controllers::garbage::drop_finalizer,
-    delete::{self, Options, Propagation},
+    delete::{self, ORPHAN, Options, Propagation},
     replace,
     space::Space,
     write,
@@ -61,6 +61,29 @@ pub async fn settle(
     }
     let Some(context) = controllers.context_for(space, key) else { return Ok(After::Done) };
     replace::edit(&context, key, &object.head.uid, |tree| drop_finalizer(tree, FINALIZER)).await?;
+    Ok(After::Done)
+}
+
+/// The end of one whose kind is federated no more. How its copies are to be deleted nobody knows then: they stay, and so does
+/// the plain object, which is nobody's.
+pub async fn let_go(
+    controllers: &Controllers,
+    space: &Space,
+    key: &Key,
+    object: &Object,
+) -> Result<After, Status> {
+    if !super::waits_for_its_end(object) {
+        return Ok(After::Done);
+    }
+    let Some(context) = controllers.context_for(space, key) else { return Ok(After::Done) };
+    replace::edit(&context, key, &object.head.uid, |tree| {
+        let metadata = write::metadata_of(tree);
+        let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) else { return };
+        // At once: in between what belongs to it would be deleted.
+        finalizers.retain(|it| it != FINALIZER && it != ORPHAN);
+        finalizers.push(json!(ORPHAN));
+    })
+    .await?;
     Ok(After::Done)
 }
 
