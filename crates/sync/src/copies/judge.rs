@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{
     deed::{Place, Sent},
     errand::Case,
+    once,
     plan::There,
     seen::Seen,
 };
@@ -25,16 +26,17 @@ impl Session {
         looked: bool,
     ) -> Result<There, Error> {
         let Some(seen) = seen else { return Ok(if looked { There::Absent } else { There::Unseen }) };
-        // What a workspace of that name left behind is not of the one there is now.
-        let is_of_workspace = seen.workspace == case.space.name()
-            && (seen.workspace_id.is_empty() || seen.workspace_id == case.errand.workspace.0);
-        if !is_of_workspace || seen.source.is_empty() {
+        if !self.is_of_workspace(case, seen) || seen.source.is_empty() {
             return Ok(There::Foreign { uid: seen.uid.clone() });
         }
         if seen.source != case.source_uid() {
             return Ok(match self.has_object(case, &seen.source) {
                 true => There::Foreign { uid: seen.uid.clone() },
-                false => There::Leftover { uid: seen.uid.clone(), deleting: seen.deleting },
+                false => There::Leftover {
+                    uid: seen.uid.clone(),
+                    deleting: seen.deleting,
+                    ended: once::has_ended(&self.kind(case), &seen.status),
+                },
             });
         }
         if case.has_runs() && seen.run != case.own.run {
@@ -50,6 +52,20 @@ impl Session {
             Some(sent) => self.matches(client, case, place, seen, sent).await?,
         };
         Ok(There::Ours { uid: seen.uid.clone(), deleting: seen.deleting, matches })
+    }
+
+    /// Whether it is a copy of an object of this workspace that is no more.
+    pub(super) fn is_left_over(&self, case: &Case, seen: &Seen) -> bool {
+        self.is_of_workspace(case, seen)
+            && !seen.source.is_empty()
+            && seen.source != case.source_uid()
+            && !self.has_object(case, &seen.source)
+    }
+
+    /// What a workspace of that name left behind is not of the one there is now.
+    fn is_of_workspace(&self, case: &Case, seen: &Seen) -> bool {
+        seen.workspace == case.space.name()
+            && (seen.workspace_id.is_empty() || seen.workspace_id == case.errand.workspace.0)
     }
 
     /// Whether the workspace has an object of that kind with this UID.

@@ -10,17 +10,42 @@ pub fn over(kind: &Kind, known: Option<&Report>) -> Option<Report> {
     // Without a generation there never was a copy.
     let known = known.filter(|known| known.generation > 0 && !known.is_gone())?;
     let mut report = Report { applied: true, reason: String::new(), message: String::new(), ..known.clone() };
-    if kind.group.is_empty() && kind.kind == "Pod" {
-        if !matches!(known.status["phase"].as_str(), Some("Succeeded" | "Failed")) {
+    if is_pod(kind) {
+        if !is_over(&known.status) {
             report.status = lost(&known.status, &known.name);
         }
         return Some(report);
     }
-    let is_job = kind.group == "batch" && kind.kind == "Job";
+    (is_job(kind) && is_done(&known.status)).then_some(report)
+}
+
+/// Whether a copy with this status, as JSON, is of what runs once, and has run.
+pub fn has_ended(kind: &Kind, status: &[u8]) -> bool {
+    if !is_pod(kind) && !is_job(kind) {
+        return false;
+    }
+    let status: Value = serde_json::from_slice(status).unwrap_or_default();
+    if is_pod(kind) { is_over(&status) } else { is_done(&status) }
+}
+
+fn is_pod(kind: &Kind) -> bool {
+    kind.group.is_empty() && kind.kind == "Pod"
+}
+
+fn is_job(kind: &Kind) -> bool {
+    kind.group == "batch" && kind.kind == "Job"
+}
+
+/// A pod.
+fn is_over(status: &Value) -> bool {
+    matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// A Job.
+fn is_done(status: &Value) -> bool {
     let is_true =
         |it: &Value| it["status"] == "True" && matches!(it["type"].as_str(), Some("Complete" | "Failed"));
-    let is_over = known.status["conditions"].as_array().is_some_and(|all| all.iter().any(is_true));
-    (is_job && is_over).then_some(report)
+    status["conditions"].as_array().is_some_and(|all| all.iter().any(is_true))
 }
 
 /// The status of a pod that was deleted where it ran, as of one whose node has lost its containers.
@@ -92,6 +117,27 @@ mod tests {
             assert_eq!(over(kind, Some(&known)).is_some(), is_over, "{why}");
         }
         assert!(over(&pod, None).is_none());
+    }
+
+    #[test]
+    fn only_what_runs_once_has_ended() {
+        let (pod, job, set) =
+            (kinds::of("", "Pod"), kinds::of("batch", "Job"), kinds::of("apps", "Deployment"));
+        let failed = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+        let begun = json!({"conditions": [{"type": "Suspended", "status": "True"}], "active": 1});
+        let rows = [
+            (&pod, json!({"phase": "Succeeded"}), true),
+            (&pod, json!({"phase": "Failed"}), true),
+            (&pod, json!({"phase": "Running"}), false),
+            (&job, failed.clone(), true),
+            (&job, begun, false),
+            (&job, Value::Null, false),
+            (&set, failed, false),
+        ];
+        for (kind, status, ended) in rows {
+            assert_eq!(has_ended(kind, status.to_string().as_bytes()), ended, "{} {status}", kind.kind);
+        }
+        assert!(!has_ended(&job, b""), "nothing is seen of it");
     }
 
     #[test]

@@ -38,10 +38,11 @@ pub enum There {
         uid: CompactString,
         deleting: bool,
     },
-    /// A copy of an object that is no more.
+    /// A copy of an object that is no more. `ended`: it ran once, and does not run again.
     Leftover {
         uid: CompactString,
         deleting: bool,
+        ended: bool,
     },
     /// Somebody else's.
     Foreign {
@@ -92,6 +93,8 @@ pub fn plan(wish: Wish, there: &There, adopt: bool) -> Action {
         (Wish::Keep, There::Absent) => Action::Create,
         (Wish::Keep | Wish::Stay, There::Ours { matches: true, .. }) => Action::Leave,
         (Wish::Keep | Wish::Stay, There::Ours { uid, .. }) => Action::Apply(uid.clone()),
+        // Taken for the new one, it would count as run and never be.
+        (Wish::Keep, There::Leftover { ended: true, .. }) if !adopt => Action::Conflict,
         (Wish::Keep, There::Leftover { uid, .. }) => Action::Apply(uid.clone()),
         (Wish::Keep, There::Foreign { uid }) if adopt => Action::Apply(uid.clone()),
         (Wish::Keep, There::Foreign { .. }) => Action::Conflict,
@@ -111,6 +114,7 @@ mod tests {
     fn every_wish_meets_everything_that_may_be_there() {
         let uid = || CompactString::from("u");
         let ours = |deleting, matches| There::Ours { uid: uid(), deleting, matches };
+        let leftover = |deleting, ended| There::Leftover { uid: uid(), deleting, ended };
         let (apply, delete) = (Action::Apply(uid()), Action::Delete(uid()));
         use Action::{Await, Conflict, Create, Gone, Leave, Look};
         // What is there; then what is done if it is to be kept, to stay, to go.
@@ -124,8 +128,10 @@ mod tests {
             (There::Former { uid: uid(), deleting: true }, [Await, Await, Await]),
             (There::Later { uid: uid(), deleting: false }, [Conflict, Conflict, delete.clone()]),
             (There::Later { uid: uid(), deleting: true }, [Await, Await, Await]),
-            (There::Leftover { uid: uid(), deleting: false }, [apply.clone(), Gone, Gone]),
-            (There::Leftover { uid: uid(), deleting: true }, [Await, Gone, Gone]),
+            (leftover(false, false), [apply.clone(), Gone, Gone]),
+            (leftover(true, false), [Await, Gone, Gone]),
+            (leftover(false, true), [Conflict, Gone, Gone]),
+            (leftover(true, true), [Await, Gone, Gone]),
             (There::Foreign { uid: uid() }, [Conflict, Gone, Gone]),
         ];
         for (there, actions) in rows {
@@ -136,6 +142,7 @@ mod tests {
         assert_eq!(plan(Wish::Release, &ours(false, true), false), Action::Release(uid()));
         assert_eq!(plan(Wish::Release, &There::Foreign { uid: uid() }, true), Gone);
         assert_eq!(plan(Wish::Keep, &There::Foreign { uid: uid() }, true), apply, "it may be taken over");
+        assert_eq!(plan(Wish::Keep, &leftover(false, true), true), apply, "the user says that it is the one");
         let later = There::Later { uid: uid(), deleting: false };
         assert_eq!(
             plan(Wish::Keep, &later, true),

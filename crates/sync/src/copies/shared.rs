@@ -80,6 +80,15 @@ impl Session {
             );
             return Upshot::retry(Some(case.failed(reason::CONFLICT, message, None)));
         }
+        if seen.is_some_and(|seen| self.is_left_over(case, seen)) {
+            let message = format!(
+                "the cluster has a {kind} {name} of an object that is no more, which has ended: it is left alone, and this one \
+                 does not run; delete that one there to have it run, or set the annotation {}: \"true\" on the object to \
+                 take that one for it",
+                api::ADOPT_ANNOTATION
+            );
+            return Upshot::retry(Some(case.failed(reason::CONFLICT, message, None)));
+        }
         if case.is_shared && !is_of_cluster {
             let message =
                 format!("the cluster has the {kind} {name} of another workspace, which is left alone");

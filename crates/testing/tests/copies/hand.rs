@@ -31,6 +31,7 @@ pub struct Spot {
 
 pub const NAMESPACE: Spot = Spot { group: "", version: "v1", plural: "namespaces", kind: "Namespace" };
 pub const CONFIG_MAP: Spot = Spot { group: "", version: "v1", plural: "configmaps", kind: "ConfigMap" };
+pub const POD: Spot = Spot { group: "", version: "v1", plural: "pods", kind: "Pod" };
 pub const SECRET: Spot = Spot { group: "", version: "v1", plural: "secrets", kind: "Secret" };
 pub const DEPLOYMENT: Spot = Spot { group: "apps", version: "v1", plural: "deployments", kind: "Deployment" };
 pub const AUTOSCALER: Spot = Spot {

@@ -5,7 +5,7 @@ use api::assignment::reason;
 use serde_json::json;
 
 use crate::hand::{
-    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, Hand, copy, one_cluster, patch, share, target, writes,
+    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, Hand, POD, copy, one_cluster, patch, share, target, writes,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,6 +123,38 @@ async fn a_copy_of_an_object_that_is_no_more_is_taken_over_and_one_of_another_is
     }
     copy(&members, "one", &CONFIG_MAP.path("shop", "left"), |it| it["data"]["a"] == "1").await?;
     hand.until(&CONFIG_MAP, "shop", "taken", "eu-1", |it| it.reason == reason::CONFLICT).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_run_for_an_object_that_is_no_more_is_not_taken_for_the_new_one() -> Result<()> {
+    let (world, members) = one_cluster().await?;
+    let hand = Hand::new(&world);
+    hand.namespace("shop", &["eu-1"]).await?;
+    hand.until_applied(&crate::hand::NAMESPACE, "shop", "shop", "eu-1").await?;
+    let once = json!({
+        "restartPolicy": "Never", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}],
+    });
+    // Given a pod that has run for an object of that name, and of which nothing else is known,
+    let metadata = json!({
+        "name": "migrate", "labels": {"hanse.io/workspace": "default"}, "annotations": {"hanse.io/source-uid": "gone"},
+    });
+    let left = json!({"metadata": metadata, "spec": once});
+    let left = members.post("one", "/api/v1/namespaces/shop/pods", left).await?;
+    let status = format!("{}/status", POD.path("shop", "migrate"));
+    patch(&members, "one", &status, json!({"status": {"phase": "Succeeded"}})).await?;
+    // when one of that name is made anew,
+    hand.make(&POD, "shop", json!({"metadata": {"name": "migrate"}, "spec": once})).await?;
+    hand.assign(&POD, "shop", "migrate", &[target("eu-1")]).await?;
+    // then it has not run, and what is in its way is left alone, until somebody deletes it.
+    let report = hand.until(&POD, "shop", "migrate", "eu-1", |it| it.reason == reason::CONFLICT).await?;
+    assert!(report.message.contains("delete that one there") && report.status.is_null(), "{report:?}");
+    let path = POD.path("shop", "migrate");
+    assert_eq!(copy(&members, "one", &path, |_| true).await?["metadata"]["uid"], left["metadata"]["uid"]);
+    members.admin.delete(&format!("/clusters/one{path}?gracePeriodSeconds=0")).await?;
+    let made = copy(&members, "one", &path, |it| it["metadata"]["uid"] != left["metadata"]["uid"]).await?;
+    assert_ne!(made["status"]["phase"], "Succeeded");
+    hand.until_applied(&POD, "shop", "migrate", "eu-1").await?;
     Ok(())
 }
 
