@@ -81,8 +81,8 @@ struct Record {
     placed: Option<(CompactString, bool)>,
     /// Nothing of it is left in the member.
     gone: bool,
-    /// The hash of what was said of the copy since there is this way to the member.
-    said: Option<u64>,
+    /// The hashes of what was said of the copy since there is this way to the member, with its status and without.
+    said: Option<[u64; 2]>,
 }
 
 /// A copy as it was left.

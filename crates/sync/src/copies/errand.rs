@@ -348,7 +348,10 @@ impl Session {
         let kind = self.kind(case);
         let does_well = |target: &Target| {
             let report = case.assignment.report(&target.uid);
-            report.is_some_and(|report| does_well(&kind, &object, target, report))
+            // That there was no room for the status does not change what it said.
+            let is_said =
+                |report: &Report| reporter::is_without_status(report) && report.applied && report.ready;
+            report.is_some_and(|report| is_said(report) || does_well(&kind, &object, target, report))
         };
         // What a cluster said last is worth nothing while it does not answer, or if it said that to somebody else.
         let is_known = |target: &Target| self.is_ready(case, target) && self.is_confirmed(case, target);

@@ -36,6 +36,12 @@ const AT_ONCE: usize = 64;
 /// Against others who write the same Assignment.
 const ATTEMPTS: usize = 8;
 
+/// So long the status of one copy may be, and so long those of one Assignment together: what is stored on etcd is no longer than
+/// 1.5 MiB, and the rest of it needs room, too.
+const MOST_OF_ONE: usize = 256 << 10;
+const MOST_OF_ALL: usize = 768 << 10;
+const NO_ROOM: &str = "the status of the copy is not kept: those of all clusters are longer together than there is room for, and it is among the longest";
+
 pub struct Reporter {
     hub: Arc<Hub>,
     pending: Mutex<HashMap<Errand, Pending>>,
@@ -182,7 +188,13 @@ impl Reporter {
             let newest = self.revision(errand, &assignment);
             let told = reports.values().filter(|report| !is_behind(&assignment, report, newest));
             let told: Vec<Report> = told.cloned().collect();
+            let before = assignment.clone();
             if !merge(Arc::make_mut(&mut assignment), told, object.head.deleting) {
+                return Ok(false);
+            }
+            make_room(&mut Arc::make_mut(&mut assignment).status.clusters, MOST_OF_ALL);
+            if assignment.status == before.status {
+                // What was said is without room again.
                 return Ok(false);
             }
             let draft =
@@ -284,12 +296,42 @@ fn merge(assignment: &mut Assignment, reports: Vec<Report>, leaves: bool) -> boo
     changed
 }
 
+/// Leaves out the longest statuses until the others are no longer than `most` together.
+fn make_room(reports: &mut [Report], most: usize) {
+    if reports.len() * MOST_OF_ONE <= most {
+        return;
+    }
+    let length = |report: &Report| serde_json::to_vec(&report.status).map_or(0, |bytes| bytes.len());
+    let mut lengths: Vec<(usize, usize)> = reports.iter().map(length).zip(0..).collect();
+    lengths.sort_unstable();
+    let mut all: usize = lengths.iter().map(|(length, _)| length).sum();
+    while all > most
+        && let Some((length, at)) = lengths.pop()
+    {
+        reports[at] = without_status(&reports[at]);
+        all -= length;
+    }
+}
+
+/// A report as it is where there is no room for its status.
+pub fn without_status(report: &Report) -> Report {
+    let message = match report.message.as_str() {
+        "" => NO_ROOM.to_owned(),
+        said => format!("{said}; {NO_ROOM}"),
+    };
+    Report { status: Value::Null, message, ..report.clone() }
+}
+
+/// Whether there was no room for its status.
+pub fn is_without_status(report: &Report) -> bool {
+    report.status.is_null() && report.message.ends_with(NO_ROOM)
+}
+
 /// The status of a copy, unless it is longer than an Assignment has room for: then why not.
 pub fn bounded_status(status: &[u8]) -> Result<Value, String> {
-    const MOST: usize = 256 << 10;
-    if status.len() > MOST {
+    if status.len() > MOST_OF_ONE {
         return Err(format!(
-            "the status of the copy is {} bytes long, and more than {MOST} are not kept",
+            "the status of the copy is {} bytes long, and more than {MOST_OF_ONE} are not kept",
             status.len()
         ));
     }
@@ -314,8 +356,8 @@ mod tests {
         Report { name: uid.into(), uid: uid.into(), generation, ..Report::default() }
     }
 
-    /// A hub with an Assignment to the cluster `a` that is being deleted.
-    async fn hub_with_assignment(directory: &std::path::Path) -> (Peer, Errand) {
+    /// A hub with an Assignment to these clusters that is being deleted.
+    async fn hub_with_assignment(directory: &std::path::Path, clusters: &[&str]) -> (Peer, Errand) {
         let options = PeerOptions {
             pki: directory.to_owned(),
             listen: ([127, 0, 0, 1], 0).into(),
@@ -326,8 +368,8 @@ mod tests {
         };
         let peer = Peer::start(&Env::real(), Arc::new(MemoryStore::new()), options).await.unwrap();
         let errand = Errand::new(&server::hub::default_id(), "shop", "namespaces.shop");
-        let spec =
-            Spec { clusters: vec![Target { uid: "a".into(), ..Target::default() }], ..Spec::default() };
+        let target = |uid: &&str| Target { uid: (*uid).into(), ..Target::default() };
+        let spec = Spec { clusters: clusters.iter().map(target).collect(), ..Spec::default() };
         let assignment = json!({
             "apiVersion": api::API_VERSION, "kind": api::assignment::KIND, "spec": spec,
             "metadata": {
@@ -342,10 +384,60 @@ mod tests {
         (peer, errand)
     }
 
+    #[test]
+    fn the_longest_statuses_are_left_out_where_there_is_no_room_for_all() {
+        let with = |uid: &str, length: usize| Report { status: json!("x".repeat(length)), ..report(uid, 1) };
+        // Given statuses of which all but two fit,
+        let mut reports: Vec<Report> = (0..16).map(|at| with(&format!("small-{at}"), 10 << 10)).collect();
+        reports.extend([with("long", 250 << 10), with("longer", 255 << 10)]);
+        let mut roomy = reports.clone();
+        make_room(&mut roomy, 700 << 10);
+        assert_eq!(roomy, reports);
+        // when there is less room, then the longest goes first, and says so,
+        make_room(&mut reports, 500 << 10);
+        let left_out = |reports: &[Report]| {
+            let out = reports.iter().filter(|it| is_without_status(it));
+            out.map(|it| it.uid.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(left_out(&reports), ["longer"]);
+        assert_eq!(reports[17].status, Value::Null);
+        make_room(&mut reports, 200 << 10);
+        assert_eq!(left_out(&reports), ["long", "longer"]);
+        // and once.
+        let before = reports.clone();
+        make_room(&mut reports, 200 << 10);
+        assert_eq!(reports, before);
+    }
+
+    #[tokio::test]
+    async fn what_is_stored_has_room_for_what_all_clusters_say() {
+        let directory = tempfile::tempdir().unwrap();
+        let uids = ["a", "b", "c", "d", "e"];
+        let (peer, errand) = hub_with_assignment(directory.path(), &uids).await;
+        let reporter = Reporter::new(peer.hub.clone());
+        let said =
+            |uid: &str| Report { status: json!("x".repeat(250 << 10)), applied: true, ..report(uid, 1) };
+        // When each says as much as one may,
+        for uid in uids {
+            reporter.write(&errand, &BTreeMap::from([(uid.to_owned(), said(uid))])).await.unwrap();
+        }
+        // then it is written, and what is left out says why,
+        let stored = || peer.hub.store.get(&errand.workspace, &key(&errand)).unwrap();
+        let reports = Assignment::read(&stored()).unwrap().status.clusters;
+        assert_eq!(reports.iter().filter(|it| it.status.is_string()).count(), 3);
+        assert_eq!(reports.iter().filter(|it| is_without_status(it) && it.applied).count(), 2);
+        assert!(stored().body_slice().len() < 1 << 20);
+        // and nothing is written when the same is said again.
+        for uid in uids {
+            let again = reporter.write(&errand, &BTreeMap::from([(uid.to_owned(), said(uid))])).await;
+            assert_eq!(again, Ok(false), "{uid}");
+        }
+    }
+
     #[tokio::test]
     async fn what_was_said_last_is_what_stays() {
         let directory = tempfile::tempdir().unwrap();
-        let (peer, errand) = hub_with_assignment(directory.path()).await;
+        let (peer, errand) = hub_with_assignment(directory.path(), &["a"]).await;
         let reporter = Reporter::new(peer.hub.clone());
         let waits = Report { message: "it is being deleted in the cluster".into(), ..report("a", 1) };
         let gone = Report { reason: reason::GONE.into(), ..report("a", 1) };
@@ -385,7 +477,7 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_written_keeps_nobody_waiting() {
         let directory = tempfile::tempdir().unwrap();
-        let (peer, errand) = hub_with_assignment(directory.path()).await;
+        let (peer, errand) = hub_with_assignment(directory.path(), &["a"]).await;
         let other = Errand::new(&server::hub::default_id(), "shop", "configmaps.settings");
         let reporter = Reporter::new(peer.hub.clone());
         reporter.report(&errand, report("a", 1), News::Turn);
