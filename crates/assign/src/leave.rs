@@ -122,7 +122,8 @@ pub fn take_leave(world: &mut World, space: &Space, id: &Id, stored: &Object) ->
     let is_first = new.spec.propagation.is_none();
     if is_first {
         let owner = space.get(&id.key).filter(|owner| owner.head.uid == old.spec.object.uid.as_str());
-        let waits = owner.as_ref().is_some_and(|owner| owner.head.finalizers.iter().any(|it| it == FOREGROUND));
+        let waits =
+            owner.as_ref().is_some_and(|owner| owner.head.finalizers.iter().any(|it| it == FOREGROUND));
         // It may have said so only just before it was deleted, when nobody had looked at it yet.
         let keeps = owner.as_deref().map(keeps_copies).transpose()?.unwrap_or(false);
         new.spec.propagation = Some(match () {
