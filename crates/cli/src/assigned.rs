@@ -9,6 +9,7 @@ use http::Method;
 use kinds::{Health, Travel};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use server::views::{CLUSTER, REPLICAS};
 use sync::client::Access;
 
 use crate::{client, stuck};
@@ -109,6 +110,26 @@ fn why_nowhere(object: &Value) -> &'static str {
     }
 }
 
+/// Where an object is that clusters have made for another one.
+fn made_in_a_cluster(object: &Value) -> Option<String> {
+    let metadata = &object["metadata"];
+    let place = match (&metadata["labels"][CLUSTER], &metadata["annotations"][REPLICAS]) {
+        (Value::String(cluster), _) => format!("cluster {cluster}"),
+        (_, Value::String(shares)) => format!("clusters {shares}"),
+        _ => return None,
+    };
+    let owners = metadata["ownerReferences"].as_array();
+    let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+    let named = owner.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?)));
+    Some(match named {
+        Some((kind, name)) => format!(
+            "is in {place}, made there for {kind} {name}: `hanse explain {}/{name}` says why",
+            kind.to_lowercase()
+        ),
+        None => format!("is in {place}, and was made there"),
+    })
+}
+
 fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut told = String::new();
@@ -118,7 +139,10 @@ fn tell(object: &Value, assignment: &Value) -> anyhow::Result<String> {
     };
     writeln!(told, "{} {namespace}{}", text(&object["kind"]), text(&object["metadata"]["name"]))?;
     if assignment.is_null() {
-        writeln!(told, "  is in the hub alone: {}.", why_nowhere(object))?;
+        match made_in_a_cluster(object) {
+            Some(made) => writeln!(told, "  {made}.")?,
+            None => writeln!(told, "  is in the hub alone: {}.", why_nowhere(object))?,
+        }
         return Ok(told);
     }
     let spec = Spec::deserialize(&assignment["spec"])?;
@@ -274,6 +298,17 @@ mod tests {
             assert_eq!(row(name).split_whitespace().nth(1), Some(state), "{told}");
         }
         assert!(tell(&object, &Value::Null).unwrap().contains("in the hub alone: nothing places it yet"));
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web-0", "labels": {"hanse.io/cluster": "eu-1"}, "ownerReferences": [
+                {"kind": "StatefulSet", "name": "web", "controller": true},
+            ]},
+        });
+        let of_set = tell(&pod, &Value::Null).unwrap();
+        assert!(of_set.contains("is in cluster eu-1, made there for StatefulSet web"), "{of_set}");
+        assert!(of_set.contains("`hanse explain statefulset/web`"), "{of_set}");
+        pod["metadata"]["ownerReferences"] = Value::Null;
+        assert!(tell(&pod, &Value::Null).unwrap().contains("is in cluster eu-1, and was made there"));
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "web"}});
         assert!(
             tell(&role, &Value::Null)

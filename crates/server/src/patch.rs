@@ -15,6 +15,7 @@ use crate::{
     context::Context,
     decode::{self, Decoded},
     negotiate::PatchKind,
+    views::render,
 };
 
 /// A patch, read once and applied as often as needed.
@@ -56,7 +57,12 @@ impl Body {
 pub fn apply(context: &Context, body: &Body, old: &Object) -> Result<Decoded, Status> {
     let mut value = Value::Object(context.visible(old)?);
     let outcome = match body {
-        Body::Operations(bytes) => machinery::patch::json_patch(&mut value, bytes),
+        Body::Operations(bytes) => {
+            let before = value["metadata"]["annotations"].clone();
+            let outcome = machinery::patch::json_patch(&mut value, bytes);
+            keep_what_copies_lack(&before, &mut value);
+            outcome
+        }
         Body::Merge(patch) => machinery::patch::merge_patch(&mut value, patch),
         Body::Strategic(patch, _) => strategic(context, &mut value, patch),
     };
@@ -66,6 +72,26 @@ pub fn apply(context: &Context, body: &Body, old: &Object) -> Result<Decoded, St
     };
     same_type(context, &tree)?;
     decode::check(context, tree, body.doubtful())
+}
+
+/// `kubectl rollout undo` writes the annotations of a ReplicaSet over those of its workload. It belongs to a copy in a member:
+/// what Hanse says there is nothing of the object's own, and what the object says to Hanse never gets there.
+fn keep_what_copies_lack(before: &Value, value: &mut Value) {
+    let Some(annotations) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let is_new = |key: &String| before[key.as_str()].is_null();
+    if !annotations.keys().any(|key| is_new(key) && render::is_own(key)) {
+        return;
+    }
+    annotations.retain(|key, _| !render::is_own(key) || !is_new(key));
+    let is_for_hanse = |key: &str| {
+        let own = key.strip_prefix(api::GROUP).is_some_and(|rest| rest.starts_with('/'));
+        own || placement::dialect::is_read(key)
+    };
+    for (key, said) in before.as_object().into_iter().flatten().filter(|(key, _)| is_for_hanse(key)) {
+        annotations.insert(key.clone(), said.clone());
+    }
 }
 
 fn strategic(context: &Context, value: &mut Value, patch: &Value) -> Result<(), PatchError> {
@@ -99,5 +125,33 @@ fn refusal(context: &Context, old: &Object, error: PatchError) -> Status {
             Status::new(Reason::Invalid, message).about(context.about(&old.head.name)).cause("", why, "")
         }
         PatchError::TooLarge(message) => Status::new(Reason::RequestEntityTooLarge, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_copied_back_from_a_copy_changes_nothing_of_what_is_said_to_hanse() {
+        let before = json!({"hanse.io/clusters": "eu-1,us-1", "note": "old"});
+        let after = |annotations: Value| {
+            let mut value = json!({"metadata": {"annotations": annotations}});
+            keep_what_copies_lack(&before, &mut value);
+            value["metadata"]["annotations"].clone()
+        };
+        let of_a_replica_set = json!({
+            "hanse.io/source-uid": "1", "hanse.io/replicas": "eu-1=1,us-1=1", "note": "first",
+        });
+        assert_eq!(after(of_a_replica_set), json!({"hanse.io/clusters": "eu-1,us-1", "note": "first"}));
+        // Whoever writes them themselves means what they write.
+        for own in [json!({"note": "new"}), json!({"hanse.io/clusters": "eu-1"}), json!({})] {
+            assert_eq!(after(own.clone()), own);
+        }
+        let mut none = json!({"metadata": {}});
+        keep_what_copies_lack(&before, &mut none);
+        assert_eq!(none, json!({"metadata": {}}));
     }
 }

@@ -30,7 +30,7 @@ mod mirror;
 mod model;
 mod names;
 mod plain;
-mod render;
+pub(crate) mod render;
 mod report;
 mod restore;
 mod sight;
@@ -68,7 +68,7 @@ use keep::{Damage, Kept};
 use kinds::Kind;
 
 pub use forward::{deleted, write};
-pub use render::{CLUSTER, CLUSTERS, NAME, NAMESPACE, STALE};
+pub use render::{CLUSTER, NAME, NAMESPACE, REPLICAS, STALE};
 pub use sight::Sight;
 pub use streams::{UPGRADE, join, stream};
 pub use view::{Presence, Target, View};

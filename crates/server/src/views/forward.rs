@@ -375,8 +375,12 @@ pub(super) async fn send(
     let outcome = match &target.member {
         Some(member) => member.send(request).await,
         None => {
-            let message = format!("cluster {} is not connected", target.cluster);
-            Err(Status::new(Reason::ServiceUnavailable, message).retry_after(5))
+            // Nobody knows when it is back: clients that are told to wait do so for a minute, without a word.
+            let message = format!(
+                "cluster {} is not connected: `kubectl describe cluster` says why, to whoever may see it",
+                target.cluster
+            );
+            Err(Status::new(Reason::ServiceUnavailable, message))
         }
     };
     let code = outcome.as_ref().map(|response| response.status().as_u16()).unwrap_or(0);

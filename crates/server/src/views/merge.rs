@@ -3,7 +3,7 @@
 use machinery::resource::Tree;
 use serde_json::{Value, json};
 
-use super::render::{CLUSTER, CLUSTERS, STALE, set};
+use super::render::{CLUSTER, REPLICAS, STALE, set};
 
 /// Counts that add up.
 const COUNTS: [(&str, &str); 6] = [
@@ -112,7 +112,7 @@ fn sum_metadata(parts: &[(&str, Tree)], metadata: &mut Tree) {
         .iter()
         .map(|(cluster, tree)| format!("{cluster}={}", number(tree, "spec", "replicas").unwrap_or(0)))
         .collect();
-    set(metadata, "annotations", CLUSTERS, Some(json!(shares.join(","))));
+    set(metadata, "annotations", REPLICAS, Some(json!(shares.join(","))));
     set(metadata, "labels", CLUSTER, None);
 }
 
@@ -155,7 +155,7 @@ mod tests {
             metadata["annotations"],
             json!({
                 "deployment.kubernetes.io/desired-replicas": "5", "deployment.kubernetes.io/revision": "1",
-                "hanse.io/clusters": "eu-1=3,us-1=2",
+                "hanse.io/replicas": "eu-1=3,us-1=2",
             })
         );
     }

@@ -10,7 +10,7 @@ use super::{kinds::Kind, names};
 /// The cluster that an object is in; a label, so that it can be selected by.
 pub const CLUSTER: &str = "hanse.io/cluster";
 /// The clusters that an object stands for several of, with the replicas of each; an annotation.
-pub const CLUSTERS: &str = "hanse.io/clusters";
+pub const REPLICAS: &str = "hanse.io/replicas";
 /// What the object is called in its cluster, if that is something else; an annotation.
 pub const NAME: &str = "hanse.io/name";
 /// The namespace that the object has in its cluster, if that is another one; an annotation.
@@ -21,7 +21,10 @@ pub const NODE: &str = "hanse.io/node";
 pub const STALE: &str = "hanse.io/stale";
 
 /// What is said of an object here and not in its cluster.
-pub const MARKS: [&str; 6] = [CLUSTER, CLUSTERS, NAME, NAMESPACE, NODE, STALE];
+pub const MARKS: [&str; 6] = [CLUSTER, REPLICAS, NAME, NAMESPACE, NODE, STALE];
+
+/// Labels of pods that hold the UID of their Job.
+const OF_JOB: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 
 /// Whether a label or annotation is the hub's own, here or in clusters.
 pub fn is_own(key: &str) -> bool {
@@ -75,6 +78,9 @@ pub fn show(
     set(metadata, "annotations", NAMESPACE, (home != shown.namespace).then(|| json!(home)));
     set(metadata, "annotations", NODE, node);
     set(metadata, "annotations", STALE, None);
+    if kind == Kind::Pods {
+        select_by_job(metadata, |uid| relations.uid(uid));
+    }
     let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut);
     for owner in owners.into_iter().flatten() {
         if let Some(uid) = owner["uid"].as_str().and_then(|uid| relations.uid(uid)) {
@@ -82,6 +88,17 @@ pub fn show(
         }
     }
     Draft::encode(&tree)
+}
+
+/// A Job selects its pods by its UID. Those of a copy name that of the copy: here they are selected by the Job that shows.
+fn select_by_job(metadata: &mut Tree, shows_by: impl Fn(&str) -> Option<CompactString>) {
+    let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) else { return };
+    for key in OF_JOB {
+        let uid = labels.get(key).and_then(Value::as_str).and_then(&shows_by);
+        if let Some(uid) = uid {
+            labels.insert(key.to_owned(), json!(uid));
+        }
+    }
 }
 
 /// The nodes of a workspace are its clusters: whoever looks up the node of a pod, or asks for the pods of a node, finds
@@ -148,7 +165,9 @@ pub fn reown(object: &Object, from: &str, to: &str) -> Option<Draft> {
         return None;
     }
     let mut tree = object.tree().ok()?;
-    let owners = tree.get_mut("metadata")?.get_mut("ownerReferences")?.as_array_mut()?;
+    let metadata = tree.get_mut("metadata")?.as_object_mut()?;
+    select_by_job(metadata, |uid| (uid == from).then(|| to.into()));
+    let owners = metadata.get_mut("ownerReferences")?.as_array_mut()?;
     for owner in owners.iter_mut().filter(|owner| owner["uid"] == from) {
         owner["uid"] = json!(to);
     }
@@ -205,6 +224,32 @@ mod tests {
         assert!(metadata["managedFields"].is_null() && metadata["resourceVersion"].is_null());
         let same = shown(Kind::Pods, pod, "web-0");
         assert!(same["metadata"]["annotations"].is_null());
+    }
+
+    #[test]
+    fn pods_of_a_job_are_selected_by_the_job_that_shows() {
+        let labels = |uid: &str| json!({"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid, "job-name": "j"});
+        let pod = |uid: &str| {
+            json!({"metadata": {
+                "name": "j-1", "namespace": "shop", "uid": "u1", "labels": labels(uid),
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": uid}],
+            }})
+        };
+        let of = |object: &Value| {
+            let labels = &object["metadata"]["labels"];
+            [&labels["batch.kubernetes.io/controller-uid"], &labels["controller-uid"], &labels["job-name"]]
+                .map(Value::clone)
+        };
+        let mine = shown(Kind::Pods, pod("member-deployment"), "j-1");
+        assert_eq!(of(&mine), [json!("hub-deployment"), json!("hub-deployment"), json!("j")]);
+        // It may be learnt later of which object the Job is a copy.
+        let Value::Object(tree) = shown(Kind::Pods, pod("later"), "j-1") else { panic!("an object") };
+        let early =
+            Draft::encode(&tree).unwrap().seal(machinery::Revision::BASE, machinery::EventType::Added);
+        let owned = reown(&early, "later", "hub-job").unwrap();
+        let owned: Value = serde_json::from_slice(owned.body()).unwrap();
+        assert_eq!(of(&owned), [json!("hub-job"), json!("hub-job"), json!("j")]);
+        assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], "hub-job");
     }
 
     #[test]

@@ -191,7 +191,7 @@ async fn replica_sets_of_a_divided_deployment_show_as_one() -> Result<()> {
     assert_eq!(one["spec"]["replicas"], 5);
     assert_eq!(one["status"], json!({"replicas": 5, "readyReplicas": 2}));
     assert_eq!(one["metadata"]["ownerReferences"][0]["uid"], "d-hub");
-    assert_eq!(one["metadata"]["annotations"]["hanse.io/clusters"], "eu-1=3,us-1=2");
+    assert_eq!(one["metadata"]["annotations"]["hanse.io/replicas"], "eu-1=3,us-1=2");
     for pod in ["web-1-eu-1", "web-1-us-1"] {
         let pod = world.get(&format!("{PODS}/{pod}")).await?;
         assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], one["metadata"]["uid"]);
