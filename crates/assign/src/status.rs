@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use api::assignment::{Assignment, Part, State, reason};
-use kinds::{Kind, MemberStatus, Share, running::within_share};
+use kinds::{
+    Kind, MemberStatus, Share,
+    running::{unpinned, within_share},
+};
 use machinery::{
     Object,
     schema::{Type, Types},
@@ -33,11 +36,13 @@ pub fn of(
         .filter(|target| !assignment.report(&target.uid).is_some_and(|it| it.is_gone()))
         .map(|target| {
             let report = reported(assignment, target);
+            let share = share(target);
+            let status = report.map(|it| within_share(&unpinned(&it.status, it.replicas, &share), &share));
             let known = MemberStatus {
-                assigned: share(target),
+                assigned: share,
                 generation: report.map_or(0, |it| it.copy_generation),
                 source_generation: report.map_or(0, |it| it.generation),
-                status: report.map(|it| within_share(&it.status, &share(target))).unwrap_or_default(),
+                status: status.unwrap_or_default(),
                 reachable: is_ready(&target.name),
                 leaving: target.state == State::Draining,
             };

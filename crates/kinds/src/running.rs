@@ -37,6 +37,28 @@ pub fn capacity_after(before: Option<u64>, found: Option<u64>, all: u64, ready: 
     }
 }
 
+const COUNTS: [&str; 6] = [
+    "replicas",
+    "updatedReplicas",
+    "readyReplicas",
+    "availableReplicas",
+    "currentReplicas",
+    "fullyLabeledReplicas",
+];
+
+/// The status of a copy that has `pinned` replicas whatever its share, as it would be with its share: it lacks what it lacks,
+/// and what it has on top of those that it should have is on top. Else whoever waits for the object's own number waits for ever.
+pub fn unpinned(status: &Value, pinned: Option<u64>, share: &Share) -> Value {
+    let mut status = status.clone();
+    let Some(pinned) = pinned.filter(|pinned| *pinned != share.replicas) else { return status };
+    for field in COUNTS {
+        if let Some(counted) = count(&status, field) {
+            put(&mut status, field, counted.saturating_add(share.replicas).saturating_sub(pinned));
+        }
+    }
+    status
+}
+
 /// The status of a copy as it would be without what was asked for beyond its share and has no room: nobody waits for that.
 pub fn within_share(status: &Value, share: &Share) -> Value {
     let counted = |field: &str| count(status, field).unwrap_or(0);
@@ -74,6 +96,22 @@ pub fn within_share(status: &Value, share: &Share) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pinned_copy_counts_as_one_with_its_share() {
+        let share = Share { replicas: 5, ..Share::default() };
+        let rows = [
+            // All of ten are there; three lack, and one of the old is left; two instead of five, and one of those lacks.
+            (10, json!({"replicas": 10, "readyReplicas": 10}), json!({"replicas": 5, "readyReplicas": 5})),
+            (10, json!({"replicas": 11, "readyReplicas": 7}), json!({"replicas": 6, "readyReplicas": 2})),
+            (2, json!({"replicas": 2, "readyReplicas": 1}), json!({"replicas": 5, "readyReplicas": 4})),
+            (10, json!({"replicas": 3}), json!({"replicas": 0})),
+        ];
+        for (pinned, said, counts) in rows {
+            assert_eq!(unpinned(&said, Some(pinned), &share), counts, "{said}");
+            assert_eq!(unpinned(&said, None, &share), said);
+        }
+    }
 
     #[test]
     fn room_is_what_was_found_until_more_is_ready() {

@@ -13,7 +13,7 @@ use crate::{
         A, B, C, SYSTEM, begin, federated, federation_config, named, plain, restart, start, template,
         until_replicas, until_told,
     },
-    world::{apply, assignment_path, path, shares, text},
+    world::{apply, assignment_path, is_rolled_out, path, shares, text},
 };
 
 pub fn web(overrides: Value) -> Value {
@@ -47,6 +47,8 @@ async fn scenario_13_template_placement_and_override() -> Result<()> {
             == [(A.to_owned(), true, None), (B.to_owned(), true, Some(10))].into()
     };
     world.until(&assignment_path(&copy), "all is ready", all_ready).await?;
+    // And whoever waits for the plain one waits for what that says.
+    world.until(&path(&copy), "it is rolled out", |it| is_rolled_out(it, 5)).await?;
 
     // What cannot be changed in one cluster does not keep the other from what is new.
     let mut missing = web(override_of(B, json!([{"path": "/spec/nothing/there", "value": 1}])));
