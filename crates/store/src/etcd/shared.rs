@@ -88,6 +88,8 @@ impl State {
     /// A workspace is gone since `revision`.
     pub fn forget(&mut self, workspace: &WorkspaceId, revision: EtcdRevision) {
         self.applied.remove(workspace);
+        self.led.remove(workspace);
+        self.doubtful.remove(workspace);
         if self.followed < revision {
             self.removed.insert(workspace.clone(), revision);
         }

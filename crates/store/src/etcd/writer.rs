@@ -348,6 +348,8 @@ impl Writer {
                             let objects = layout.objects_of(&request.workspace);
                             draft.ops.push(Op::Delete(Keys::with_prefix(&objects)));
                             draft.ops.push(Op::Delete(Keys::one(layout.head(&request.workspace))));
+                            // Nobody leads what is not there: else a key stays for each that ever was.
+                            draft.ops.push(Op::Delete(Keys::one(layout.leader(&request.workspace))));
                         }
                         let head = plan.head.map(|head| Head { by: by.clone(), ..head });
                         draft.heads.push((fence, head));

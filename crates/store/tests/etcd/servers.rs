@@ -350,8 +350,25 @@ fn a_removed_workspace_is_gone_everywhere() {
         level(&a).await.expect("etcd answers");
         assert_eq!(value(&a, "x"), None);
         let found = world.etcd.client("operator");
-        let keys = etcd::Keys::with_prefix(b"/hanse/o/home/");
-        assert!(found.range(etcd::Range::now(keys)).await.expect("reads").kvs.is_empty());
+        for left in ["/hanse/o/home/", "/hanse/h/home", "/hanse/l/home"] {
+            let keys = etcd::Keys::with_prefix(left.as_bytes());
+            assert!(found.range(etcd::Range::now(keys)).await.expect("reads").kvs.is_empty(), "{left}");
+        }
+        // And nothing grows with those that ever were.
+        world.env.clock.sleep(Duration::from_secs(1)).await;
+        let led = [a.standing().led, b.standing().led];
+        for round in 0..20 {
+            let writer = if round % 2 == 0 { &a } else { &b };
+            let passing = WorkspaceId(format!("passing-{round}").into());
+            let writes = vec![put("x", "1", Expect::Absent)];
+            writer.commit(&passing, Commit { guards: vec![], writes }).await.expect("commits");
+            writer.remove_workspace(&passing).await.expect("removes");
+        }
+        world.env.clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!([a.standing().led, b.standing().led], led);
+        let leaders = etcd::Keys::with_prefix(b"/hanse/l/");
+        let leaders = found.range(etcd::Range::now(leaders)).await.expect("reads").kvs;
+        assert_eq!(leaders.len(), led.iter().sum::<usize>(), "{leaders:?}");
     });
 }
 
